@@ -1,0 +1,149 @@
+"""Named parts: built-in ones, those of installed packages, and those a user registers.
+
+A registry maps a name to `"module:attribute"` (imported on first use, so that naming a model does
+not import torch) or to an object. Installed packages add theirs by an entry point in the group
+`simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+from typing import Any
+
+from simfed.errors import InputError, did_you_mean, listed
+
+__all__ = ["REGISTRIES", "Registry", "register", "registry"]
+
+
+class Registry:
+    """The names of one kind of part.
+
+    >>> kinds = Registry("colour", {"red": "builtins:str"})
+    >>> kinds.get("red") is str
+    True
+    """
+
+    def __init__(self, kind: str, builtin: dict[str, str]) -> None:
+        self.kind = kind
+        self.group = f"simfed.{_plural(kind).replace('-', '_')}"
+        self._builtin = dict(builtin)
+        self._added: dict[str, Any] = {}
+        self._installed: dict[str, Any] | None = None
+
+    def names(self) -> list[str]:
+        """All names, built-in first, then installed and registered ones."""
+        return list(dict.fromkeys([*self._builtin, *self._entry_points(), *self._added]))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def origin(self, name: str) -> str:
+        """Where a name comes from: `built in`, `registered`, or the installed package's name."""
+        if name in self._added:
+            return "registered"
+        if name in self._builtin:
+            return "built in"
+        entry = self._entry_points()[name]
+        return entry.dist.name if entry.dist else "installed"
+
+    def get(self, name: str, *, where: str | None = None) -> Any:
+        """The part of this name; imports it on first use.
+
+        Raises: `InputError` with a did-you-mean for a name nobody registered.
+        """
+        if name in self._added:
+            return self._added[name]
+        if name in self._builtin:
+            module, _, attribute = self._builtin[name].partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        if name in self._entry_points():
+            return self._entry_points()[name].load()
+        raise self.unknown(name, where=where)
+
+    def unknown(self, name: object, *, where: str | None = None) -> InputError:
+        """The error for a name that is not here."""
+        return InputError(
+            f"a {self.kind}: {listed(self.names())}",
+            where=where,
+            got=name,
+            hint=did_you_mean(str(name), self.names()),
+        )
+
+    def add(self, name: str, part: Any, *, replace: bool = False) -> None:
+        """Register `part` (an object or `"module:attribute"`) under `name` in this process."""
+        if not replace and name in self.names():
+            raise InputError(f"a new name for a {self.kind}; this one is taken", got=name)
+        if isinstance(part, str):
+            self._builtin[name] = part
+        else:
+            self._added[name] = part
+
+    def _entry_points(self) -> dict[str, Any]:
+        if self._installed is None:
+            self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
+        return self._installed
+
+
+def _plural(kind: str) -> str:
+    return kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
+
+
+REGISTRIES: dict[str, Registry] = {
+    r.kind: r
+    for r in (
+        Registry(
+            "compressor",
+            {
+                "top-k": "simfed.compress:TopK",
+                "random-k": "simfed.compress:RandomK",
+                "periodic-k": "simfed.compress:PeriodicK",
+            },
+        ),
+        Registry(
+            "policy",
+            {
+                "uniform": "simfed.policy:Uniform",
+                "ascend": "simfed.policy:Ascend",
+                "exp3": "simfed.policy:Exp3",
+            },
+        ),
+        Registry(
+            "model",
+            {
+                "lenet5": "simfed.learn.models:LeNet5",
+                "lenet5-half": "simfed.learn.models:LeNet5Half",
+                "resnet18": "simfed.learn.models:ResNet18",
+                "wresnet40-2": "simfed.learn.models:WResNet40x2",
+                "logistic-regression": "simfed.learn.models:LogisticRegression",
+            },
+        ),
+        Registry(
+            "dataset",
+            {
+                "mnist-mini": "simfed.learn.data:MnistMini",
+                "mnist": "simfed.learn.data:Mnist",
+                "fashion-mnist": "simfed.learn.data:FashionMnist",
+                "cifar10": "simfed.learn.data:Cifar10",
+            },
+        ),
+    )
+}
+
+
+def registry(kind: str) -> Registry:
+    """The registry of a kind: `compressor`, `policy`, `model` or `dataset`."""
+    if kind not in REGISTRIES:
+        raise InputError(
+            f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
+        )
+    return REGISTRIES[kind]
+
+
+def register(kind: str, name: str, part: Any, *, replace: bool = False) -> None:
+    """Make a part of your own usable by its name in scenarios loaded afterwards.
+
+    `kind` is `compressor`, `policy`, `model` or `dataset`; `part` is what the built-in ones are
+    (see `docs/extending.md`), or the string `"module:attribute"` to import it on first use.
+    """
+    registry(kind).add(name, part, replace=replace)

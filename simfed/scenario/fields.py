@@ -1,0 +1,102 @@
+"""Field types of scenario files: numbers, quantities with units, names from registries.
+
+In a file a quantity is text with its unit; inside it is a float in base units. Dumping a scenario
+writes it back in base units with their names (`6250000.0 B/s`), so a resolved scenario loads again
+to the very same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from simfed import units
+from simfed.errors import InputError
+from simfed.registry import registry
+
+__all__ = [
+    "Duration",
+    "Fraction",
+    "Int",
+    "Named",
+    "NonNegative",
+    "Number",
+    "Part",
+    "Positive",
+    "PositiveInt",
+    "Power",
+    "Rate",
+    "Size",
+]
+
+
+class Part(BaseModel):
+    """A mapping in a scenario file: unknown keys are errors, values never change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+
+def _number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
+    def validate(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(InputError(allowed, got=value))
+        if not math.isfinite(value) or not check(value):
+            raise ValueError(InputError(allowed, got=value))
+        return float(value)
+
+    return validate
+
+
+def _integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any], int]:
+    def validate(value: Any) -> int:
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole or not check(int(value)):
+            raise ValueError(InputError(allowed, got=value))
+        return int(value)
+
+    return validate
+
+
+def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
+    def validate(value: Any) -> float:
+        try:
+            return parse(value)
+        except InputError as error:
+            raise ValueError(error) from None
+
+    return BeforeValidator(validate, json_schema_input_type=str | int)
+
+
+def _written(unit: str) -> PlainSerializer:
+    # `+ 0.0` so that -0.0 is never written; repr of a float reads back to the same float
+    return PlainSerializer(lambda x: f"{x + 0.0!r} {unit}", return_type=str)
+
+
+Number = Annotated[float, BeforeValidator(_number("a number", lambda x: True))]
+Positive = Annotated[float, BeforeValidator(_number("a number above 0", lambda x: x > 0))]
+NonNegative = Annotated[float, BeforeValidator(_number("a number of at least 0", lambda x: x >= 0))]
+Fraction = Annotated[
+    float, BeforeValidator(_number("a number from 0 to 1", lambda x: 0 <= x <= 1))
+]
+Int = Annotated[int, BeforeValidator(_integer("a whole number of at least 0", lambda n: n >= 0))]
+PositiveInt = Annotated[
+    int, BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1))
+]
+Duration = Annotated[float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])]
+Rate = Annotated[float, _quantity(units.parse_rate), _written("B/s"), Field(examples=["50 Mbps"])]
+Size = Annotated[float, _quantity(units.parse_size), _written("B"), Field(examples=["10 MB"])]
+Power = Annotated[float, _quantity(units.parse_power), _written("W"), Field(examples=["5 W"])]
+
+
+def Named(kind: str) -> Any:
+    """The type of a name in the registry of `kind`; a wrong one gets a did-you-mean."""
+
+    def validate(value: Any) -> str:
+        if not isinstance(value, str) or value not in registry(kind):
+            raise ValueError(registry(kind).unknown(value))
+        return value
+
+    return Annotated[str, BeforeValidator(validate)]

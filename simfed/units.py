@@ -1,0 +1,138 @@
+"""Quantities with units: text in files, base units (seconds, bytes, bytes/s, watts) inside.
+
+Prefixes are decimal (1 Mbps = 10^6 bit/s); `KiB`, `MiB`, `GiB` are the binary ones. A bare number
+is refused, except 0, because 20 could be anything. `Mb` is refused as a rate: it is an amount.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from simfed.errors import InputError
+
+__all__ = [
+    "format_bytes",
+    "format_duration",
+    "format_rate",
+    "parse_duration",
+    "parse_power",
+    "parse_rate",
+    "parse_size",
+]
+
+_QUANTITY = re.compile(r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµμ/]*)\s*$")
+
+_DURATIONS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}  # fmt: skip
+_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BITS_PER_S = {p + unit: m for p, m in _PREFIXES.items() for unit in ("bps", "bit/s")}
+_BYTES_PER_S = {p + "B/s": m for p, m in _PREFIXES.items()}
+_BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_BYTES = {**{p + "B": m for p, m in _PREFIXES.items()}, **_BINARY}
+_BITS = {p + unit: m for p, m in _PREFIXES.items() for unit in ("bit", "b")}
+_WATTS = {"mW": 1e-3, "W": 1.0, "kW": 1e3}
+
+
+def parse_duration(text: object, *, where: str | None = None) -> float:
+    """Seconds from `20 ms`, `1.5 s`, `2 h`; not negative.
+
+    >>> parse_duration("20 ms")
+    0.02
+    """
+    return _parse(text, _DURATIONS, "a duration with its unit such as 20 ms", where)
+
+
+def parse_rate(text: object, *, where: str | None = None) -> float:
+    """Bytes per second from `50 Mbps`, `6.25 MB/s`; not negative.
+
+    >>> parse_rate("50 Mbps")
+    6250000.0
+    """
+    scales = {**{u: m / 8 for u, m in _BITS_PER_S.items()}, **_BYTES_PER_S}
+    return _parse(text, scales, "a rate with its unit such as 20 Mbps", where)
+
+
+def parse_size(text: object, *, where: str | None = None) -> float:
+    """Bytes from `10 MB`, `4 KiB`, `800 kbit`; not negative.
+
+    >>> parse_size("10 MB")
+    10000000.0
+    """
+    scales = {**{u: m / 8 for u, m in _BITS.items()}, **_BYTES}
+    return _parse(text, scales, "a size with its unit such as 10 MB", where)
+
+
+def parse_power(text: object, *, where: str | None = None) -> float:
+    """Watts from `5 W`, `300 mW`; not negative."""
+    return _parse(text, _WATTS, "a power with its unit such as 5 W", where)
+
+
+def _parse(text: object, scales: dict[str, float], allowed: str, where: str | None) -> float:
+    error = InputError(allowed, where=where, got=text)
+    if isinstance(text, bool):
+        raise error
+    if isinstance(text, (int, float)):
+        if text == 0:
+            return 0.0
+        raise error
+    match = _QUANTITY.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise error
+    number, unit = float(match[1]), match[2]
+    if unit not in scales or not math.isfinite(number) or number < 0:
+        raise error
+    return number * scales[unit]
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds for people: three significant digits and a fitting unit.
+
+    >>> [format_duration(s) for s in (0, 2.5e-7, 0.0123, 4.98, 250, 7300)]
+    ['0 s', '250 ns', '12.3 ms', '4.98 s', '4 min 10 s', '2 h 1 min']
+    """
+    if not math.isfinite(seconds):
+        return str(seconds)
+    size = abs(seconds)
+    if size == 0:
+        return "0 s"
+    for scale, unit in ((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms")):
+        if size < scale * 0.9995:
+            return f"{seconds / (scale * 1e-3):.3g} {unit}"
+    if size < 59.95:
+        return f"{seconds:.3g} s"
+    whole = round(size)
+    sign = "-" if seconds < 0 else ""
+    if whole < 3600:
+        return f"{sign}{whole // 60} min {whole % 60} s"
+    minutes = round(size / 60)
+    if minutes < 48 * 60:
+        return f"{sign}{minutes // 60} h {minutes % 60} min"
+    hours = round(size / 3600)
+    return f"{sign}{hours // 24} d {hours % 24} h"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Bytes for people, decimal prefixes.
+
+    >>> [format_bytes(b) for b in (0, 999, 5993.5, 44.7e6)]
+    ['0 B', '999 B', '5.99 kB', '44.7 MB']
+    """
+    return _decimal(size_bytes, "B")
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """A rate for people, in bit/s as networks are sold.
+
+    >>> format_rate(6.25e6)
+    '50 Mbps'
+    """
+    return _decimal(bytes_per_s * 8, "bps")
+
+
+def _decimal(value: float, unit: str) -> str:
+    if not math.isfinite(value):
+        return f"{value} {unit}"
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale * 0.9995:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"

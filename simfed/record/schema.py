@@ -1,0 +1,199 @@
+"""The tables of a run directory: one frozen row type each, and their columns in file order.
+
+Facts are flat and complete: one row per client and round, failures included. Instants are
+simulated seconds since the run's start (`*_at_s`, `from_s`, `to_s`); durations (`*_s`) are carried
+as durations, so they stay exact where a difference of two late instants would not.
+
+The annotations are the schema: `int` → int64, `float` → float64, `bool`, `str`; `| None` → nullable;
+the text is the column's meaning, shown in `docs/run-directory.md` and in reports.
+
+>>> [column.name for column in columns("policies")]
+['round', 'client', 'arm', 'value']
+>>> columns("rounds")[9].nullable
+True
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "CHOICES",
+    "CLIENT_KINDS",
+    "FORMAT",
+    "OUTCOMES",
+    "PHASES",
+    "SERVER_KINDS",
+    "TABLES",
+    "Column",
+    "LinkUse",
+    "Participation",
+    "PolicyValue",
+    "PrototypeResult",
+    "Round",
+    "Span",
+    "arrow_schema",
+    "columns",
+]
+
+FORMAT = 1
+"""Version of the run directory's layout, in `manifest.json`."""
+
+OUTCOMES = ("aggregated", "late", "dropped", "failed")
+CHOICES = ("warm-up", "explore", "exploit", "fixed", "forced")
+
+PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
+"""The duration columns of a participation, whose sum is its whole span."""
+
+CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "offline")
+"""`spans.kind` on a client's track, in the order of `PHASES`."""
+
+SERVER_KINDS = ("decompression", "logits", "distillation")
+"""`spans.kind` on the server's track. On a link's track the kind is `busy`."""
+
+
+class Round(NamedTuple):
+    """One communication round, as the server saw it (`rounds.parquet`)."""
+
+    round: Annotated[int, "1, 2, …"]
+    started_at_s: Annotated[float, "the server starts to send"]
+    finished_at_s: Annotated[float, "the merge is done, server work included"]
+    participants: Annotated[int, "participations that belong to this round, whatever their outcome"]
+    late: Annotated[int, "of these, `late`"]
+    dropped: Annotated[int, "of these, `dropped` or `failed`"]
+    uplink_bytes: Annotated[float, "sent by clients, lost uploads included"]
+    downlink_bytes: Annotated[float, "sent to clients, where the downlink is charged"]
+    rolled_back: Annotated[bool, "the safeguard undid this round's merge"]
+    critical_client: Annotated[int | None, "the client whose upload the round waited for longest"]
+    critical_phase: Annotated[str | None, "that client's longest phase, or `server`"]
+    critical_link: Annotated[str | None, "the link that bound that client's transfers longest"]
+    duration_s: Annotated[float, "the round's length, carried as a duration"]
+    server_s: Annotated[float, "of this, server work after the last awaited upload"]
+    saved_without_critical_s: Annotated[
+        float | None, "how much shorter the round would be without the critical client"
+    ]
+
+
+class PrototypeResult(NamedTuple):
+    """One prototype's losses in one round (`prototypes.parquet`)."""
+
+    round: Annotated[int, "1, 2, …"]
+    prototype: Annotated[str, "its name in the scenario"]
+    kd_loss: Annotated[float | None, "L_KD before the distillation step"]
+    test_accuracy: Annotated[float | None, "0 to 1; empty where not evaluated"]
+    test_loss: Annotated[float | None, "mean cross-entropy; empty where not evaluated"]
+
+
+class Participation(NamedTuple):
+    """One client in one round (`participations.parquet`)."""
+
+    round: Annotated[int, "the round it was started for"]
+    client: Annotated[int, "0, 1, …"]
+    prototype: Annotated[str, "its name in the scenario"]
+    model_version: Annotated[int, "accepted merges behind the weights it trained on"]
+    arm: Annotated[str, "compression strategy"]
+    k: Annotated[int, "entries kept, min(K, d)"]
+    choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
+    outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]
+    started_at_s: Annotated[float, "the server starts to send to it"]
+    finished_at_s: Annotated[float, "it is free for its next task: its waiting is over"]
+    downlink_s: Annotated[float, "download of the model"]
+    training_s: Annotated[float, "local steps"]
+    compression_s: Annotated[float, "selection and encoding"]
+    uplink_s: Annotated[float, "upload, up to its arrival or its loss"]
+    waiting_s: Annotated[float, "for the others and for server work"]
+    offline_s: Annotated[float, "away while taking part"]
+    uplink_bytes: Annotated[float, "bytes moved up, also of a lost upload"]
+    downlink_bytes: Annotated[float, "bytes moved down"]
+    energy_j: Annotated[float | None, "of the device, where its profile knows its power"]
+    local_loss: Annotated[float | None, "f_n after, the second term of the local gain"]
+    gain: Annotated[float | None, "ρ·(KD loss before − after) + β·(f_n before − f_n after)"]
+    reward_raw: Annotated[float | None, "gain per second of training + compression + upload"]
+    reward: Annotated[float | None, "the same, clipped: what the policy was told"]
+    slack_s: Annotated[
+        float | None, "how much later its upload could have arrived without delaying the merge"
+    ]
+
+
+class PolicyValue(NamedTuple):
+    """What a client's policy thought of one arm before its pull (`policies.parquet`)."""
+
+    round: Annotated[int, "1, 2, …"]
+    client: Annotated[int, "0, 1, …"]
+    arm: Annotated[str, "compression strategy"]
+    value: Annotated[float, "utility or probability"]
+
+
+class LinkUse(NamedTuple):
+    """Constant use of one link over one interval (`links.parquet`)."""
+
+    link: Annotated[str, "its name in the topology"]
+    from_s: Annotated[float, "instant"]
+    to_s: Annotated[float, "instant"]
+    bytes: Annotated[float, "moved in the interval"]
+    capacity_bytes_per_s: Annotated[float, "of the link in the interval"]
+    flows: Annotated[int, "transfers on the link in the interval"]
+
+
+class Span(NamedTuple):
+    """One interval on one track (`spans.parquet`); spans of a track never overlap."""
+
+    track: Annotated[str, "`client 3`, `server`, `link edge-2`"]
+    kind: Annotated[str, "phase of a client, work of the server, `busy` on a link"]
+    name: Annotated[str, "label: the arm on a compression, else the kind"]
+    round: Annotated[int | None, "the round it belongs to"]
+    client: Annotated[int | None, "empty on links and on work for nobody in particular"]
+    started_at_s: Annotated[float, "instant"]
+    finished_at_s: Annotated[float, "instant"]
+
+
+TABLES: dict[str, type[Any]] = {
+    "rounds": Round,
+    "prototypes": PrototypeResult,
+    "participations": Participation,
+    "policies": PolicyValue,
+    "links": LinkUse,
+    "spans": Span,
+}
+"""File name without `.parquet` → row type."""
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    name: str
+    dtype: str
+    """`int64`, `float64`, `bool` or `str`."""
+    nullable: bool
+    meaning: str
+
+
+_DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
+
+
+@functools.cache
+def columns(table: str) -> tuple[Column, ...]:
+    """The columns of a table, in file order."""
+    found = []
+    for name, hint in get_type_hints(TABLES[table], include_extras=True).items():
+        kind, meaning = get_args(hint)
+        alternatives = [part for part in get_args(kind) or (kind,) if part is not type(None)]
+        nullable = len(get_args(kind)) > 1
+        found.append(Column(name, _DTYPES[alternatives[0]], nullable, meaning))
+    return tuple(found)
+
+
+@functools.cache
+def arrow_schema(table: str) -> pa.Schema:
+    """The Arrow schema of a table."""
+    import pyarrow as pa
+
+    types = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
+    return pa.schema(
+        pa.field(column.name, types[column.dtype], nullable=column.nullable)
+        for column in columns(table)
+    )

@@ -88,7 +88,7 @@ def format_duration(seconds: float) -> str:
     """Seconds for people: three significant digits and a fitting unit.
 
     >>> [format_duration(s) for s in (0, 2.5e-7, 0.0123, 4.98, 250, 7300)]
-    ['0 s', '250 ns', '12.3 ms', '4.98 s', '4 min 10 s', '2 h 1 min']
+    ['0 s', '250 ns', '12.3 ms', '4.98 s', '4 min 10 s', '2 h 2 min']
     """
     if not math.isfinite(seconds):
         return str(seconds)

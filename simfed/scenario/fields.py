@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+)
 
 from simfed import units
 from simfed.errors import InputError
@@ -19,6 +27,7 @@ from simfed.registry import registry
 
 __all__ = [
     "Duration",
+    "File",
     "Fraction",
     "Int",
     "Named",
@@ -78,17 +87,28 @@ def _written(unit: str) -> PlainSerializer:
 Number = Annotated[float, BeforeValidator(_number("a number", lambda x: True))]
 Positive = Annotated[float, BeforeValidator(_number("a number above 0", lambda x: x > 0))]
 NonNegative = Annotated[float, BeforeValidator(_number("a number of at least 0", lambda x: x >= 0))]
-Fraction = Annotated[
-    float, BeforeValidator(_number("a number from 0 to 1", lambda x: 0 <= x <= 1))
-]
+Fraction = Annotated[float, BeforeValidator(_number("a number from 0 to 1", lambda x: 0 <= x <= 1))]
 Int = Annotated[int, BeforeValidator(_integer("a whole number of at least 0", lambda n: n >= 0))]
 PositiveInt = Annotated[
     int, BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1))
 ]
-Duration = Annotated[float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])]
+Duration = Annotated[
+    float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])
+]
 Rate = Annotated[float, _quantity(units.parse_rate), _written("B/s"), Field(examples=["50 Mbps"])]
 Size = Annotated[float, _quantity(units.parse_size), _written("B"), Field(examples=["10 MB"])]
 Power = Annotated[float, _quantity(units.parse_power), _written("W"), Field(examples=["5 W"])]
+
+
+def _located(value: Any, info: ValidationInfo) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(InputError("the name of a file", got=value))
+    folder = (info.context or {}).get("folder")
+    return str(Path(folder) / value) if folder is not None else value
+
+
+File = Annotated[str, BeforeValidator(_located)]
+"""A path that starts at the scenario's own folder."""
 
 
 def Named(kind: str) -> Any:
@@ -99,4 +119,7 @@ def Named(kind: str) -> Any:
             raise ValueError(registry(kind).unknown(value))
         return value
 
-    return Annotated[str, BeforeValidator(validate)]
+    def list_names(schema: dict[str, Any]) -> None:
+        schema["enum"] = registry(kind).names()
+
+    return Annotated[str, BeforeValidator(validate), Field(json_schema_extra=list_names)]

@@ -143,7 +143,9 @@ class Policy(Part):
 
     kind: Named("policy") = "ascend"  # type: ignore[valid-type]
     strategy: Named("compressor") | None = Field(default=None, description="uniform: the strategy")  # type: ignore[valid-type]
-    warmup: PositiveInt | None = Field(default=None, description="ascend: warm-up plays per strategy")
+    warmup: PositiveInt | None = Field(
+        default=None, description="ascend: warm-up plays per strategy"
+    )
     c: NonNegative | None = Field(default=None, description="ascend: exploration, ε = min(1, c/√t)")
     ema: Fraction | None = Field(default=None, description="ascend: step of the moving average")
     mixing: Fraction | None = Field(default=None, description="exp3: share of uniform exploration")
@@ -171,9 +173,7 @@ class Policy(Part):
                 raise ValueError(InputError(f"the key {key!r} beside kind {self.kind}"))
             if key not in own and getattr(self, key) is not None:
                 allowed = listed(sorted(own)) or "none but kind, reward and parameters"
-                raise ValueError(
-                    InputError(f"a key of policy {self.kind}: {allowed}", got=key)
-                )
+                raise ValueError(InputError(f"a key of policy {self.kind}: {allowed}", got=key))
         if self.parameters and self.kind in _POLICY_KEYS:
             raise ValueError(InputError("parameters only for registered policies", got=self.kind))
         return self
@@ -388,5 +388,3 @@ def _is_ascend(policy: Any) -> bool:
         return True  # the default policy
     kind = policy.get("kind", "ascend") if isinstance(policy, dict) else getattr(policy, "kind", "")
     return bool(kind == "ascend")
-
-

@@ -1,0 +1,75 @@
+"""The `simfed` command: parse, call one function, map errors to exit codes.
+
+Exit codes: 0 done; 1 a run failed; 2 the input is wrong; 3 an invariant or a bound that the user
+gave is broken; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from simfed.errors import InputErrors, SimfedError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. `--debug` anywhere shows tracebacks."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    from simfed.cli.app import app  # after the arguments: an import error is a bug, not an input
+
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="simfed")
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        # the reader of a pipe went away (`simfed list models | head -1`): nothing to tell anybody
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SimfedError as error:
+        if debug:
+            raise
+        _complain(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("simfed: interrupted", file=sys.stderr)
+        return 130
+    except OSError as error:
+        if debug:
+            raise
+        print(f"simfed: {_of_the_system(error)}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        return _usage_or_bug(error)
+
+
+def _complain(error: SimfedError) -> None:
+    sentences = error.errors if isinstance(error, InputErrors) else [error]
+    for sentence in sentences:
+        print(f"simfed: {sentence}", file=sys.stderr)
+
+
+def _of_the_system(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}; what was written before is kept"
+
+
+def _usage_or_bug(error: Exception) -> int:
+    import click
+
+    # typer may carry a click of its own, so its errors are known by what they can do
+    if isinstance(error, click.exceptions.Exit) or hasattr(error, "exit_code"):
+        show = getattr(error, "show", None)
+        if callable(show):
+            show()
+            return 2
+        return int(getattr(error, "exit_code", 1))
+    if type(error).__name__ == "Abort":
+        return 130
+    raise error

@@ -1,0 +1,20 @@
+"""All commands on one page."""
+
+from __future__ import annotations
+
+import typer
+
+from simfed.cli import inspect
+
+app = typer.Typer(
+    name="simfed",
+    help="Simulate federated learning: real training, calibrated devices, an exact network.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+app.command()(inspect.validate)
+app.command()(inspect.schema)
+app.command("list")(inspect.list_parts)

@@ -1,0 +1,101 @@
+"""`simfed validate`, `schema` and `list`: what a scenario says and what it may say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfed.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.registry import REGISTRIES, Registry
+
+__all__ = ["list_parts", "schema", "validate"]
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
+]
+
+
+def validate(
+    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO...")],
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="Print the scenario with every default.")
+    ] = False,
+    set_: Overrides = None,
+) -> None:
+    """Check scenario files: every error of every file, one line each."""
+    from simfed.experiment import check
+    from simfed.scenario import dump_scenario, load_scenario, parse_assignment
+
+    pairs = [parse_assignment(text) for text in set_ or []]
+    errors: list[InputError] = []
+    for path in scenarios:
+        try:
+            scenario = load_scenario(path, pairs)
+            warnings = check(scenario, source=path)
+        except InputErrors as several:
+            errors += several.errors
+        except InputError as one:
+            errors.append(one)
+        else:
+            if resolved:
+                typer.echo(dump_scenario(scenario), nl=False)
+            else:
+                clients = f"{scenario.client_count:,} clients"
+                typer.echo(f"{path}: valid ({clients}, {scenario.rounds:,} rounds)")
+            for warning in warnings:
+                typer.echo(f"{path}: warning: {warning}", err=True)
+    if errors:
+        raise InputErrors(errors)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a scenario, for editors."""
+    from simfed.scenario import Scenario
+
+    document = Scenario.model_json_schema()
+    document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    document["properties"]["extends"] = {
+        "type": "string",
+        "description": "another scenario file that this one builds on",
+    }
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def list_parts(
+    kind: Annotated[str, typer.Argument(help="compressors, policies, models, datasets, profiles")],
+) -> None:
+    """List what a scenario can name, with one line of explanation each."""
+    if kind in ("profile", "profiles"):
+        from simfed.experiment import available_profiles
+
+        rows = available_profiles()
+        if not rows:
+            typer.echo("no profiles: there is no folder `calibration` here", err=True)
+    else:
+        registry = _registry(kind)
+        rows = [(name, _explained(registry, name)) for name in registry.names()]
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        typer.echo(f"{name:<{width}}  {text}".rstrip())
+
+
+def _registry(kind: str) -> Registry:
+    plurals = {
+        registry.group.removeprefix("simfed."): name for name, registry in REGISTRIES.items()
+    }
+    name = plurals.get(kind, kind)
+    if name not in REGISTRIES:
+        choices = [*plurals, "profiles"]
+        raise InputError(listed(choices), where="list", got=kind, hint=did_you_mean(kind, choices))
+    return REGISTRIES[name]
+
+
+def _explained(registry: Registry, name: str) -> str:
+    part = registry.get(name)
+    text = (part.__doc__ or "").strip().split("\n")[0]
+    origin = registry.origin(name)
+    return text if origin == "built in" else f"{text} ({origin})".strip()

@@ -1,0 +1,367 @@
+"""From a YAML file (and overrides) to a validated `Scenario`, with every error of the file at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from simfed.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.scenario.model import Scenario
+
+__all__ = [
+    "apply_overrides",
+    "dump_scenario",
+    "load_scenario",
+    "parse_assignment",
+    "read_yaml",
+    "split_key_path",
+    "validate_as",
+    "validated",
+]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load_scenario(
+    path: str | Path, overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
+) -> Scenario:
+    """Read, extend, override and validate a scenario file.
+
+    Args:
+        path: the YAML file. `extends: other.yaml` in it builds on another file: mappings are
+            merged key by key, everything else is replaced.
+        overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5 Mbps"}`.
+
+    Raises:
+        InputError: the file cannot be read or is not a mapping.
+        InputErrors: one sentence for each thing that is wrong in it.
+    """
+    path = Path(path)
+    data = read_yaml(path)
+    pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
+    data = apply_overrides(data, pairs, Scenario)
+    return validated(data, source=str(path), folder=path.parent)
+
+
+def validated(data: Mapping[str, Any], *, source: str, folder: Path) -> Scenario:
+    """A scenario from a mapping; `folder` is where its relative paths start."""
+    return validate_as(Scenario, data, source=source, folder=folder)
+
+
+def dump_scenario(scenario: Scenario) -> str:
+    """The resolved scenario as YAML: every default spelled out; loads to an equal scenario."""
+    return yaml.safe_dump(
+        scenario.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100
+    )
+
+
+def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The mapping in a YAML file, with what it `extends` merged beneath it."""
+    path = Path(path)
+    if path.resolve() in _seen:
+        raise InputError("a file that does not extend itself", where=str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError("a file that exists", where=str(path)) from None
+    except IsADirectoryError:
+        raise InputError("a file, not a folder", where=str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"a readable text file ({_reason(error)})", where=str(path)) from None
+    try:
+        data = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}: line {mark.line + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise InputError(f"valid YAML ({problem})", where=where) from None
+    except RecursionError:
+        raise InputError("valid YAML (nested too deeply)", where=str(path)) from None
+    if data is None:
+        raise InputError("a scenario, but the file is empty", where=str(path))
+    if not isinstance(data, dict):
+        raise InputError("a mapping of keys to values", where=str(path), got=data)
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    if not isinstance(base, str):
+        raise InputError("the name of another file", where=f"{path}: extends", got=base)
+    below = read_yaml(path.parent / base, _seen=(*_seen, path.resolve()))
+    return _merged(below, data)
+
+
+def validate_as(model: type[M], data: Any, *, source: str, folder: Path) -> M:
+    """`data` as a `model`; every error becomes a sentence that starts with `source: key.path`."""
+    try:
+        return model.model_validate(data, context={"folder": folder})
+    except ValidationError as error:
+        errors = [_sentence(model, dict(detail)).within(source) for detail in error.errors()]
+        raise InputErrors(list({str(e): e for e in errors}.values())) from None
+
+
+# --- overrides ---------------------------------------------------------------------------------
+
+_STEP = re.compile(r"([^.\[\]]+)|\[(\*|\d+)\]")
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`key.path=value` as given to `--set`; the value is read as YAML.
+
+    >>> parse_assignment("compression.k=500")
+    ('compression.k', 500)
+    """
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise InputError("key.path=value", where="--set", got=text)
+    try:
+        return path.strip(), yaml.load(value, _Loader)
+    except yaml.YAMLError:
+        raise InputError("a value in YAML", where=f"--set {path}", got=value) from None
+
+
+def split_key_path(path: str) -> list[str | int]:
+    """`clients[*].link.up` → `["clients", "*", "link", "up"]`; indices become integers."""
+    steps: list[str | int] = []
+    at = 0
+    while at < len(path):
+        match = _STEP.match(path, at)
+        if match is None:
+            raise InputError("a key path such as clients[*].link.up", where="override", got=path)
+        key, index = match.groups()
+        steps.append(key if key is not None else ("*" if index == "*" else int(index)))
+        at = match.end()
+        if at < len(path) and path[at] == ".":
+            at += 1
+            if at == len(path):
+                raise InputError(
+                    "a key path that does not end in a dot", where="override", got=path
+                )
+    if not steps:
+        raise InputError("a key path such as clients[*].link.up", where="override", got=path)
+    return steps
+
+
+def apply_overrides(
+    data: Mapping[str, Any], pairs: Any, model: type[BaseModel] | None = None
+) -> dict[str, Any]:
+    """A copy of `data` with each (key path, value) set; missing mappings on the way are made.
+
+    With `model`, a path that the model does not know is an error with a did-you-mean.
+    """
+    result: dict[str, Any] = _copied(data)
+    for path, value in pairs:
+        steps = split_key_path(path)
+        if model is not None:
+            _check_path(model, steps, path)
+        _set(result, steps, value, path)
+    return result
+
+
+def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
+    step, rest = steps[0], steps[1:]
+    where = f"override {path}"
+    if isinstance(node, list):
+        if step != "*" and not isinstance(step, int):
+            raise InputError("an index such as [0] or [*] here", where=where, got=step)
+        if isinstance(step, int) and step >= len(node):
+            raise InputError(f"an index below {len(node)}", where=where, got=step)
+        for i in range(len(node)) if step == "*" else [int(step)]:
+            if rest:
+                node[i] = _opened(node[i], rest)
+                _set(node[i], rest, value, path)
+            else:
+                node[i] = _copied(value)
+        return
+    if not isinstance(node, dict) or not isinstance(step, str):
+        raise InputError("a key path that exists", where=where, got=step)
+    if step == "*":
+        if not node:
+            raise InputError("at least one key for *", where=where)
+        targets = list(node)
+    else:
+        targets = [step]
+    for key in targets:
+        if rest:
+            node[key] = _opened(node.get(key), rest)
+            _set(node[key], rest, value, path)
+        else:
+            node[key] = _copied(value)
+
+
+def _opened(node: Any, rest: list[str | int]) -> Any:
+    """`node` ready to be entered: nothing becomes a mapping; a profile's name becomes its mapping."""
+    if node is None and isinstance(rest[0], str):
+        return {}
+    if isinstance(node, str) and isinstance(rest[0], str):
+        return {"profile": node}  # `device: NAME` is short for `device: {profile: NAME}`
+    return node
+
+
+def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> None:
+    here: Any = model
+    for step in steps:
+        inner = _model_of(here)
+        if inner is not None:
+            if isinstance(step, str) and step != "*" and step not in inner.model_fields:
+                raise InputError(
+                    f"one of the keys {listed(inner.model_fields)}",
+                    where=f"override {path}",
+                    got=step,
+                    hint=did_you_mean(step, inner.model_fields),
+                )
+            if not isinstance(step, str):
+                raise InputError("a key, not an index, here", where=f"override {path}", got=step)
+            here = inner.model_fields[step].annotation if step in inner.model_fields else None
+        else:
+            here = _element(here)
+        if here is None:
+            return
+
+
+# --- sentences ---------------------------------------------------------------------------------
+
+
+def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
+    """One of pydantic's error records as simfed says it."""
+    loc = tuple(detail["loc"])
+    kind = detail["type"]
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, ValueError) and cause.args and isinstance(cause.args[0], InputError):
+        error = cause.args[0]
+        where = ".".join(filter(None, (_key_path(model, loc), error.where)))
+        return InputError(error.allowed, where=where or None, got=error.got, hint=error.hint)
+    where = _key_path(model, loc)
+    if kind == "extra_forbidden":
+        keys = _keys_at(model, loc[:-1])
+        return InputError(
+            f"one of the keys {listed(keys)}" if keys else "no such key",
+            where=_key_path(model, loc[:-1]) or None,
+            got=loc[-1],
+            hint=did_you_mean(str(loc[-1]), keys),
+        )
+    if kind == "missing":
+        return InputError("this key is required", where=where)
+    allowed = {
+        "string_type": "text",
+        "bool_type": "true or false",
+        "bool_parsing": "true or false",
+        "dict_type": "a mapping of keys to values",
+        "model_type": "a mapping of keys to values",
+        "tuple_type": "a list",
+        "list_type": "a list",
+        "too_short": "a longer list",
+        "too_long": "a shorter list",
+    }.get(kind)
+    if kind in ("literal_error", "union_tag_invalid"):
+        expected = str(detail["ctx"].get("expected") or detail["ctx"].get("expected_tags"))
+        choices = re.findall(r"'([^']*)'", expected)
+        got = detail["input"]
+        return InputError(
+            listed(choices), where=where, got=got, hint=did_you_mean(str(got), choices)
+        )
+    return InputError(allowed or detail["msg"].lower(), where=where, got=detail["input"])
+
+
+def _key_path(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for step in loc:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif not step.startswith("function-") and "[" not in step:
+            text += f".{step}" if text else step
+    return text
+
+
+def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    here: Any = model
+    for step in loc:
+        inner = _model_of(here)
+        if inner is None:
+            here = _element(here)
+        elif step in inner.model_fields:
+            here = inner.model_fields[str(step)].annotation
+        # else: the tag of a union, which is no key
+    inner = _model_of(here)
+    return list(inner.model_fields) if inner is not None else []
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model inside an annotation such as `Rollback | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (tuple, list, dict):
+        return None
+    found = [m for m in map(_model_of, get_args(annotation)) if m is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _element(annotation: Any) -> Any:
+    """What a list or mapping holds."""
+    if get_origin(annotation) in (tuple, list):
+        return get_args(annotation)[0]
+    if get_origin(annotation) is dict:
+        return get_args(annotation)[1]
+    for inner in get_args(annotation):
+        if get_origin(inner) in (tuple, list, dict):
+            return _element(inner)
+    return None
+
+
+# --- YAML --------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people write it: `1e5` is a number, a key that stands twice is an error."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, (str, int, float, bool)):
+            raise yaml.MarkedYAMLError(
+                problem="a key must be text", problem_mark=key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.MarkedYAMLError(
+                problem=f"the key {key!r} stands twice", problem_mark=key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _unique_keys)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        result[key] = _merged(old, value) if both else value
+    return result
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(inner) for inner in value]
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or "not UTF-8 text"

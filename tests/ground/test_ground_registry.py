@@ -1,0 +1,60 @@
+"""Registries: lazy, with a did-you-mean, open to installed packages and scripts."""
+
+import sys
+
+import pytest
+
+import simfed.registry
+from simfed.errors import InputError
+from simfed.registry import REGISTRIES, Registry, registry
+
+
+class _EntryPoint:
+    name, dist = "theirs", None
+
+    def load(self):
+        return "their part"
+
+
+def test_a_wrong_name_gets_a_hint():
+    with pytest.raises(InputError, match=r"a model: .*, got 'lenet' \(did you mean 'lenet5'\?\)"):
+        registry("model").get("lenet")
+
+
+def test_a_wrong_kind_gets_a_hint():
+    with pytest.raises(InputError, match=r"did you mean 'model'"):
+        registry("models")
+
+
+def test_naming_does_not_import():
+    before = set(sys.modules)
+    assert "top-k" in registry("compressor").names()
+    assert not {m for m in set(sys.modules) - before if m.startswith("simfed.compress.")}
+
+
+def test_entry_points_and_registered_parts_are_found(monkeypatch):
+    monkeypatch.setattr(simfed.registry, "entry_points", lambda group: [_EntryPoint()])
+    own = Registry("policy", {"text": "builtins:str"})
+    own.add("mine", int)
+    assert own.names() == ["text", "theirs", "mine"]
+    assert (own.get("text"), own.get("theirs"), own.get("mine")) == (str, "their part", int)
+    assert [own.origin(name) for name in own.names()] == ["built in", "installed", "registered"]
+
+
+def test_a_taken_name_is_refused_unless_replaced():
+    own = Registry("policy", {"text": "builtins:str"})
+    with pytest.raises(InputError, match="taken"):
+        own.add("text", int)
+    own.add("text", int, replace=True)
+    assert own.get("text") is int
+
+
+def test_groups_are_the_documented_ones():
+    groups = {r.group for r in REGISTRIES.values()}
+    assert groups == {"simfed.compressors", "simfed.policies", "simfed.models", "simfed.datasets"}
+
+
+@pytest.mark.parametrize("kind", list(REGISTRIES))
+def test_every_built_in_part_can_be_imported(kind):
+    for name in registry(kind).names():
+        assert registry(kind).get(name) is not None

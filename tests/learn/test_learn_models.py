@@ -1,0 +1,202 @@
+"""Models: exact sizes, keyed initialisation, and fast layers equal to the ordinary ones bit for bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import simfed.learn.models as models
+from simfed.errors import InputError
+from simfed.learn.catalogue import ModelFacts, facts, model_facts
+from simfed.learn.models import build_model, count_facts, plain
+from simfed.learn.models.layers import ReluPool
+from simfed.registry import REGISTRIES, Registry, registry
+
+MNIST, CIFAR10 = (1, 28, 28), (3, 32, 32)
+SIZES = [
+    ("lenet5", "mnist", 61_706, 0),
+    ("lenet5-half", "mnist", 15_738, 0),
+    ("resnet18", "cifar10", 11_173_962, 9_600),
+    ("wresnet40-2", "cifar10", 2_243_546, 5_408),
+    ("logistic-regression", "mnist", 7_850, 0),
+]
+
+
+@pytest.fixture
+def model_registry(monkeypatch):
+    """A registry of models that forgets what a test adds."""
+    fresh = Registry("model", dict(registry("model")._builtin))
+    monkeypatch.setitem(REGISTRIES, "model", fresh)
+    return fresh
+
+
+@pytest.mark.parametrize(("name", "dataset", "parameters", "buffers"), SIZES)
+def test_sizes_are_those_of_the_method(name, dataset, parameters, buffers):
+    known = facts(name, dataset)
+    assert (known.parameters, known.buffers) == (parameters, buffers)
+    assert (known.parameter_bytes, known.buffer_bytes) == (4 * parameters, 4 * buffers)
+
+
+@pytest.mark.parametrize("shape", [MNIST, CIFAR10, (2, 17, 30)])
+@pytest.mark.parametrize("name", [row[0] for row in SIZES])
+def test_static_facts_equal_the_counted_module(name, shape):
+    assert model_facts(name, shape, 7) == count_facts(name, shape, 7)
+
+
+def test_lenet5_flops_by_hand():
+    # conv1 28²·5²·6, conv2 10²·5²·6·16, then 400·120, 120·84, 84·10 multiply-adds
+    layers = [784 * 25 * 6, 100 * 25 * 96, 400 * 120, 120 * 84, 84 * 10]
+    known = facts("lenet5", "mnist")
+    assert known.forward_flops == 2 * sum(layers)
+    assert known.train_flops == 2 * (3 * sum(layers) - layers[0])
+
+
+def test_the_catalogue_needs_no_torch():
+    program = (
+        "import sys, simfed.learn.catalogue as c\n"
+        "c.facts('resnet18', 'cifar10'); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", [row[0] for row in SIZES])
+def test_initialisation_is_pytorchs_own_from_the_key_alone(name):
+    found = torch.get_rng_state()
+    first = build_model(name, CIFAR10, 10, seed=11)
+    torch.rand(3)
+    again = build_model(name, CIFAR10, 10, seed=11)
+    other = build_model(name, CIFAR10, 10, seed=12)
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(torch.Generator().manual_seed(11).get_state())
+        default = registry("model").get(name)(CIFAR10, 10)
+    for (key, a), b, c in zip(
+        first.state_dict().items(), again.state_dict().values(), default.state_dict().values(), strict=True
+    ):  # fmt: skip
+        assert torch.equal(a, b), key
+        assert torch.equal(a, c), key
+    assert any(
+        not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True)
+    )
+    torch.set_rng_state(found)
+
+
+def test_building_leaves_the_global_generator_alone(model_registry):
+    before = torch.get_rng_state()
+    build_model("lenet5", MNIST, 10, seed=3)
+    assert torch.equal(before, torch.get_rng_state())
+
+    def fails(input_shape, classes):
+        torch.rand(5)
+        raise RuntimeError("no such layer")
+
+    model_registry.add("fails", fails)
+    with pytest.raises(RuntimeError, match="no such layer"):
+        build_model("fails", MNIST, 10, seed=3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", ["lenet5", "lenet5-half"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_fast_and_plain_lenets_agree_bit_for_bit(name, channels_last):
+    fast = build_model(name, MNIST, 10, seed=1)
+    ordinary = plain(fast)
+    assert not any(isinstance(m, ReluPool) for m in ordinary.modules())
+    assert any(isinstance(m, ReluPool) for m in fast.modules())
+    # coarse pixels make many ties, the constant image nothing but ties
+    generator = torch.Generator().manual_seed(5)
+    images = torch.randint(0, 3, (33, *MNIST), generator=generator).float()
+    images[0] = 1.0
+    if channels_last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert torch.equal(fast(images), ordinary(images))
+    for model in (fast, ordinary):
+        nn.functional.cross_entropy(model(images), torch.arange(33) % 10).backward()
+    for a, b in zip(fast.parameters(), ordinary.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(2, 7)] * 2),
+    levels=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_relu_pool_sends_gradients_where_max_pool_sends_them(shape, levels, seed):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(-1, levels, shape, generator=generator).float()
+    fast, ordinary = ReluPool(), ReluPool().plain()
+    a, b = values.clone().requires_grad_(), values.clone().requires_grad_()
+    pooled, expected = fast(a), ordinary(b)
+    assert torch.equal(pooled, expected)
+    with torch.no_grad():
+        assert torch.equal(fast(a), expected)
+    weights = torch.randn(pooled.shape, generator=generator)
+    (pooled * weights).sum().backward()
+    (expected * weights).sum().backward()
+    assert torch.equal(a.grad, b.grad)
+
+
+def test_relu_pool_has_the_gradient_of_its_values():
+    # distinct values: no ties, where finite differences would straddle a corner
+    values = torch.randperm(2 * 4 * 6, generator=torch.Generator().manual_seed(0))
+    x = (values.double().reshape(1, 2, 4, 6) - 20.5).requires_grad_()
+    assert torch.autograd.gradcheck(ReluPool(), (x,))
+
+
+def test_a_model_too_large_for_its_images_is_refused():
+    with pytest.raises(InputError, match="at least 12×12 pixels for model lenet5"):
+        build_model("lenet5", (1, 8, 8), 10, seed=0)
+    with pytest.raises(InputError, match="at least 12×12 pixels for model lenet5"):
+        model_facts("lenet5", (784,), 10)
+
+
+def test_a_users_model_is_counted_once_or_states_its_facts(model_registry):
+    class Mine(nn.Module):
+        def __init__(self, input_shape, classes):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(input_shape[0])
+            self.head = nn.Linear(input_shape[1] * input_shape[2] * input_shape[0], classes)
+
+        def forward(self, x):
+            return self.head(self.norm(x).flatten(1))
+
+    model_registry.add("mine", Mine)
+    assert model_facts("mine", CIFAR10, 4) == ModelFacts(
+        CIFAR10, 4, parameters=6 + 3072 * 4 + 4, buffers=6, forward_flops=24576, train_flops=73728
+    )
+
+    def factory(input_shape, classes):
+        raise AssertionError("a factory with static facts is not called for them")
+
+    factory.facts = lambda input_shape, classes: ModelFacts(input_shape, classes, 1, 2, 3, 4)
+    model_registry.add("stated", factory)
+    assert model_facts("stated", MNIST, 10).parameters == 1
+
+
+def test_a_factory_that_makes_something_else_is_refused(model_registry):
+    model_registry.add("number", lambda input_shape, classes: 3)
+    with pytest.raises(InputError, match=r"model number: .*torch\.nn\.Module, got 'int'"):
+        build_model("number", MNIST, 10, seed=0)
+    model_registry.add("double", lambda input_shape, classes: nn.Linear(2, 2).double())
+    with pytest.raises(InputError, match="model double: a module with float32 parameters"):
+        build_model("double", MNIST, 10, seed=0)
+    model_registry.add("flat", lambda input_shape, classes: nn.Flatten())
+    with pytest.raises(InputError, match="model flat"):
+        build_model("flat", MNIST, 10, seed=0)
+    model_registry.add(
+        "wide", lambda input_shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, 3))
+    )
+    with pytest.raises(InputError, match=r"model wide: logits of shape \(n, 10\)"):
+        count_facts("wide", MNIST, 10)
+
+
+def test_every_model_of_the_registry_is_exported():
+    for name in ("lenet5", "lenet5-half", "resnet18", "wresnet40-2", "logistic-regression"):
+        assert registry("model").get(name).__name__ in models.__all__

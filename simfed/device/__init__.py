@@ -1,1 +1,18 @@
+"""How long computing takes: calibration profiles, and the processors of clients that scale them."""
 
+from simfed.device.client import Device, Processor, build_device, build_processor
+from simfed.device.load import find_profile, load_profile, profile_names
+from simfed.device.profile import QUANTITIES, ModelWork, Profile
+
+__all__ = [
+    "QUANTITIES",
+    "Device",
+    "ModelWork",
+    "Processor",
+    "Profile",
+    "build_device",
+    "build_processor",
+    "find_profile",
+    "load_profile",
+    "profile_names",
+]

@@ -1,0 +1,104 @@
+"""Seconds against size for one kind of work on one model: measured points, a fitted law, a constant."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simfed.device.laws import Law, Size
+
+__all__ = ["Constant", "Curve", "Fitted", "Points"]
+
+STEEPEST = 2.0
+"""Two close rows with noise in them must not make a power law that explodes a decade further on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same time at every size: what a person wrote, such as `0 s`."""
+
+    seconds: float
+
+    def at(self, size: Size) -> float:
+        return self.seconds
+
+    def outside(self, size: Size) -> str | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Measured rows: exact at them, monotone between them, a power law beyond them.
+
+    Between two rows the logarithm of the time is linear in the logarithm of the size, so it never
+    leaves the interval of the two times. Where one of the two times is 0, it is linear instead.
+    Beyond the rows the power law through the two nearest rows goes on, its exponent held to
+    0 … 2; one row alone is continued in proportion to the size.
+    """
+
+    variable: str
+    sizes: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, size: Size) -> float:
+        x = size[self.variable]
+        i = bisect_left(self.sizes, x)
+        if i < len(self.sizes) and self.sizes[i] == x:
+            return self.seconds[i]
+        if len(self.sizes) == 1:
+            return self.seconds[0] * x / self.sizes[0]
+        beyond = i == 0 or i == len(self.sizes)
+        i = min(max(i, 1), len(self.sizes) - 1)
+        (x0, x1), (y0, y1) = self.sizes[i - 1 : i + 1], self.seconds[i - 1 : i + 1]
+        if y0 == 0 or y1 == 0:
+            return max(0.0, y0 + (y1 - y0) * (x - x0) / (x1 - x0))
+        slope = math.log(y1 / y0) / math.log(x1 / x0)
+        if beyond:
+            slope = min(max(slope, 0.0), STEEPEST)
+        anchor_x, anchor_y = (x1, y1) if x > x1 else (x0, y0)
+        return anchor_y * math.exp(slope * math.log(x / anchor_x))
+
+    def outside(self, size: Size) -> str | None:
+        x = size[self.variable]
+        if self.sizes[0] <= x <= self.sizes[-1]:
+            return None
+        continued = (
+            "in proportion" if len(self.sizes) == 1 else "by the power law of the nearest rows"
+        )
+        return f"{_measured(self.variable, self.sizes[0], self.sizes[-1])}; {self.variable} = {x:g} is extrapolated {continued}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A law with fitted parameters, and what its fit knows of itself."""
+
+    law: Law
+    parameters: Mapping[str, float]
+    valid: Mapping[str, tuple[float, float]]
+    """Range of each size it was fitted on."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Errors, uncertainty and coverage, as stored in the profile."""
+
+    def at(self, size: Size) -> float:
+        return self.law.seconds(self.parameters, size)
+
+    def outside(self, size: Size) -> str | None:
+        for variable, (low, high) in self.valid.items():
+            x = size[variable]
+            if not low <= x <= high:
+                return f"{_measured(variable, low, high)}; {variable} = {x:g} follows the law {self.law.formula} beyond it"
+        return None
+
+
+def _measured(variable: str, low: float, high: float) -> str:
+    return (
+        f"measured at {variable} = {low:g}"
+        if low == high
+        else f"measured for {variable} from {low:g} to {high:g}"
+    )
+
+
+Curve = Constant | Points | Fitted

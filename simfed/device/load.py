@@ -1,0 +1,222 @@
+"""Reading a calibration profile: a YAML file that a person can check and edit."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simfed.device.curve import Constant, Curve, Fitted, Points
+from simfed.device.laws import LAWS
+from simfed.device.profile import ANY, QUANTITIES, Profile
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.units import parse_duration, parse_power
+
+__all__ = ["PHASES", "find_profile", "load_profile", "profile_names"]
+
+PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
+"""What a device can be doing, as far as its power is concerned."""
+
+_KEYS = ("kind", "name", "description", "provenance", "power", "noise", *QUANTITIES)
+_LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
+_SHIPPED = (
+    Path(__file__).resolve().parents[2] / "calibration",  # a checkout
+    Path(sys.prefix) / "share" / "simfed" / "calibration",  # an installed wheel
+)
+
+
+def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Profile:
+    """The profile in a file, or of this name in one of the folders `search` or simfed's own.
+
+    A name is looked for as `<folder>/<name>.yaml` and `<folder>/calibration/<name>.yaml`.
+    Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
+    """
+    path = find_profile(name_or_path, search)
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = yaml.load(text, Loader=_Loader)  # a SafeLoader
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("a readable profile", where=str(path), got=str(error)) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise InputError("a profile in YAML", where=f"{path}{line}", got=problem) from None
+    try:
+        return _profile(data, path)
+    except InputError as error:
+        raise error.within(str(path)) from None
+
+
+def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Path:
+    """The file of a profile, see `load_profile`."""
+    given = Path(name_or_path)
+    folders = [Path(folder) for folder in search]
+    if given.suffix in (".yaml", ".yml"):
+        for candidate in (given, *(folder / given for folder in folders)):
+            if candidate.is_file():
+                return candidate
+        raise InputError("a profile that exists", where=str(given))
+    for folder in _folders(search):
+        if (folder / f"{given}.yaml").is_file():
+            return folder / f"{given}.yaml"
+    names = profile_names(search)
+    raise InputError(
+        f"a calibration profile: {listed(names)}",
+        got=str(name_or_path),
+        hint=did_you_mean(str(name_or_path), names),
+    )
+
+
+def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
+    """The names of the profiles in the folders, simfed's own last."""
+    found = [path.stem for folder in _folders(search) for path in sorted(folder.glob("*.yaml"))]
+    return list(dict.fromkeys(found))
+
+
+def _folders(search: Iterable[str | Path]) -> list[Path]:
+    given = [folder for base in search for folder in (Path(base), Path(base) / "calibration")]
+    return [*given, *_SHIPPED]
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys; a profile with two is a mistake."""
+
+
+def _mapping_without_doubles(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [loader.construct_object(key) for key, _ in node.value]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} twice", node.start_mark
+            )
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_doubles)
+
+
+def _profile(data: Any, path: Path) -> Profile:
+    data = _mapping(data, "", "a profile: a mapping with kind, name and measured times")
+    _only(data, _KEYS, "")
+    kind = data.get("kind")
+    if kind not in ("table", "law"):
+        raise InputError("table or law", where="kind", got=kind)
+    curves: dict[tuple[str, str, str], Curve] = {}
+    for quantity in QUANTITIES:
+        if quantity in data:
+            curves.update(_quantity(data[quantity], quantity))
+    if not curves:
+        raise InputError(f"times for at least one of {listed(QUANTITIES)}", got=sorted(data))
+    power = _mapping(data.get("power", {}), "power", "watts per phase")
+    _only(power, PHASES, "power")
+    return Profile(
+        name=str(data.get("name", path.stem)),
+        kind=kind,
+        curves=curves,
+        power_w={phase: parse_power(w, where=f"power.{phase}") for phase, w in power.items()},
+        noise=_mapping(data.get("noise", {}), "noise", "noise per kind of work"),
+        provenance=_mapping(data.get("provenance", {}), "provenance", "a mapping"),
+        source=str(path),
+    )
+
+
+def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:
+    """Curves of one quantity: per model, and per strategy below it; a duration stands for all below."""
+    depth = 2 if QUANTITIES[quantity].per_strategy else 1
+    found: dict[tuple[str, str, str], Curve] = {}
+
+    def walk(node: Any, keys: tuple[str, ...]) -> None:
+        where = ".".join((quantity, *keys))
+        if len(keys) < depth and isinstance(node, Mapping):
+            for key, below in _mapping(node, where, "").items():
+                walk(below, (*keys, str(key)))
+            return
+        filled = (*keys, *[ANY] * (depth - len(keys)))
+        model, strategy = (*filled, "")[:2]
+        found[quantity, model, strategy] = _curve(node, QUANTITIES[quantity].variable, where)
+
+    walk(node, ())
+    return found
+
+
+def _curve(node: Any, variable: str, where: str) -> Curve:
+    if not isinstance(node, Mapping):
+        return Constant(parse_duration(node, where=where))
+    return _law(node, variable, where) if "law" in node else _points(node, variable, where)
+
+
+def _points(node: Mapping[Any, Any], variable: str, where: str) -> Points:
+    if not node:
+        raise InputError(f"at least one row `{variable}: seconds`", where=where, got={})
+    rows = []
+    for x, text in node.items():
+        if isinstance(x, bool) or not isinstance(x, (int, float)) or not 1 <= x < math.inf:
+            raise InputError(f"a {variable} of at least 1 as the key", where=where, got=x)
+        rows.append((float(x), parse_duration(text, where=f"{where}.{x}")))
+    rows.sort()
+    return Points(variable, tuple(x for x, _ in rows), tuple(s for _, s in rows))
+
+
+def _law(node: Mapping[Any, Any], variable: str, where: str) -> Fitted:
+    _only(node, _LAW_KEYS, where)
+    name = node["law"]
+    fitting = [n for n, law in LAWS.items() if variable in law.needs or "flops" in law.needs]
+    if name not in fitting:
+        raise InputError(
+            f"a law in {variable}: {listed(fitting)}", where=f"{where}.law", got=name,
+            hint=did_you_mean(str(name), fitting),
+        )  # fmt: skip
+    law = LAWS[name]
+    given = _mapping(node.get("parameters"), f"{where}.parameters", "the law's parameters")
+    if set(given) != set(law.parameters):
+        raise InputError(
+            f"the parameters of {law.formula}: {', '.join(law.parameters)}",
+            where=f"{where}.parameters", got=sorted(map(str, given)),
+        )  # fmt: skip
+    valid = _mapping(node.get("valid", {}), f"{where}.valid", "a range per size")
+    parameters = {p: _number(given[p], f"{where}.parameters.{p}") for p in law.parameters}
+    ranges = {}
+    for v in valid:
+        if not isinstance(valid[v], (list, tuple)) or len(valid[v]) != 2 or v not in law.needs:
+            raise InputError(f"[low, high] for {listed(law.needs)}", where=f"{where}.valid.{v}", got=valid[v])  # fmt: skip
+        low, high = (_number(x, f"{where}.valid.{v}") for x in valid[v])
+        if low > high:
+            raise InputError("[low, high]", where=f"{where}.valid.{v}", got=valid[v])
+        ranges[v] = (low, high)
+    if not any(value > 0 for value in parameters.values()):
+        raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=given)
+    error = _mapping(node.get("error", {}), f"{where}.error", "the fit's errors")
+    uncertainty = _mapping(node.get("uncertainty", {}), f"{where}.uncertainty", "a mapping")
+    return Fitted(law, parameters, ranges, {"error": error, "uncertainty": uncertainty})
+
+
+def _number(value: Any, where: str) -> float:
+    """A finite number of at least 0; text too, because YAML reads `3e-9` as text."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise InputError("a number of at least 0", where=where, got=value)
+    return number
+
+
+def _mapping(value: Any, where: str, allowed: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(allowed or "a mapping", where=where or None, got=value)
+    return value
+
+
+def _only(node: Mapping[Any, Any], keys: Iterable[str], where: str) -> None:
+    keys = list(keys)
+    for key in node:
+        if key not in keys:
+            raise InputError(
+                f"one of the keys {listed(keys)}", where=where or None, got=key,
+                hint=did_you_mean(str(key), keys),
+            )  # fmt: skip

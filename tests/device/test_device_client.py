@@ -1,0 +1,77 @@
+"""A client's processor: speed, noise, assumptions, energy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from simfed.device import build_device, build_processor, load_profile
+from simfed.errors import InputError
+from simfed.scenario.device import Device as DeviceShape
+from simfed.seeding import Streams
+
+
+@pytest.fixture
+def profile():
+    return load_profile("rtx3090-ryzen4800h")
+
+
+def test_half_the_speed_takes_twice_the_time(profile):
+    device = build_device({"speed": 0.5}, profile, Streams(0), 0)
+    assert device.duration_s(3.0, 0.0, round=1, phase="training") == 6.0
+
+
+def test_without_noise_the_nominal_time_is_exact(profile):
+    device = build_device({}, profile, Streams(0), 0)
+    nominal_s = device.nominal_s("compression", model="lenet5", strategy="top-k", k=1000)
+    assert device.duration_s(nominal_s, 1e6, round=1, phase="compression") == 6.1e-7
+
+
+def test_noise_hangs_on_client_round_and_phase_and_on_nothing_else(profile):
+    def draw(seed, client, round, phase):
+        device = build_device({"noise": {"cv": 0.2}}, profile, Streams(seed), client)
+        return device.duration_s(1.0, 0.0, round=round, phase=phase)
+
+    one = draw(0, 3, 7, "training")
+    assert one == draw(0, 3, 7, "training")
+    others = {draw(1, 3, 7, "training"), draw(0, 4, 7, "training"), draw(0, 3, 8, "training"),
+              draw(0, 3, 7, "compression")}  # fmt: skip
+    assert len(others | {one}) == 5
+
+
+def test_noise_has_mean_1_and_the_asked_for_spread(profile):
+    device = build_device({"noise": {"cv": 0.3}}, profile, Streams(5), 0)
+    draws = [device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(4000)]
+    # mean of 4,000 draws with sd 0.3: standard error 0.0047; 4 of them, two-sided p = 6e-5
+    assert np.mean(draws) == pytest.approx(1.0, abs=4 * 0.3 / math.sqrt(4000))
+    assert np.std(draws) / np.mean(draws) == pytest.approx(0.3, rel=0.1)
+
+
+def test_an_assumption_stands_in_for_what_the_profile_lacks(profile):
+    shape = DeviceShape.model_validate(
+        {"profile": "x", "assume": {"inference": "0 s", "training": "2 s"}}
+    )
+    processor = build_processor(shape.plain(), profile)
+    assert processor.nominal_s("inference", model="lenet5", samples=10) == 0.0
+    assert processor.nominal_s("training", model="lenet5", batch=32) == 2.0
+    with pytest.raises(InputError, match="decompression"):
+        processor.nominal_s("decompression", model="lenet5", strategy="top-k", k=1)
+
+
+def test_the_scenarios_words_arrive_as_plain_values():
+    shape = DeviceShape.model_validate({"profile": "p", "speed": 2, "noise": {"cv": 0.1}})
+    assert shape.plain() == {
+        "profile": "p",
+        "speed": 2.0,
+        "noise": {"kind": "lognormal", "cv": 0.1},
+    }
+
+
+def test_energy_is_power_times_time_and_none_without_power(profile, tmp_path):
+    assert build_device({}, profile, Streams(0), 0).energy_j({"training": 1.0}) is None
+    path = tmp_path / "p.yaml"
+    path.write_text("{kind: table, training: {m: {1: 1 s}}, power: {training: 5 W, idle: 500 mW}}")
+    device = build_device({}, load_profile(path), Streams(0), 0)
+    assert device.energy_j({"training": 2.0, "idle": 4.0, "uplink": 0.0}) == 12.0
+    with pytest.raises(InputError, match="uplink"):
+        device.energy_j({"uplink": 1.0})

@@ -1,0 +1,120 @@
+"""ASCEND: a balanced warm-up, then decaying exploration over a moving average of rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from simfed.policy.base import Policy, Pull, check_arms, finite_reward
+
+__all__ = ["Ascend"]
+
+
+class Ascend(Policy):
+    """The bandit of the ASCEND method.
+
+    *Warm-up*: each arm exactly `warmup` = h times, in uniformly random order; Q(s) is the mean
+    reward of these plays. *Afterwards*, at this client's t-th pull (warm-up included), with
+    probability ε_t = min(1, `c`/√t) a uniformly random arm (`explore`), else the arm of the largest
+    Q, ties to the lowest index (`exploit`); then Q(s) ← (1 − `ema`)·Q(s) + `ema`·reward.
+
+    A void warm-up pull gives its slot back, so that every arm still gets its h rewarded plays. A
+    warm-up reward that arrives late joins the mean, or the moving average once that has begun.
+    Arms without any reward yet count as worse than every other. The reward range is not used.
+
+    Source: Liu et al., "Adaptive Heterogeneous Compression for Resource-Efficient Federated
+    Knowledge Distillation"; its text, where its pseudo-code differs on the warm-up.
+
+    >>> policy = Ascend(("top-k", "random-k"), warmup=1, c=0)
+    >>> for t in range(3):
+    ...     pull = policy.pull(np.random.default_rng(t))
+    ...     policy.update(pull, 1.0 if pull.arm == "random-k" else 0.25)
+    >>> pull
+    Pull(arm='random-k', choice='exploit', probability=1.0)
+    >>> policy.values()
+    (0.25, 1.0)
+    """
+
+    learns = True
+
+    def __init__(
+        self,
+        arms: Sequence[str],
+        reward_range: tuple[float, float] = (-1.0, 1.0),
+        *,
+        warmup: int = 5,
+        c: float = 3.0,
+        ema: float = 0.1,
+    ) -> None:
+        self.arms = check_arms(arms)
+        self.c = c
+        self.ema = ema
+        self._pulls = 0
+        self._slots_left = [warmup] * len(self.arms)
+        self._warmup_rewards: list[list[float]] = [[] for _ in self.arms]
+        self._average: list[float | None] = [None] * len(self.arms)
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        self._pulls += 1
+        left = sum(self._slots_left)
+        if left:
+            # A slot drawn uniformly from those left, pull after pull, is a uniform shuffle of all.
+            slot = int(rng.integers(left))
+            at = 0
+            while slot >= self._slots_left[at]:
+                slot -= self._slots_left[at]
+                at += 1
+            probability = self._slots_left[at] / left
+            self._slots_left[at] -= 1
+            return Pull(self.arms[at], "warm-up", probability)
+        epsilon = min(1.0, self.c / math.sqrt(self._pulls))
+        utilities = [-math.inf if math.isnan(value) else value for value in self.values()]
+        best = utilities.index(max(utilities))
+        explores = rng.random() < epsilon
+        at = int(rng.integers(len(utilities))) if explores else best
+        probability = epsilon / len(utilities) + (1 - epsilon) * (at == best)
+        return Pull(self.arms[at], "explore" if explores else "exploit", probability)
+
+    def update(self, pull: Pull, reward: float) -> None:
+        if pull.choice == "forced":
+            return
+        at = self.arms.index(pull.arm)
+        reward = finite_reward(reward)
+        value = self._value(at)
+        if pull.choice == "warm-up" and self._average[at] is None:
+            self._warmup_rewards[at].append(reward)
+        elif math.isnan(value):
+            self._average[at] = reward
+        else:
+            self._average[at] = (1 - self.ema) * value + self.ema * reward
+
+    def void(self, pull: Pull) -> None:
+        if pull.choice == "warm-up":
+            self._slots_left[self.arms.index(pull.arm)] += 1
+
+    def values(self) -> tuple[float, ...]:
+        return tuple(self._value(at) for at in range(len(self.arms)))
+
+    def _value(self, at: int) -> float:
+        average, rewards = self._average[at], self._warmup_rewards[at]
+        if average is not None:
+            return average
+        # fsum: equal sets of rewards tie exactly, in whatever order they came
+        return math.fsum(rewards) / len(rewards) if rewards else math.nan
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "pulls": self._pulls,
+            "slots_left": list(self._slots_left),
+            "warmup_rewards": [list(rewards) for rewards in self._warmup_rewards],
+            "average": list(self._average),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._pulls = state["pulls"]
+        self._slots_left = list(state["slots_left"])
+        self._warmup_rewards = [list(rewards) for rewards in state["warmup_rewards"]]
+        self._average = list(state["average"])

@@ -1,0 +1,104 @@
+"""Policies that do not learn: one strategy for good, or the arms of a recorded run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from simfed.errors import InputError
+from simfed.policy.base import Policy, Pull, check_arms
+
+__all__ = ["Replay", "Uniform"]
+
+
+class Uniform(Policy):
+    """One strategy for all clients and rounds. Stateless: one object may serve every client.
+
+    >>> policy = Uniform(("top-k", "random-k"), strategy="random-k")
+    >>> policy.pull(np.random.default_rng(0))
+    Pull(arm='random-k', choice='fixed', probability=1.0)
+    >>> policy.values()
+    (0.0, 1.0)
+    """
+
+    learns = False
+
+    def __init__(
+        self,
+        arms: Sequence[str],
+        reward_range: tuple[float, float] = (-1.0, 1.0),
+        *,
+        strategy: str,
+    ) -> None:
+        self.arms = tuple(arms) if strategy in arms else (*arms, strategy)
+        self._pull = Pull(strategy, "fixed")
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        return self._pull
+
+    def update(self, pull: Pull, reward: float) -> None:
+        pass
+
+    def void(self, pull: Pull) -> None:
+        pass
+
+    def values(self) -> tuple[float, ...]:
+        return tuple(float(arm == self._pull.arm) for arm in self.arms)
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+class Replay(Policy):
+    """The arms that one client played in a recorded run, in order: its n-th pull is the n-th arm.
+
+    `recorded` holds every participation of the client, forced ones included: a replay has no losses
+    and so no rollback that could force an arm. Raises `InputError` when the record is used up.
+
+    >>> policy = Replay(("top-k", "random-k"), recorded=["random-k", "top-k"])
+    >>> [policy.pull(np.random.default_rng(0)).arm for _ in range(2)]
+    ['random-k', 'top-k']
+    """
+
+    learns = False
+
+    def __init__(
+        self,
+        arms: Sequence[str],
+        reward_range: tuple[float, float] = (-1.0, 1.0),
+        *,
+        recorded: Sequence[str],
+    ) -> None:
+        self.arms = check_arms(arms, *dict.fromkeys(recorded))
+        self._recorded = tuple(recorded)
+        self._next = 0
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        if self._next == len(self._recorded):
+            raise InputError(
+                f"a recorded run in which this client takes part more than {self._next} times"
+            )
+        arm = self._recorded[self._next]
+        self._next += 1
+        return Pull(arm, "fixed")
+
+    def update(self, pull: Pull, reward: float) -> None:
+        pass
+
+    def void(self, pull: Pull) -> None:
+        pass
+
+    def values(self) -> tuple[float, ...]:
+        upcoming = self._recorded[self._next] if self._next < len(self._recorded) else None
+        return tuple(float(arm == upcoming) for arm in self.arms)
+
+    def state(self) -> dict[str, Any]:
+        return {"next": self._next}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._next = int(state["next"])

@@ -1,0 +1,48 @@
+"""What a policy is paid: learning gain per simulated second."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["gain", "reward"]
+
+
+def gain(
+    rho: float,
+    beta: float,
+    kd_before: float | None,
+    kd_after: float | None,
+    local_before: float | None,
+    local_after: float | None,
+) -> float:
+    """ΔL = rho·(kd_before − kd_after) + beta·(local_before − local_after).
+
+    A term counts 0 when one of its losses is None: no distillation (FedAvg), or the as-printed
+    credit's first round, which has no earlier local loss.
+
+    >>> gain(0.5, 0.25, 2.0, 1.0, 3.0, 5.0)
+    0.0
+    >>> gain(0.6, 0.4, None, None, 1.0, 0.5)
+    0.2
+    """
+    kd = 0.0 if kd_before is None or kd_after is None else kd_before - kd_after
+    local = 0.0 if local_before is None or local_after is None else local_before - local_after
+    return rho * kd + beta * local
+
+
+def reward(
+    gain: float, tau_s: float, clip: tuple[float, float] = (-1.0, 1.0)
+) -> tuple[float, float]:
+    """(G unclipped, G): gain per simulated second of the client's own training, compression and
+    upload, as it is and clipped to `clip`.
+
+    Where these took no simulated time at all, the unclipped reward is ±inf (0 for no gain).
+
+    >>> reward(0.002, 0.01)
+    (0.2, 0.2)
+    >>> reward(-0.5, 0.01)
+    (-50.0, -1.0)
+    """
+    instant = math.copysign(math.inf, gain) if gain else 0.0
+    raw = gain / tau_s if tau_s > 0 else instant
+    return raw, min(max(raw, clip[0]), clip[1])

@@ -98,6 +98,7 @@ REGISTRIES: dict[str, Registry] = {
                 "top-k": "simfed.compress:TopK",
                 "random-k": "simfed.compress:RandomK",
                 "periodic-k": "simfed.compress:PeriodicK",
+                "dense": "simfed.compress:Dense",
             },
         ),
         Registry(

@@ -1,0 +1,161 @@
+"""Compression strategies: which K of d entries a client sends. No strategy holds a client's state.
+
+A strategy is one class with a `name` and `select`; state comes in and goes out. Residuals are not
+its business: `simfed.compress.with_error_feedback` adds them to any strategy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from simfed.compress.permutation import KeyedPermutation, keyed_generator
+from simfed.compress.selection import checked_k, is_tensor, random_k_indices, top_k_indices
+from simfed.errors import InputError
+
+__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK"]
+
+State = Any
+"""What a strategy remembers of one client between its plays: None at first, always JSON-able."""
+
+
+class Selection(NamedTuple):
+    """What `select` gives: the indices, the state afterwards, and the seed they were made from."""
+
+    indices: Any
+    """Sorted, distinct, int64; a NumPy array, or a tensor on the device of the update."""
+    state: State = None
+    seed: int | None = None
+    """For strategies that do not look at the update: the 64-bit number from which `mirror` makes
+    the same indices elsewhere (index code `seeded`)."""
+
+
+@runtime_checkable
+class Compressor(Protocol):
+    """A compression strategy; made without arguments by its registry class.
+
+    Two optional members tell the wire more: `keeps_all = True` says that all d entries travel
+    whatever k is, so that no indices need to; and strategies that do not look at the update offer
+    `mirror(length, k, *, state, seed) -> Selection`, with which the server repeats their choice.
+    """
+
+    name: str
+
+    def select(
+        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+    ) -> Selection:
+        """min(k, d) indices of the flat vector `update`, which is not changed.
+
+        `state` is what the same client's last play returned (None before the first); `rng` is the
+        generator keyed by strategy, client and round.
+        """
+        ...
+
+
+class TopK:
+    """The K entries of largest magnitude; ties go to the lowest index. Exact, deterministic.
+
+    >>> TopK().select(np.array([1.0, -4.0, 2.0]), 2).indices
+    array([1, 2])
+    """
+
+    name = "top-k"
+
+    def select(
+        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+    ) -> Selection:
+        return Selection(top_k_indices(update, k), state)
+
+
+class Dense:
+    """All entries, whatever K is: no compression.
+
+    >>> Dense().select(np.array([1.0, -4.0, 2.0]), 2).indices
+    array([0, 1, 2])
+    """
+
+    name = "dense"
+    keeps_all = True
+
+    def select(
+        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+    ) -> Selection:
+        return Selection(_beside(update, np.arange(checked_k(len(update), len(update)))), state)
+
+
+class _Blind:
+    """A strategy that draws one 64-bit seed and makes its indices from that, not from the update."""
+
+    name: str
+
+    def select(
+        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+    ) -> Selection:
+        if rng is None:
+            raise InputError(f"a generator `rng` for {self.name}", got=rng)
+        seed = int(rng.integers(2**64, dtype=np.uint64))
+        made = self.mirror(len(update), k, state=state, seed=seed)
+        return made._replace(indices=_beside(update, made.indices))
+
+    def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
+        raise NotImplementedError
+
+
+class RandomK(_Blind):
+    """K indices uniformly without replacement. The values are not scaled up; the residual makes up.
+
+    >>> RandomK().select(np.zeros(10), 4, rng=np.random.default_rng(0)).indices.size
+    4
+    """
+
+    name = "random-k"
+
+    def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
+        """The choice that `select` makes when it draws `seed`, for an update of `length`."""
+        return Selection(random_k_indices(length, k, keyed_generator(seed, 1)), state, seed)
+
+
+class PeriodicK(_Blind):
+    """Every coordinate once per period, in random order.
+
+    A play takes the next K coordinates of the period's order. When fewer than K are left, it takes
+    all of them and fills up with random ones already visited in this period; the next play then
+    starts a new period. K may change from play to play.
+
+    The order is a `KeyedPermutation`, so a client remembers two numbers only: its state is
+    `[key, position]`, or None where the next play starts a period. To undo a play, go on from the
+    state before it.
+
+    >>> compressor, update, state = PeriodicK(), np.zeros(6), None
+    >>> for t in range(2):
+    ...     chosen = compressor.select(update, 4, state=state, rng=np.random.default_rng(t))
+    ...     state = chosen.state
+    ...     print(chosen.indices.size, state is None)
+    4 False
+    4 True
+    """
+
+    name = "periodic-k"
+
+    def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
+        """The choice that `select` makes in `state` when it draws `seed`."""
+        k = checked_k(k, length)
+        key, position = (seed, 0) if state is None else state
+        unvisited = min(k, length - position)
+        positions = np.arange(position, position + unvisited)
+        if unvisited < k:
+            fill = random_k_indices(position, k - unvisited, keyed_generator(seed, 2))
+            positions = np.concatenate([fill, positions])
+        indices = np.sort(KeyedPermutation(length, key)(positions))
+        after = position + unvisited
+        return Selection(indices, [key, after] if after < length else None, seed)
+
+
+def _beside(update: Any, indices: Any) -> Any:
+    """`indices` as a tensor on the device of `update` where that is a tensor."""
+    if not is_tensor(update):
+        return indices
+    import torch
+
+    return torch.from_numpy(indices).to(update.device, non_blocking=True)

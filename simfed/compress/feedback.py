@@ -1,0 +1,147 @@
+"""Error feedback: what is not sent stays with the client and is added to its next update.
+
+With u = e + g (residual plus gradient) and the chosen indices I, the values u[I] travel and the new
+residual is u with zeros at I; so after any number of rounds the sum of all gradients equals the sum
+of all that was sent plus the residual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simfed.compress import wire
+from simfed.compress.compressors import Compressor, State
+from simfed.compress.selection import is_tensor
+from simfed.errors import InputError
+
+__all__ = ["ErrorFeedback", "Payload", "undo", "with_error_feedback"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Payload:
+    """What one client sends in one round, and what is needed to take it back."""
+
+    strategy: str
+    length: int
+    """d, the length of the flat vector."""
+    indices: Any
+    """Sorted, distinct, int64, shape (K,)."""
+    values: Any
+    """The entries at `indices`, shape (K,), in the dtype of the residual."""
+    state: State
+    """The strategy's state for this client's next play."""
+    state_before: State
+    """Its state before this play."""
+    seed: int | None = None
+    """See `Selection.seed`."""
+
+    @property
+    def k(self) -> int:
+        """Entries sent."""
+        return len(self.indices)
+
+    def dense(self) -> Any:
+        """The vector that the server rebuilds: the values in place, zeros elsewhere."""
+        if is_tensor(self.values):
+            return self.values.new_zeros(self.length).index_put_((self.indices,), self.values)
+        vector = np.zeros(self.length, self.values.dtype)
+        vector[self.indices] = self.values
+        return vector
+
+    def wire_bytes(self, index_code: str) -> float:
+        """Its size on the wire, fractional for `ideal`."""
+        return wire.size_bytes(self.strategy, self.indices, self.length, index_code)
+
+
+class ErrorFeedback:
+    """A strategy with error feedback; made by `with_error_feedback`.
+
+    >>> from simfed.compress import TopK
+    >>> feedback = with_error_feedback(TopK())
+    >>> payload, residual = feedback.encode(np.array([1.0, -4.0, 2.0]), np.array([0.0, 1.0, 2.0]), 1)
+    >>> payload.indices, payload.values, residual
+    (array([2]), array([4.]), array([ 1., -3.,  0.]))
+    """
+
+    def __init__(self, compressor: Compressor) -> None:
+        self.compressor = compressor
+
+    def encode(
+        self,
+        update: Any,
+        residual: Any,
+        k: int,
+        rng: np.random.Generator | None = None,
+        *,
+        state: State = None,
+    ) -> tuple[Payload, Any]:
+        """(payload, new residual); neither `update` nor `residual` is changed."""
+        residual = residual.clone() if is_tensor(residual) else np.array(residual)
+        return self.encode_in_place(update, residual, k, rng, state=state), residual
+
+    def encode_in_place(
+        self,
+        update: Any,
+        residual: Any,
+        k: int,
+        rng: np.random.Generator | None = None,
+        *,
+        state: State = None,
+    ) -> Payload:
+        """The payload; `residual` becomes the new residual without a dense copy.
+
+        `update` is a flat vector, a sequence of arrays that make one up when flattened (gradients
+        parameter by parameter), or None when `residual` already holds residual + gradient.
+        NumPy arrays and torch tensors alike; the payload is of the residual's kind.
+        """
+        accumulate(residual, update)
+        chosen = self.compressor.select(residual, k, state=state, rng=rng)
+        values = residual[chosen.indices]
+        residual[chosen.indices] = 0.0
+        return Payload(
+            strategy=self.compressor.name,
+            length=len(residual),
+            indices=chosen.indices,
+            values=values,
+            state=chosen.state,
+            state_before=state,
+            seed=chosen.seed,
+        )
+
+
+def with_error_feedback(compressor: Compressor) -> ErrorFeedback:
+    """`compressor` with residuals: `payload, residual = ….encode(update, residual, k, rng)`."""
+    return ErrorFeedback(compressor)
+
+
+def accumulate(residual: Any, update: Any) -> None:
+    """residual += update in place; `update` as for `ErrorFeedback.encode_in_place`."""
+    if update is None:
+        return
+    parts = update if isinstance(update, (list, tuple)) else [update]
+    start = 0
+    for part in parts:
+        flat = part.reshape(-1)
+        end = start + len(flat)
+        residual[start:end] += flat
+        start = end
+    if start != len(residual):
+        raise InputError(f"an update of {len(residual)} entries, as the residual", got=start)
+
+
+def undo(residual: Any, payload: Payload) -> State:
+    """The upload was lost: its values return to `residual` (in place) at the sent indices.
+
+    Right after the play this restores residual + gradient bit for bit; after later plays it adds.
+    Returns the strategy's state from before the play, for a client whose round is undone.
+    """
+    current = residual[payload.indices]
+    # Where nothing came since, the value itself: 0.0 + -0.0 would lose its sign.
+    untouched = current == 0
+    current += payload.values
+    current[untouched] = payload.values[untouched]
+    residual[payload.indices] = current
+    return payload.state_before

@@ -125,7 +125,7 @@ class PolicyValue(NamedTuple):
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
     arm: Annotated[str, "compression strategy"]
-    value: Annotated[float, "utility or probability"]
+    value: Annotated[float | None, "utility or probability; empty before the first reward"]
 
 
 class LinkUse(NamedTuple):

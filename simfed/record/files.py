@@ -1,0 +1,47 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["put", "put_json", "put_text", "sweep"]
+
+_PARTIAL = ".partial-"
+
+
+def put(path: Path, write: Callable[[Path], object]) -> None:
+    """`write(temporary)` makes the file; only when it is whole does it get its name."""
+    temporary = path.with_name(f"{_PARTIAL}{path.name}")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def put_text(path: Path, text: str) -> None:
+    """Write text, and have it on the disk before it gets its name."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    put(path, write)
+
+
+def put_json(path: Path, value: Any) -> None:
+    """Write plain values as readable JSON; floats read back to the same floats."""
+    put_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def sweep(folder: Path) -> None:
+    """Delete what a killed process left half-written."""
+    for left in folder.glob(f"{_PARTIAL}*"):
+        left.unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""Reading a run directory: its tables as data frames, its facts as plain values.
+
+Imports neither simpy nor torch. Whatever is not a whole, finished run directory of a known format
+ends in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.record.schema import FORMAT, TABLES, arrow_schema, columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+__all__ = ["Run", "open_run", "read_manifest"]
+
+
+class Run:
+    """A finished run: `run.rounds`, `run.participations`, … are `pandas.DataFrame`s, read on first use.
+
+    Columns that may be empty and hold whole numbers (`critical_client`, `spans.client`) have the
+    dtype `Int64`, so that they stay whole numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Path | None,
+        manifest: dict[str, Any],
+        summary: dict[str, Any],
+        scenario_yaml: str,
+        read_table: Callable[[str], pa.Table],
+    ) -> None:
+        """`read_table(name)` gives a whole table; `path` is None for a run that was not written."""
+        self.path = path
+        self.manifest = manifest
+        self.summary = summary
+        self.scenario_yaml = scenario_yaml
+        self._read_table = read_table
+        self._tables: dict[str, pa.Table] = {}
+
+    def __repr__(self) -> str:
+        return f"<run {self.manifest.get('name')!r}, fingerprint {self.fingerprint}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash over everything simulated; equal means the same trajectory."""
+        return str(self.manifest["fingerprint"])
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The resolved scenario as plain values."""
+        import yaml
+
+        loaded = yaml.safe_load(self.scenario_yaml)
+        if not isinstance(loaded, dict):
+            raise InputError("a mapping", where=f"{self.path}/scenario.yaml", got=type(loaded))
+        return loaded
+
+    def table(self, name: str) -> pa.Table:
+        """A table as Arrow columns."""
+        if name not in TABLES:
+            raise InputError(
+                f"a table: {listed(TABLES)}", got=name, hint=did_you_mean(name, TABLES)
+            )
+        if name not in self._tables:
+            self._tables[name] = self._read_table(name)
+        return self._tables[name]
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """A table as a data frame."""
+        import pandas as pd
+
+        table = self.table(name)
+        frame = table.to_pandas()
+        for column in columns(name):
+            if column.nullable and column.dtype == "int64":
+                frame[column.name] = table.column(column.name).to_pandas(
+                    types_mapper=lambda _: pd.Int64Dtype()
+                )
+        return frame
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """`rounds.parquet`: one row per communication round."""
+        return self.frame("rounds")
+
+    @cached_property
+    def prototypes(self) -> pd.DataFrame:
+        """`prototypes.parquet`: one row per round and prototype."""
+        return self.frame("prototypes")
+
+    @cached_property
+    def participations(self) -> pd.DataFrame:
+        """`participations.parquet`: one row per round and client that took part."""
+        return self.frame("participations")
+
+    @cached_property
+    def policies(self) -> pd.DataFrame:
+        """`policies.parquet`: one row per round, client and arm, where policies learn."""
+        return self.frame("policies")
+
+    @cached_property
+    def links(self) -> pd.DataFrame:
+        """`links.parquet`: one row per link and interval of constant use."""
+        return self.frame("links")
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """`spans.parquet`: one row per interval on a track."""
+        return self.frame("spans")
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """The finished run in a folder.
+
+    Raises: `InputError` in one sentence for a folder that is not there, is no run directory, is of
+    another format, holds a run that has not finished, or lacks a file.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    if manifest["status"] != "finished":
+        reason = manifest.get("reason")
+        raise InputError(
+            "a finished run", where=str(path), got=manifest["status"],
+            hint=f"{reason}; --resume goes on with it" if reason else "--resume goes on with it",
+        )  # fmt: skip
+    for file in ("scenario.yaml", "summary.json", *(f"{name}.parquet" for name in TABLES)):
+        if not (path / file).is_file():
+            raise InputError(f"a run directory with {file}", where=str(path), got="none")
+    return Run(
+        path=path,
+        manifest=manifest,
+        summary=_read_json(path / "summary.json"),
+        scenario_yaml=(path / "scenario.yaml").read_text(encoding="utf-8"),
+        read_table=lambda name: _read_parquet(path / f"{name}.parquet", name),
+    )
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The manifest of a run directory, whatever its status (`running`, `interrupted`, `failed`,
+    `finished`).
+
+    Raises: `InputError` for a folder that is no run directory.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise InputError(
+            "a run directory", where=str(path), got="a file" if path.exists() else "no such folder"
+        )
+    if not (path / "manifest.json").is_file():
+        raise InputError("a run directory", where=str(path), got="a folder without manifest.json")
+    manifest = _read_json(path / "manifest.json")
+    if manifest.get("format") != FORMAT or "status" not in manifest:
+        raise InputError(
+            f"a run directory of format {FORMAT}", where=str(path / "manifest.json"),
+            got=manifest.get("format"), hint="it was written by another version, or is no manifest of simfed",
+        )  # fmt: skip
+    return manifest
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError("a whole JSON file", where=str(path), got=str(error)) from error
+    if not isinstance(value, dict):
+        raise InputError("a JSON object", where=str(path), got=value)
+    return value
+
+
+def _read_parquet(path: Path, name: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found = pq.read_schema(path)
+        missing = [field.name for field in arrow_schema(name) if field.name not in found.names]
+        if missing:
+            raise InputError(f"a column {missing[0]!r}", where=str(path), got=found.names)
+        return pq.read_table(path, columns=arrow_schema(name).names).cast(arrow_schema(name))
+    except (OSError, pa.ArrowException, ValueError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise InputError("a whole Parquet file", where=str(path), got=first_line) from error

@@ -1,0 +1,209 @@
+"""What a run came to: the numbers of `summary.json`, and each round's straggler in words.
+
+Pure functions of the tables; they work on any run directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simfed.record.schema import OUTCOMES, PHASES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["THRESHOLDS", "critical_sentences", "straggler_table", "summarise"]
+
+THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
+"""Accuracies whose first time is in the summary; null where a run never gets there."""
+
+Table = Callable[[str], "pa.Table"]
+Columns = dict[str, np.ndarray[Any, Any]]
+
+
+def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str, Any]:
+    """The content of `summary.json`.
+
+    `table(name)` gives a table; `clients_of_prototype` weighs the mean accuracy, which is that over
+    all clients (each at its prototype's weights), whether or not they took part.
+    """
+    import pyarrow.compute as pc
+
+    rounds = _columns(table("rounds"))
+    parts = table("participations")  # may be long: summed by Arrow, never row by row
+    accuracy, loss = _curves(_columns(table("prototypes")), rounds, clients_of_prototype)
+    outcomes = _counts(parts, "outcome")
+    return {
+        "rounds": len(rounds["round"]),
+        "simulated_s": float(rounds["finished_at_s"][-1]) if len(rounds["round"]) else 0.0,
+        "uplink_bytes": float(rounds["uplink_bytes"].sum()),
+        "downlink_bytes": float(rounds["downlink_bytes"].sum()),
+        "accuracy": {name: _accuracy_facts(points) for name, points in accuracy.items()},
+        "test_loss": {name: points[-1][2] for name, points in loss.items() if points},
+        "rollbacks": int(rounds["rolled_back"].sum()),
+        "outcomes": {
+            name: sum(counts.get(name, 0) for counts in outcomes.values()) for name in OUTCOMES
+        },
+        "strategies": _counts(parts, "arm"),
+        "choices": _counts(parts, "choice"),
+        "phases_s": {name: pc.sum(parts.column(name)).as_py() or 0.0 for name in PHASES},
+        "server_s": float(rounds["server_s"].sum()),
+        "energy_j": pc.sum(parts.column("energy_j")).as_py(),
+        "stragglers": straggler_table(table),
+    }
+
+
+def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Any]]:
+    """Who held everybody up how often, and by what: the `rows` worst, most rounds first.
+
+    Each row: `client`, `rounds`, `phases` (how many of these rounds each phase was the longest),
+    `links` (how many of them each link bound it), `saved_s` (what the rounds would be shorter by,
+    summed, each without this client alone).
+    """
+    rounds = _columns(table("rounds"))
+    known = ~_missing(rounds["critical_client"])
+    clients = rounds["critical_client"][known].astype(np.int64)
+    worst = sorted(zip(*np.unique(clients, return_counts=True), strict=True), key=lambda c: (-c[1], c[0]))  # fmt: skip
+    found = []
+    for client, count in worst[:rows]:
+        mine = known.copy()
+        mine[known] = clients == client
+        saved = rounds["saved_without_critical_s"][mine]
+        found.append(
+            {
+                "client": int(client),
+                "rounds": int(count),
+                "phases": _tally(rounds["critical_phase"][mine]),
+                "links": _tally(rounds["critical_link"][mine]),
+                "saved_s": float(saved[~_missing(saved)].astype(float).sum()),
+            }
+        )
+    return found
+
+
+def critical_sentences(table: Table, rounds: set[int] | None = None) -> dict[int, str]:
+    """For each of these rounds (None: all) what set its length, in words.
+
+    `round 7: client 3, 62 % upload, shared link edge-2`: the share is that of the phase in the
+    round's length; a link is named where the phase is a transfer, `shared` where several transfers
+    were on it at once during the round.
+    """
+    facts = _columns(table("rounds"))
+    seconds = _phase_seconds(table)
+    shared = _shared_intervals(table)
+    sentences = {}
+    for i, number in enumerate(facts["round"]):
+        client, phase = facts["critical_client"][i], facts["critical_phase"][i]
+        if client is None or (rounds is not None and number not in rounds):
+            continue
+        length_s = facts["duration_s"][i]
+        spent_s = facts["server_s"][i] if phase == "server" else seconds[number, client][phase]
+        share = spent_s / length_s if length_s > 0 else 0.0
+        text = f"round {number}: client {client}, {100 * share:.0f} % {phase}"
+        link = facts["critical_link"][i]
+        if link is not None:
+            starts, ends = shared.get(link, (np.empty(0), np.empty(0)))
+            begun, done = facts["started_at_s"][i], facts["finished_at_s"][i]
+            is_shared = bool(np.any((starts < done) & (ends > begun)))
+            text += f", {'shared ' if is_shared else ''}link {link}"
+        sentences[int(number)] = text
+    return sentences
+
+
+def _columns(table: pa.Table) -> Columns:
+    return {
+        name: table.column(name).to_numpy() if table.column(name).null_count == 0
+        else np.array(table.column(name).to_pylist(), dtype=object)
+        for name in table.column_names
+    }  # fmt: skip
+
+
+def _missing(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.array([value is None for value in values], dtype=bool)
+
+
+def _curves(
+    prototypes: Columns, rounds: Columns, clients: Mapping[str, int]
+) -> tuple[dict[str, list[tuple[int, float, float]]], dict[str, list[tuple[int, float, float]]]]:
+    """Per prototype and for `mean`: (round, instant, value) wherever it was evaluated."""
+    at_s = dict(zip(rounds["round"].tolist(), rounds["finished_at_s"].tolist(), strict=True))
+    curves = []
+    for column in ("test_accuracy", "test_loss"):
+        values: dict[int, dict[str, float]] = {}
+        for number, name, value in zip(
+            prototypes["round"], prototypes["prototype"], prototypes[column], strict=True
+        ):
+            if value is not None:
+                values.setdefault(int(number), {})[str(name)] = float(value)
+        curve: dict[str, list[tuple[int, float, float]]] = {"mean": [], **{p: [] for p in clients}}
+        for number, of in values.items():
+            for name, value in of.items():
+                curve[name].append((number, at_s[number], value))
+            if set(of) == set(clients):
+                mean = sum(clients[p] * of[p] for p in clients) / sum(clients.values())
+                curve["mean"].append((number, at_s[number], mean))
+        curves.append(curve)
+    return curves[0], curves[1]
+
+
+def _accuracy_facts(points: list[tuple[int, float, float]]) -> dict[str, Any]:
+    best = max(points, key=lambda point: point[2], default=None)
+    first = {
+        f"{threshold:g}": next((at_s for _, at_s, value in points if value >= threshold), None)
+        for threshold in THRESHOLDS
+    }
+    return {
+        "final": points[-1][2] if points else None,
+        "best": best[2] if best else None,
+        "best_round": best[0] if best else None,
+        "time_to_s": first,
+    }
+
+
+def _counts(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
+    """Per prototype, how often each value of a column occurs, most often first."""
+    found: dict[str, dict[str, int]] = {}
+    rows = parts.group_by(["prototype", column]).aggregate([("client", "count")]).to_pylist()
+    for row in sorted(rows, key=lambda row: (row["prototype"], -row["client_count"], row[column])):
+        found.setdefault(row["prototype"], {})[row[column]] = row["client_count"]
+    return found
+
+
+def _tally(values: np.ndarray[Any, Any]) -> dict[str, int]:
+    present = [value for value in values.tolist() if value is not None]
+    names, counts = np.unique(np.array(present, dtype=str), return_counts=True)
+    by_count = sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda nc: (-nc[1], nc[0]))  # fmt: skip
+    return dict(by_count)
+
+
+def _phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
+    """(round, critical client) → seconds of its phases, by their names in words."""
+    import pyarrow as pa
+
+    rounds = table("rounds").select(["round", "critical_client"]).drop_null()
+    joined = table("participations").join(
+        rounds.rename_columns(["round", "client"]).cast(
+            pa.schema([("round", pa.int64()), ("client", pa.int64())])
+        ),
+        ["round", "client"],
+        join_type="inner",
+    )
+    words = {"downlink_s": "download", "training_s": "training", "compression_s": "compression", "uplink_s": "upload"}  # fmt: skip
+    return {
+        (row["round"], row["client"]): {word: row[name] for name, word in words.items()}
+        for row in joined.to_pylist()
+    }
+
+
+def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
+    """Link → (starts, ends) of the intervals in which several transfers were on it."""
+    import pyarrow.compute as pc
+
+    links = table("links")
+    several = links.filter(pc.greater(links.column("flows"), 1))
+    names = several.column("link").to_numpy()
+    starts, ends = several.column("from_s").to_numpy(), several.column("to_s").to_numpy()
+    return {str(name): (starts[names == name], ends[names == name]) for name in np.unique(names)}

@@ -1,0 +1,244 @@
+"""Run directories: whole or not there, never over another, readable, resumable."""
+
+import numpy as np
+import pytest
+
+from simfed.errors import InputError, RunFailed
+from simfed.record import Checkpoint, Recorder, RunDirectory, open_run
+from simfed.record.fingerprint import fingerprint
+from simfed.record.schema import LinkUse, PolicyValue, PrototypeResult, Round, Span
+
+SCENARIO = "name: tiny\nrounds: 3\n"
+
+
+def a_round(number, **changes):
+    row = Round(
+        round=number, started_at_s=number - 1.0, finished_at_s=float(number), participants=0,
+        late=0, dropped=0, uplink_bytes=0.0, downlink_bytes=0.0, rolled_back=False,
+        critical_client=None, critical_phase=None, critical_link=None, duration_s=1.0,
+        server_s=0.0, saved_without_critical_s=None,
+    )  # fmt: skip
+    return row._replace(**changes)
+
+
+def record_some(recorder, rounds=range(1, 4)):
+    for number in rounds:
+        recorder.rounds.append(a_round(number))
+        recorder.prototypes.append(PrototypeResult(number, "small", 0.5 / number, None, None))
+        recorder.policies.append(PolicyValue(number, 0, "top-k", 0.1 * number))
+        recorder.links.append(LinkUse("up", number - 1.0, float(number), 8.0, 10.0, 1))
+        recorder.spans.append(Span("client 0", "training", "training", number, 0, 0.0, 1.0))
+
+
+def create(path, **options):
+    return RunDirectory.create(
+        path, scenario_yaml=SCENARIO, manifest={"name": "tiny", "mode": "full"}, **options
+    )
+
+
+def finished(path, rounds=range(1, 4)):
+    directory = create(path)
+    recorder = directory.recorder()
+    record_some(recorder, rounds)
+    directory.finish(recorder, manifest={"seed": 0}, summary={"rounds": 3})
+    return directory
+
+
+def test_a_finished_run_reads_back_as_it_was_recorded(tmp_path):
+    directory = finished(tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    recorder = Recorder()
+    record_some(recorder)
+    assert run.table("links").equals(recorder.table("links"))
+    assert run.rounds.duration_s.tolist() == [1.0, 1.0, 1.0]
+    assert run.prototypes.test_accuracy.isna().all()
+    assert str(run.rounds.critical_client.dtype) == "Int64"
+    assert run.summary == {"rounds": 3}
+    assert run.manifest["seed"] == 0
+    assert run.scenario == {"name": "tiny", "rounds": 3}
+    assert run.fingerprint == directory.manifest["fingerprint"] == fingerprint(recorder.batches)
+
+
+def test_nothing_temporary_and_no_segments_are_left(tmp_path):
+    finished(tmp_path / "run")
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert names == {
+        "scenario.yaml", "manifest.json", "summary.json", "rounds.parquet", "prototypes.parquet",
+        "participations.parquet", "policies.parquet", "links.parquet", "spans.parquet",
+    }  # fmt: skip
+
+
+def test_a_run_is_never_overwritten_without_being_asked(tmp_path):
+    finished(tmp_path / "run")
+    with pytest.raises(InputError, match="one that holds a run"):
+        create(tmp_path / "run")
+    create(tmp_path / "run", overwrite=True)
+    with pytest.raises(InputError, match="got 'running'"):
+        open_run(tmp_path / "run")
+
+
+def test_foreign_files_are_never_touched_even_when_asked_to_overwrite(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match="other files"):
+        create(tmp_path, overwrite=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="a folder, got 'a file'"):
+        create(tmp_path / "file", overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_empty_folder_is_fine(tmp_path):
+    (tmp_path / "run").mkdir()
+    create(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda run: (run / "manifest.json").unlink(), "a folder without manifest.json"),
+        (lambda run: (run / "manifest.json").write_text("{"), "a whole JSON file"),
+        (lambda run: (run / "manifest.json").write_text("[]"), "a JSON object"),
+        (lambda run: (run / "manifest.json").write_text('{"format": 99}'), "of format 1, got 99"),
+        (lambda run: (run / "manifest.json").write_text("{}"), "of format 1, got None"),
+        (lambda run: (run / "spans.parquet").unlink(), "a run directory with spans.parquet"),
+        (lambda run: (run / "summary.json").write_text(""), "a whole JSON file"),
+    ],
+)
+def test_a_damaged_directory_is_refused_in_one_sentence(tmp_path, damage, sentence):
+    finished(tmp_path / "run")
+    damage(tmp_path / "run")
+    with pytest.raises(InputError, match=sentence) as caught:
+        open_run(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all", "half"])
+def test_a_truncated_table_is_refused_in_one_sentence(tmp_path, content):
+    finished(tmp_path / "run")
+    path = tmp_path / "run" / "spans.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
+    with pytest.raises(InputError, match=r"spans\.parquet: a whole Parquet file") as caught:
+        _ = open_run(tmp_path / "run").spans
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_of_something_else_is_refused(tmp_path):
+    finished(tmp_path / "run")
+    (tmp_path / "run" / "rounds.parquet").write_bytes(
+        (tmp_path / "run" / "policies.parquet").read_bytes()
+    )
+    with pytest.raises(InputError, match="a column 'started_at_s'"):
+        _ = open_run(tmp_path / "run").rounds
+
+
+def test_no_such_folder_and_no_such_table(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        open_run(tmp_path / "nowhere")
+    finished(tmp_path / "run")
+    with pytest.raises(InputError, match="did you mean 'rounds'"):
+        open_run(tmp_path / "run").table("round")
+
+
+def test_a_full_disk_while_finishing_leaves_a_run_that_does_not_look_finished(
+    tmp_path, monkeypatch
+):
+    directory = create(tmp_path / "run")
+    recorder = directory.recorder()
+    record_some(recorder)
+    import pyarrow.parquet as pq
+
+    class FullDisk(pq.ParquetWriter):
+        def write_table(self, *args, **kwargs):
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq, "ParquetWriter", FullDisk)
+        with pytest.raises(RunFailed, match="No space left on device"):
+            directory.finish(recorder, manifest={}, summary={})
+    with pytest.raises(InputError, match="a finished run, got 'running'"):
+        open_run(tmp_path / "run")
+    assert not list((tmp_path / "run").glob("*.parquet"))
+    assert not list((tmp_path / "run").glob(".partial*"))
+
+
+def test_a_resumed_run_goes_on_after_its_checkpoint_and_has_the_same_fingerprint(tmp_path):
+    uninterrupted = finished(tmp_path / "whole", range(1, 9)).manifest["fingerprint"]
+    directory = create(tmp_path / "run")
+    recorder = directory.recorder()
+    for number in (2, 4):
+        record_some(recorder, range(number - 1, number + 1))
+        arrays = {"learning/weights": np.arange(number, dtype=np.float32)}
+        directory.save_checkpoint(Checkpoint(number, {"server": {"at": 0.1}}, arrays), recorder)
+    record_some(recorder, range(5, 7))  # after the checkpoint, on disk, then the process dies
+    recorder.flush()
+    del recorder, directory
+
+    directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    recorder = directory.recorder()
+    checkpoint = directory.load_checkpoint(recorder)
+    assert (checkpoint.round, checkpoint.facts) == (4, {"server": {"at": 0.1}})
+    assert checkpoint.arrays["learning/weights"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert [p.name for p in (tmp_path / "run" / "checkpoint").glob("arrays*")] == [
+        "arrays-000004.safetensors"
+    ]
+    record_some(recorder, range(5, 9))
+    assert directory.finish(recorder, manifest={}, summary={}) == uninterrupted
+    assert open_run(tmp_path / "run").rounds["round"].tolist() == list(range(1, 9))
+
+
+def test_each_checkpoint_writes_only_the_rows_since_the_last_one(tmp_path):
+    directory = create(tmp_path / "run")
+    recorder = directory.recorder()
+    written = []
+    for number in range(1, 6):
+        record_some(recorder, [number])
+        directory.save_checkpoint(Checkpoint(number, {}, {}), recorder)
+        written.append(sum(1 for _ in (directory.checkpoint_folder / "segments").iterdir()))
+    assert written == [5, 10, 15, 20, 25]
+
+
+def test_without_a_checkpoint_a_run_begins_again(tmp_path):
+    directory = create(tmp_path / "run")
+    recorder = directory.recorder(rows_in_memory=1)
+    record_some(recorder)
+    recorder.settle()
+    directory.stop("failed", "the power went")
+    with pytest.raises(InputError, match=r"a finished run, got 'failed' .the power went"):
+        open_run(tmp_path / "run")
+    directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    recorder = directory.recorder()
+    assert directory.load_checkpoint(recorder) is None
+    assert recorder.table("rounds").num_rows == 0
+    assert "reason" not in directory.manifest
+
+
+def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
+    create(tmp_path / "run")
+    with pytest.raises(InputError, match="got 'rounds: 4 in place of rounds: 3'"):
+        RunDirectory.resume(tmp_path / "run", scenario_yaml="name: tiny\nrounds: 4\n", mode="full")
+    with pytest.raises(InputError, match="a full run, as it began"):
+        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="time-only")
+    finished(tmp_path / "done")
+    with pytest.raises(InputError, match="not finished"):
+        RunDirectory.resume(tmp_path / "done", scenario_yaml=SCENARIO, mode="full")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "state.json").write_text('{"format": 1'),
+        lambda folder: (folder / "state.json").write_text('{"format": 1, "round": 2}'),
+        lambda folder: (folder / "arrays-000002.safetensors").write_bytes(b"short"),
+        lambda folder: (folder / "arrays-000002.safetensors").unlink(),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_in_one_sentence(tmp_path, damage):
+    directory = create(tmp_path / "run")
+    recorder = directory.recorder()
+    record_some(recorder)
+    directory.save_checkpoint(Checkpoint(2, {}, {"w": np.zeros(3)}), recorder)
+    damage(directory.checkpoint_folder)
+    with pytest.raises(InputError, match="a whole checkpoint"):
+        directory.load_checkpoint(directory.recorder())

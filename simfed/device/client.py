@@ -1,18 +1,19 @@
 """One client's processor: from a profile's nominal seconds to simulated seconds.
 
-A `Processor` is what a group of clients has in common (profile, speed, noise); a `Device` is one
-client of it and costs next to nothing until it computes. Noise is drawn per client, round and
-phase from its own keyed generator, so no draw depends on another client or on the order of calls.
+A `Processor` is what a group of clients has in common (profile, speed regimes, noise); a `Device`
+is one client of it and costs next to nothing until it computes. Every draw comes from a generator
+keyed by client, round and phase, so none depends on another client or on the order of calls.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simfed.device.profile import QUANTITIES, Profile
+from simfed.device.speed import Clock, Cores, Load, Memory, Regimes, Thermal
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.seeding import Streams
 
@@ -35,16 +36,16 @@ class Processor:
     """What the clients of one group have in common."""
 
     profile: Profile
-    speed: float = 1.0
+    regimes: Regimes = field(default_factory=Regimes)
     noise: LognormalNoise | None = None
-    assume: Mapping[str, float] | None = None
+    assume: Mapping[str, float] = field(default_factory=dict)
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device, before speed and noise; see `Profile.seconds`.
 
         What the scenario assumes for a quantity stands in place of the profile's.
         """
-        if self.assume and quantity in self.assume:
+        if quantity in self.assume:
             return self.assume[quantity]
         return self.profile.seconds(quantity, model=model, strategy=strategy, **size)
 
@@ -64,12 +65,17 @@ class Device:
     0.009
     """
 
-    __slots__ = ("_streams", "client", "processor")
+    __slots__ = ("_load_offset_s", "_memory", "_streams", "client", "processor")
 
     def __init__(self, processor: Processor, streams: Streams, client: int) -> None:
         self.processor = processor
         self.client = client
         self._streams = streams
+        self._memory = _FRESH
+        self._load_offset_s = 0.0
+        load = processor.regimes.load
+        if load is not None and load.random_offset:
+            self._load_offset_s = load.period_s * streams("load-offset", client).random()
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device; see `Processor.nominal_s`."""
@@ -85,7 +91,13 @@ class Device:
         noise = self.processor.noise
         if noise is not None and nominal_s > 0:
             work_s *= noise.factor(self._streams("device-noise", self.client, round, phase))
-        return work_s / self.processor.speed
+        regimes = self.processor.regimes
+        if regimes.load is None and not regimes.remembers:
+            return work_s / regimes.speed
+        duration_s, memory = regimes.run(work_s, start_at_s, self._memory, self._load_offset_s)
+        if regimes.remembers:
+            self._memory = memory
+        return duration_s
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
         """Joules of a participation, from seconds per phase; None where the profile knows no power."""
@@ -100,32 +112,45 @@ class Device:
         return math.fsum(power_w[phase] * s for phase, s in phases_s.items() if s > 0)
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know of this device (JSON-able)."""
-        return {}
+        """What a resumed run needs to know of this device (JSON-able); empty for one without memory."""
+        return {} if self._memory is _FRESH else asdict(self._memory)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
+        self._memory = Memory(**state) if state else _FRESH
+
+
+_FRESH = Memory()
 
 
 def build_processor(spec: Mapping[str, Any], profile: Profile) -> Processor:
     """The processor of a group of clients from plain values.
 
-    `spec` has the keys of a scenario's `device` in base units: `speed`, `noise`, `assume`; keys
-    that are missing or None are at their defaults.
+    `spec` has the keys of a scenario's `device`, in base units, as `simfed.scenario.device.Device`
+    gives them by `plain()`: `speed`, `cores`, `background`, `dvfs`, `thermal`, `noise`, `assume`.
+    Keys that are missing or None are at their defaults.
+    Raises: `InputError` for values that do not hang together.
     """
+    known = ("speed", "cores", "background", "dvfs", "thermal", "noise", "assume")
     given = {key: value for key, value in spec.items() if value is not None and key != "profile"}
-    assume = given.pop("assume", None) or None
-    for quantity in assume or ():
+    for key in given:
+        if key not in known:
+            raise InputError(f"a key of a device: {listed(known)}", got=key)
+    assume = given.get("assume", {})
+    for quantity in assume:
         if quantity not in QUANTITIES:
             raise InputError(
                 f"a kind of work: {listed(QUANTITIES)}", where="assume", got=quantity,
                 hint=did_you_mean(quantity, QUANTITIES),
             )  # fmt: skip
-    noise = given.pop("noise", None)
-    speed = given.pop("speed", 1.0)
-    if given:
-        raise InputError("a key of a device", got=sorted(given)[0])
-    return Processor(profile, speed, LognormalNoise(noise["cv"]) if noise else None, assume)
+    regimes = Regimes(
+        speed=given.get("speed", 1.0) * _cores(given.get("cores"), profile),
+        load=_load(given.get("background")),
+        clock=_clock(given.get("dvfs")),
+        thermal=_thermal(given.get("thermal")),
+    )
+    noise = LognormalNoise(given["noise"]["cv"]) if "noise" in given else None
+    return Processor(profile, regimes, noise, assume)
 
 
 def build_device(
@@ -133,3 +158,47 @@ def build_device(
 ) -> Device:
     """One client's device; for many clients of a group, build the processor once instead."""
     return build_processor(spec, profile).client(streams, client)
+
+
+def _cores(spec: Mapping[str, Any] | None, profile: Profile) -> float:
+    if spec is None:
+        return 1.0
+    measured = spec.get("measured") or profile.provenance.get("threads")
+    if not isinstance(measured, int):
+        raise InputError(
+            f"the number of cores measured, which profile {profile.name} does not say",
+            where="cores.measured", got=None,
+        )  # fmt: skip
+    return Cores(spec["count"], measured, spec.get("efficiency", 1.0)).factor
+
+
+def _load(spec: Any) -> Load | None:
+    if spec is None or spec == 0:
+        return None
+    if not isinstance(spec, Mapping):
+        return Load((0.0,), (float(spec),))
+    at_s, share = zip(*spec["trace"], strict=True) if spec["trace"] else ((), ())
+    return Load(at_s, share, spec.get("period", math.inf), spec.get("offset") == "random")
+
+
+def _clock(spec: Mapping[str, Any] | None) -> Clock | None:
+    if spec is None:
+        return None
+    steps = spec["steps"]
+    endless = [i for i, step in enumerate(steps) if step.get("lasts") is None]
+    if endless != [len(steps) - 1]:
+        raise InputError(
+            "steps of which all but the last say how long they last", where="dvfs.steps", got=len(steps)
+        )  # fmt: skip
+    return Clock(
+        tuple(step["factor"] for step in steps),
+        tuple(step.get("lasts", math.inf) for step in steps),
+        spec.get("reset_after", 1.0),
+    )
+
+
+def _thermal(spec: Mapping[str, Any] | None) -> Thermal | None:
+    if spec is None:
+        return None
+    resume_at = spec.get("resume_at", spec["throttle_at"])
+    return Thermal(spec["heating"], spec["cooling"], spec["throttle_at"], spec["factor"], resume_at)

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
-from simfed.scenario.fields import Duration, NonNegative, Part, Positive
+from simfed.errors import InputError
+from simfed.scenario.fields import Duration, Fraction, NonNegative, Part, Positive, PositiveInt
 
-__all__ = ["Assumed", "Device", "Noise"]
+__all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
+
+
+def _above_zero(seconds: float) -> float:
+    if seconds <= 0:
+        raise ValueError(InputError("a duration above 0", got=f"{seconds:g} s"))
+    return seconds
+
+
+def _below_one(share: float) -> float:
+    if share >= 1:
+        raise ValueError(InputError("a number from 0 to below 1", got=share))
+    return share
+
+
+Below1 = Annotated[Fraction, AfterValidator(_below_one)]
+PositiveDuration = Annotated[Duration, AfterValidator(_above_zero)]
 
 
 class Noise(Part):
@@ -16,6 +33,62 @@ class Noise(Part):
 
     kind: Literal["lognormal"] = "lognormal"
     cv: NonNegative
+
+
+class Cores(Part):
+    """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one."""
+
+    count: PositiveInt
+    measured: PositiveInt | None = Field(
+        default=None,
+        description="cores the profile was measured with; the profile's threads if omitted",
+    )
+    efficiency: Fraction = Field(default=1.0, description="of one core that each further core adds")
+
+
+class Background(Part):
+    """Share of the processor that other programs take: a number, or a step function of simulated time."""
+
+    trace: tuple[tuple[Duration, Fraction], ...] = Field(
+        description="[instant, share from then on], the first at 0 s"
+    )
+    period: Duration | None = Field(
+        default=None, description="repeats; omitted: the last share stays"
+    )
+    offset: Literal["none", "random"] = Field(
+        default="none", description="random: each client starts at its own place of the period"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _constant(cls, value: Any) -> Any:
+        return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
+
+
+class ClockStep(Part):
+    """A clock factor and how long it lasts; the last step has no end."""
+
+    factor: Positive
+    lasts: Duration | None = None
+
+
+class Dvfs(Part):
+    """Clock steps by how long the processor has been busy: a slow governor, a turbo that ends."""
+
+    steps: tuple[ClockStep, ...]
+    reset_after: Duration = Field(default=1.0, description="rest after which the steps start over")
+
+
+class Thermal(Part):
+    """First-order heating and cooling; heat 0 is cold, 1 is where it settles when busy for ever."""
+
+    heating: PositiveDuration = Field(description="time constant when busy")
+    cooling: PositiveDuration = Field(description="time constant when idle")
+    throttle_at: Below1 = Field(description="heat at which the speed falls")
+    factor: Positive = Field(description="on the speed while throttled")
+    resume_at: Fraction | None = Field(
+        default=None, description="heat below which full speed returns; throttle_at if omitted"
+    )
 
 
 class Assumed(Part):
@@ -35,6 +108,10 @@ class Device(Part):
     speed: Positive = Field(
         default=1.0, description="factor on the profile's speed; 0.5 is half as fast"
     )
+    cores: Cores | None = None
+    background: Background | None = None
+    dvfs: Dvfs | None = None
+    thermal: Thermal | None = None
     noise: Noise | None = None
     assume: Assumed | None = Field(
         default=None, description="times of what the profile lacks, such as inference: 0 s"
@@ -44,6 +121,11 @@ class Device(Part):
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
         return {"profile": value} if isinstance(value, str) else value
+
+    @field_validator("cores", mode="before")
+    @classmethod
+    def _count_alone(cls, value: Any) -> Any:
+        return {"count": value} if isinstance(value, int) else value
 
     def plain(self) -> dict[str, Any]:
         """Plain values in base units, without what is left at None: the argument of `simfed.device.build_processor`."""

@@ -1,0 +1,270 @@
+"""How fast a processor works from moment to moment, and when a piece of work is therefore done.
+
+The speed at time t, relative to the measured device, is a product:
+
+    speed × cores × (1 − background load at t) × clock step after so long busy × throttle factor
+
+Each factor is constant between its own switching instants, so the work done is piecewise linear in
+time and its end is found exactly: regime by regime, whole periods of a repeating trace in one step.
+
+- *Cores*: n cores do 1 + efficiency·(n − 1) times the work of one; the measured device had m.
+- *Background load*: the share of the processor that others take, constant or a trace.
+- *Clock steps* (DVFS): a factor that depends on how long the processor has been busy: a governor
+  that ramps up, a turbo that ends. A rest of `reset_after_s` starts them over.
+- *Heat* (first order, relative: 0 cold, 1 where it would settle when busy for ever):
+  h' = (1 − h)/τ_heating when busy, h' = −h/τ_cooling when idle. At `throttle_at` the speed falls by
+  `factor` until it has cooled to `resume_at`. In degrees: h = (T − T_idle)/(T_busy − T_idle).
+
+What is ignored: load and clock change neither the heating nor the power; work is spread evenly over
+its phase; the memory system is as fast as the clock. Source: textbook first-order models; their
+constants are the scenario's.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simfed.errors import InputError
+
+__all__ = ["Clock", "Cores", "Load", "Memory", "Regimes", "Thermal"]
+
+_SAME_INSTANT_S = (
+    1e-9  # a phase that starts when the last one ended, up to rounding of late instants
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Cores in use against cores measured; each further core adds `efficiency` of one."""
+
+    count: int
+    measured: int = 1
+    efficiency: float = 1.0
+
+    @property
+    def factor(self) -> float:
+        """
+        >>> Cores(count=4, measured=1, efficiency=0.8).factor
+        3.4000000000000004
+        """
+        return (1 + self.efficiency * (self.count - 1)) / (
+            1 + self.efficiency * (self.measured - 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Share of the processor that is not ours: a step function, repeated where it has a period."""
+
+    at_s: tuple[float, ...]
+    """Instants at which the load changes; the first is 0."""
+    share: tuple[float, ...]
+    period_s: float = math.inf
+    """Without one the last share stays."""
+    random_offset: bool = False
+    """Each client starts at a random place of the period."""
+
+    def __post_init__(self) -> None:
+        where = "background.trace"
+        if not self.at_s or self.at_s[0] != 0:
+            raise InputError("a first entry at 0 s", where=where, got=self.at_s[:1])
+        if any(b <= a for a, b in zip(self.at_s, self.at_s[1:], strict=False)):
+            raise InputError("instants that increase", where=where, got=list(self.at_s))
+        if self.period_s <= self.at_s[-1]:
+            raise InputError(
+                "a period longer than the trace's last instant",
+                where="background.period", got=f"{self.period_s:g} s",
+            )  # fmt: skip
+        if self.random_offset and math.isinf(self.period_s):
+            raise InputError("a period beside a random offset", where="background.period", got=None)
+        forever = min(self.share) if math.isfinite(self.period_s) else self.share[-1]
+        if forever >= 1:
+            raise InputError("a load that leaves something of the processor", where=where, got=list(self.share))  # fmt: skip
+
+    @property
+    def ends_s(self) -> tuple[float, ...]:
+        """When each share ends."""
+        return (*self.at_s[1:], self.period_s)
+
+    @property
+    def free_s_per_period(self) -> float:
+        """Processor seconds left to us in one period."""
+        return math.fsum(
+            (1 - share) * (end - start)
+            for share, start, end in zip(self.share, self.at_s, self.ends_s, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Clock steps by time busy: factor and how long it holds; the last one holds for ever."""
+
+    factors: tuple[float, ...]
+    lasts_s: tuple[float, ...]
+    """Of each step; the last entry is infinite."""
+    reset_after_s: float
+
+    def after(self, busy_s: float) -> Iterator[tuple[float, float]]:
+        """(factor, seconds it lasts) from `busy_s` of being busy on."""
+        for factor, lasts_s in zip(self.factors, self.lasts_s, strict=True):
+            if busy_s < lasts_s:
+                yield factor, lasts_s - busy_s
+            busy_s = max(0.0, busy_s - lasts_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Thermal:
+    """First-order heating and cooling with a throttled speed; see the module's text."""
+
+    heating_s: float
+    cooling_s: float
+    throttle_at: float
+    factor: float
+    resume_at: float
+
+    def __post_init__(self) -> None:
+        if self.resume_at > self.throttle_at:
+            raise InputError(
+                f"at most throttle_at ({self.throttle_at:g})", where="thermal.resume_at", got=self.resume_at
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a processor remembers from one piece of work to the next."""
+
+    heat: float = 0.0
+    throttled: bool = False
+    busy_s: float = 0.0
+    """How long it has been busy without a rest."""
+    idle_from_s: float = 0.0
+    """When it last stopped working."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regimes:
+    """The factors of a processor's speed, put together."""
+
+    speed: float = 1.0
+    load: Load | None = None
+    clock: Clock | None = None
+    thermal: Thermal | None = None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether one piece of work changes the speed of the next."""
+        return self.clock is not None or self.thermal is not None
+
+    def run(
+        self, work_s: float, start_at_s: float, memory: Memory, load_offset_s: float = 0.0
+    ) -> tuple[float, Memory]:
+        """How long `work_s` (seconds at speed 1) takes from `start_at_s`, and the memory at its end.
+
+        Exact up to rounding: the integral of the speed over the duration is `work_s`. Durations are
+        added up as durations, so a late start costs no digits.
+
+        >>> halved = Regimes(load=Load(at_s=(0.0, 10.0), share=(0.0, 0.5)))
+        >>> halved.run(8.0, 5.0, Memory())[0]     # 5 s at full speed, 3 s of work at half speed
+        11.0
+        """
+        memory = self.rested(memory, start_at_s)
+        load = _Loaded(self.load, start_at_s + load_offset_s)
+        duration_s, left_s = 0.0, work_s
+        for factor, lasts_s in self._own_factors(memory):
+            used_s, done_s = load.work(self.speed * factor, left_s, lasts_s)
+            duration_s, left_s = duration_s + used_s, left_s - done_s
+            if left_s <= 0:
+                break
+        return duration_s, self._worked(memory, duration_s, start_at_s)
+
+    def rested(self, memory: Memory, at_s: float) -> Memory:
+        """The processor's memory at `at_s`, idle since it last worked."""
+        idle_s = at_s - memory.idle_from_s
+        if idle_s <= _SAME_INSTANT_S * max(1.0, at_s):
+            return memory
+        heat, throttled, busy_s = memory.heat, memory.throttled, memory.busy_s
+        if self.thermal:
+            heat *= math.exp(-idle_s / self.thermal.cooling_s)
+            throttled = throttled and heat > self.thermal.resume_at
+        if self.clock and idle_s >= self.clock.reset_after_s:
+            busy_s = 0.0
+        return Memory(heat, throttled, busy_s, at_s)
+
+    def _own_factors(self, memory: Memory) -> Iterator[tuple[float, float]]:
+        """Clock step × throttle, and how long each product lasts, from now on while busy."""
+        throttle_in_s, throttled = self._throttle_in_s(memory), 1.0
+        if self.thermal:
+            throttled = self.thermal.factor
+        for factor, lasts_s in self.clock.after(memory.busy_s) if self.clock else _STEADY:
+            if throttle_in_s < lasts_s:
+                yield factor, throttle_in_s
+                yield factor * throttled, lasts_s - throttle_in_s
+            else:
+                yield factor, lasts_s
+            throttle_in_s = max(0.0, throttle_in_s - lasts_s) if lasts_s < math.inf else 0.0
+
+    def _throttle_in_s(self, memory: Memory) -> float:
+        """Busy seconds until the throttle sets in."""
+        if self.thermal is None:
+            return math.inf
+        if memory.throttled or memory.heat >= self.thermal.throttle_at:
+            return 0.0
+        rise = (1 - memory.heat) / (1 - self.thermal.throttle_at)
+        return self.thermal.heating_s * math.log(rise)
+
+    def _worked(self, memory: Memory, seconds: float, start_at_s: float) -> Memory:
+        heat = memory.heat
+        if self.thermal:
+            heat = 1 - (1 - heat) * math.exp(-seconds / self.thermal.heating_s)
+        throttled = self._throttle_in_s(memory) <= seconds
+        return Memory(heat, throttled, memory.busy_s + seconds, start_at_s + seconds)
+
+
+_STEADY = ((1.0, math.inf),)
+
+
+class _Loaded:
+    """A place in the background load that moves on as work is done under it."""
+
+    def __init__(self, load: Load | None, at_s: float) -> None:
+        self._load = load
+        if load is None:
+            self._free, self._left_s = 1.0, math.inf
+            return
+        # positions are local to the period: late instants must not eat digits of short durations
+        position_s = at_s % load.period_s if load.period_s < math.inf else at_s
+        self._i = bisect_right(load.at_s, position_s) - 1
+        self._free = 1 - load.share[self._i]
+        self._left_s = load.ends_s[self._i] - position_s
+
+    def work(self, speed: float, work_s: float, at_most_s: float) -> tuple[float, float]:
+        """Work at `speed` × free share until `work_s` is done or `at_most_s` is over: (seconds, work)."""
+        used_s, done_s = self._whole_periods(speed, work_s, at_most_s)
+        while done_s < work_s and used_s < at_most_s:
+            step_s = min(self._left_s, at_most_s - used_s)
+            rate = speed * self._free
+            if rate * step_s >= work_s - done_s:
+                step_s = (work_s - done_s) / rate
+                self._advance(step_s)
+                return used_s + step_s, work_s
+            self._advance(step_s)
+            used_s, done_s = used_s + step_s, done_s + rate * step_s
+        return used_s, done_s
+
+    def _whole_periods(self, speed: float, work_s: float, at_most_s: float) -> tuple[float, float]:
+        """The whole periods that fit in at once: any place of a period comes back to itself."""
+        if self._load is None or math.isinf(self._load.period_s):
+            return 0.0, 0.0
+        per_period_s = self._load.free_s_per_period * speed
+        periods = math.floor(min(work_s / per_period_s, at_most_s / self._load.period_s))
+        return periods * self._load.period_s, periods * per_period_s
+
+    def _advance(self, seconds: float) -> None:
+        self._left_s -= seconds
+        if self._load is not None and self._left_s <= 0:
+            self._i = (self._i + 1) % len(self._load.share)
+            self._free = 1 - self._load.share[self._i]
+            self._left_s = self._load.ends_s[self._i] - self._load.at_s[self._i]

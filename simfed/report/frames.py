@@ -1,0 +1,242 @@
+"""Tidy data frames out of a run: what the tables, pictures and pages are drawn from.
+
+Every function takes a run (`record.Run`, or anything with the same frames) or a frame of its, and
+gives a small frame with one fact per row. Nothing here draws; nothing that draws computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simfed.record.schema import CLIENT_KINDS, PHASES
+from simfed.record.summary import straggler_table
+from simfed.report.style import PHASES as PHASES_LOOK
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = [
+    "MEAN",
+    "arm_shares",
+    "blame",
+    "clients_of",
+    "curves",
+    "headline",
+    "link_table",
+    "phase_label",
+    "phase_seconds",
+    "run_name",
+    "thresholds",
+    "thresholds_for",
+]
+
+MEAN = "mean of clients"
+"""The `prototype` of rows that average the prototypes over the clients that hold them."""
+
+PHASE_OF_COLUMN = dict(zip(PHASES, CLIENT_KINDS, strict=True))
+
+
+def run_name(run: Run) -> str:
+    """The scenario's name."""
+    return str(run.manifest.get("name") or run.scenario.get("name") or "run")
+
+
+def clients_of(run: Run) -> pd.DataFrame:
+    """`client, prototype` of every client that ever took part, in the order of ids."""
+    pairs = run.participations[["client", "prototype"]].drop_duplicates("client")
+    return pairs.sort_values("client", ignore_index=True)
+
+
+def prototype_weights(run: Run) -> dict[str, float]:
+    """Prototype → its share of the clients, as the scenario deals them out."""
+    counts: dict[str, float] = {}
+    for group in run.scenario.get("clients", []):
+        counts[group["prototype"]] = counts.get(group["prototype"], 0) + group.get("count", 1)
+    total = sum(counts.values())
+    return {prototype: count / total for prototype, count in counts.items()}
+
+
+def curves(run: Run, label: str | None = None) -> pd.DataFrame:
+    """Learning as a function of rounds, simulated time and bytes.
+
+    `run, prototype, round, at_s, uplink_bytes, total_bytes, accuracy, loss, kd_loss`: instants are
+    the rounds' ends, bytes are sums since the start, and the rows of prototype `MEAN` weigh the
+    prototypes by their numbers of clients. Rounds without an evaluation have no accuracy and loss.
+    """
+    rounds = run.rounds
+    spent = pd.DataFrame(
+        {
+            "round": rounds["round"],
+            "at_s": rounds["finished_at_s"],
+            "uplink_bytes": rounds["uplink_bytes"].cumsum(),
+            "total_bytes": (rounds["uplink_bytes"] + rounds["downlink_bytes"]).cumsum(),
+        }
+    )
+    found = run.prototypes.rename(columns={"test_accuracy": "accuracy", "test_loss": "loss"})
+    weights = prototype_weights(run)
+    measures = ["accuracy", "loss", "kd_loss"]
+    weighted = found[measures].mul(found["prototype"].map(weights).astype(float), axis=0)
+    # min_count: a mean over fewer than all prototypes would be of something else
+    mean = weighted.groupby(found["round"]).sum(min_count=found["prototype"].nunique())
+    mean = mean.reset_index().assign(prototype=MEAN)
+    parts = [found] if len(weights) == 1 else [found, mean]
+    tidy = pd.concat(parts, ignore_index=True).merge(spent, on="round")
+    tidy.insert(0, "run", run_name(run) if label is None else label)
+    return tidy.reindex(
+        columns=["run", "prototype", "round", "at_s", "uplink_bytes", "total_bytes", *measures]
+    )
+
+
+def headline(tidy: pd.DataFrame) -> str:
+    """The prototype of `curves` that speaks for the whole run: `MEAN`, or the only one there is."""
+    names = tidy["prototype"].unique()
+    return MEAN if MEAN in names else str(names[0])
+
+
+def thresholds_for(tidy: pd.DataFrame, most: int = 4) -> list[float]:
+    """Accuracies worth asking "when?" about: the highest round numbers that some run reached.
+
+    >>> thresholds_for(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
+    [0.6, 0.7, 0.8, 0.9]
+    """
+    steps = (*np.arange(1, 10) / 10, 0.95, 0.97, 0.98, 0.99, 0.995)
+    best = tidy["accuracy"].max()
+    return [float(step) for step in steps if step <= best][-most:]
+
+
+def thresholds(tidy: pd.DataFrame, accuracies: Sequence[float]) -> pd.DataFrame:
+    """When accuracies were first reached: `run, prototype, accuracy, round, at_s, uplink_bytes, total_bytes`.
+
+    A threshold that was never reached has empty cells. `tidy` is from `curves`.
+    """
+    rows = []
+    for (run, prototype), group in tidy.groupby(["run", "prototype"], sort=False):
+        for accuracy in accuracies:
+            reached = group[group["accuracy"] >= accuracy].sort_values("round").head(1)
+            row: dict[str, Any] = {"run": run, "prototype": prototype, "accuracy": accuracy}
+            for column in ("round", "at_s", "uplink_bytes", "total_bytes"):
+                row[column] = reached[column].iloc[0] if len(reached) else None
+            rows.append(row)
+    columns = ["run", "prototype", "accuracy", "round", "at_s", "uplink_bytes", "total_bytes"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Seconds in each phase: `*by, participations, download, training, …`, one row per group."""
+    sums = participations.groupby(list(by), sort=True)[list(PHASES)].sum()
+    sums = sums.rename(columns=PHASE_OF_COLUMN)
+    sums.insert(0, "participations", participations.groupby(list(by), sort=True).size())
+    return sums.reset_index()
+
+
+def blame(run: Run) -> pd.DataFrame:
+    """Who was the straggler how often, and for what.
+
+    `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first: `phase`
+    and `link` are those it was blamed for most often, `saved_s` is how much shorter its rounds would
+    have been without it, each by itself.
+    """
+    held: dict[int, str] = dict(clients_of(run).itertuples(index=False, name=None))
+    rows = []
+    for found in straggler_table(run.table, rows=len(held)):
+        phase, phase_rounds = next(iter(found["phases"].items()), (None, 0))
+        rows.append(
+            {
+                "client": found["client"],
+                "prototype": held.get(found["client"], ""),
+                "rounds": found["rounds"],
+                "share": found["rounds"] / len(run.rounds),
+                "phase": phase,
+                "phase_rounds": phase_rounds,
+                "link": next(iter(found["links"]), None),
+                "saved_s": found["saved_s"],
+            }
+        )
+    columns = ["client", "prototype", "rounds", "share", "phase", "phase_rounds", "link", "saved_s"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def phase_label(phase: str | None) -> str:
+    """A phase for people; empty for none.
+
+    >>> phase_label("server")
+    'server work'
+    """
+    return PHASES_LOOK[phase].label if phase in PHASES_LOOK else str(phase or "")
+
+
+def shared_links(links: pd.DataFrame) -> list[str]:
+    """The links that ever carried more than one transfer at once, by bytes moved, most first."""
+    several = links.loc[links["flows"] > 1, "link"].unique()
+    moved = links[links["link"].isin(several)].groupby("link")["bytes"].sum()
+    return [str(link) for link in moved.sort_values(ascending=False, kind="stable").index]
+
+
+def link_table(run: Run) -> pd.DataFrame:
+    """How each link was used: `link, bytes, busy_s, busy_share, use_when_busy, most_flows, full_s`.
+
+    `busy_share` is of the whole run; `use_when_busy` is bytes over what the link could have carried
+    while it was busy; `full_s` is how long it ran at (99.9 % of) its capacity.
+    """
+    links = run.links
+    lasted_s = links["to_s"] - links["from_s"]
+    possible = links["capacity_bytes_per_s"] * lasted_s
+    busy = links["bytes"] > 0
+    facts = pd.DataFrame(
+        {
+            "link": links["link"],
+            "bytes": links["bytes"],
+            "busy_s": lasted_s.where(busy, 0.0),
+            "possible": possible.where(busy, 0.0),
+            "most_flows": links["flows"],
+            "full_s": lasted_s.where(busy & (links["bytes"] >= 0.999 * possible), 0.0),
+        }
+    )
+    found = facts.groupby("link", sort=False).agg(
+        {"bytes": "sum", "busy_s": "sum", "possible": "sum", "most_flows": "max", "full_s": "sum"}
+    )
+    total_s = run.rounds["finished_at_s"].max() if len(run.rounds) else math.nan
+    found.insert(2, "busy_share", found["busy_s"] / total_s)
+    found["possible"] = found["bytes"] / found["possible"].where(found["possible"] > 0)
+    found = found.rename(columns={"possible": "use_when_busy"}).reset_index()
+    return found.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+
+
+def round_bins(last_round: int, most: int) -> pd.IntervalIndex:
+    """At most `most` equal bins of whole rounds that cover 1 … `last_round`."""
+    width = max(1, math.ceil(last_round / most))
+    edges = np.arange(0, last_round + width, width)
+    return pd.IntervalIndex.from_breaks(edges, closed="right")
+
+
+def arm_shares(
+    participations: pd.DataFrame, by: Sequence[str] = ("prototype",), most_bins: int = 60
+) -> pd.DataFrame:
+    """How often each arm was chosen over time: `*by, from_round, to_round, arm, plays, share`.
+
+    Rounds are put into at most `most_bins` equal bins; shares of one group and bin add up to 1.
+    """
+    columns = [*by, "from_round", "to_round", "arm", "plays", "share"]
+    if participations.empty:
+        return pd.DataFrame(columns=columns)
+    bins = round_bins(int(participations["round"].max()), most_bins)
+    part = bins.get_indexer(pd.Index(participations["round"]))
+    plays = participations.groupby([*by, part, "arm"]).size().rename("plays").reset_index()
+    plays = plays.rename(columns={f"level_{len(by)}": "bin"})
+    total = plays.groupby([*by, "bin"])["plays"].transform("sum")
+    plays["share"] = plays["plays"] / total
+    plays["from_round"] = bins.left.to_numpy()[plays["bin"]].astype(int) + 1
+    plays["to_round"] = bins.right.to_numpy()[plays["bin"]].astype(int)
+    return plays.reindex(columns=columns)
+
+
+def arms_of(run: Run) -> list[str]:
+    """The arms of a run in the scenario's order; arms that only the record knows come last."""
+    listed: Iterable[str] = (run.scenario.get("compression") or {}).get("strategies") or ()
+    played = set(run.participations["arm"].unique())
+    return [arm for arm in listed if arm in played] + sorted(played - set(listed))

@@ -1,0 +1,102 @@
+"""The colours, marks and names of simfed's pictures, the same in every medium.
+
+One phase has one colour in the Gantt chart, the trace, the HTML report and any later figure. The
+hues are Okabe and Ito's palette (M. Okabe, K. Ito, "Color Universal Design", 2008), which stays
+distinct under the common colour-vision deficiencies; what carries no work (waiting, offline, lost)
+is told apart by grey and hatching as well, so that a print without colour still reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+__all__ = [
+    "ARM_MARKS",
+    "FONT_FAMILY",
+    "PHASES",
+    "SERIES_COLOURS",
+    "SERIES_DASHES",
+    "Phase",
+    "arm_marks",
+    "phase",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """How one kind of interval looks and what it is called in a legend."""
+
+    name: str
+    label: str
+    colour: str
+    hatch: str = ""
+    """Matplotlib's hatch."""
+    pattern: str = ""
+    """Plotly's pattern shape."""
+    on_screen: str = ""
+    """In place of `colour` on a page that may be light or dark."""
+
+    @property
+    def web(self) -> str:
+        """The colour on a page."""
+        return self.on_screen or self.colour
+
+
+PHASES: dict[str, Phase] = {
+    p.name: p
+    for p in (
+        Phase("download", "download", "#56B4E9"),
+        Phase("training", "training", "#009E73"),
+        Phase("compression", "compression", "#E69F00"),
+        Phase("upload", "upload", "#0072B2"),
+        Phase("waiting", "waiting", "#D9DBDE", on_screen="rgba(128,136,150,0.32)"),
+        Phase("offline", "offline", "#8C8C8C", hatch="////", pattern="/"),
+        Phase("dropped", "dropped", "#D55E00", hatch="xxxx", pattern="x"),
+        Phase("server", "server work", "#CC79A7"),
+    )
+}
+
+SERIES_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#8C6BB1",
+    "#7F7F7F",
+)
+"""For series without a meaning of their own (runs, prototypes, arms), in this order."""
+
+SERIES_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+"""A second sign beside the colour, in Plotly's names."""
+
+ARM_MARKS = {"top-k": "T", "random-k": "R", "periodic-k": "P"}
+"""The letter that stands on a compression bar for its strategy."""
+
+FONT_FAMILY = ("DejaVu Sans", "Arial", "Helvetica", "sans-serif")
+
+
+def phase(name: str) -> Phase:
+    """The look of a phase; a kind of interval that nobody foresaw is drawn as server work.
+
+    >>> phase("upload").colour
+    '#0072B2'
+    """
+    return PHASES.get(name) or replace(PHASES["server"], name=name, label=name)
+
+
+def arm_marks(arms: Iterable[str]) -> dict[str, str]:
+    """A short mark for each arm: a letter for the built-in ones, the shortest free prefix for others.
+
+    >>> arm_marks(["top-k", "random-k", "qsgd", "ternary"])
+    {'top-k': 'T', 'random-k': 'R', 'qsgd': 'Q', 'ternary': 'TE'}
+    """
+    marks: dict[str, str] = {}
+    for arm in dict.fromkeys(arms):
+        letters = "".join(c for c in arm if c.isalnum()).upper() or "?"
+        prefixes = [letters[: n + 1] for n in range(len(letters))]
+        free = (p for p in prefixes if p not in marks.values())
+        marks[arm] = ARM_MARKS.get(arm) or next(free, letters)
+    return marks

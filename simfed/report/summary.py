@@ -1,0 +1,166 @@
+"""The table at the end of a run: what came out, where the time went, who held everyone up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simfed.record.schema import CLIENT_KINDS
+from simfed.record.summary import critical_sentences
+from simfed.report import frames
+from simfed.report.style import PHASES
+from simfed.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = ["summary_table"]
+
+WIDTH = 78
+_BAR = 16
+
+
+def summary_table(run: Run) -> RenderableType:
+    """A run in one screen, at most 80 columns wide: print it with a `rich.console.Console`.
+
+    Accuracy per prototype, simulated time and bytes, the phases' shares of the clients' time, the
+    strategies per prototype and the clients that rounds waited for. What a run has not (accuracy in
+    a time-only run, say) is left out.
+    """
+    parts: list[RenderableType] = [_facts(run)]
+    tidy = frames.curves(run)
+    if tidy["accuracy"].notna().any():
+        parts.append(_accuracy(tidy))
+    if len(run.participations):
+        parts += [_time(run), _strategies(run)]
+    if run.rounds["critical_client"].notna().any():
+        parts.append(_stragglers(run))
+    spaced = [piece for part in parts for piece in (part, Text())]
+    return Group(*spaced[:-1])
+
+
+def _table(title: str, *headers: str) -> Table:
+    table = Table(
+        box=None, width=WIDTH, padding=(0, 1), pad_edge=False, header_style="dim",
+        caption_justify="left", caption_style="dim",
+    )  # fmt: skip
+    table.add_column(Text(title, style="bold not dim"), ratio=1, no_wrap=True, overflow="ellipsis")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _facts(run: Run) -> Table:
+    rounds = run.rounds
+    table = Table(box=None, width=WIDTH, padding=(0, 1), pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
+    name = Text(frames.run_name(run), style="bold")
+    name.append(
+        f"  {clients:,} clients · {len(rounds):,} rounds · seed {run.manifest.get('seed', '?')}",
+        style="dim",
+    )
+    table.add_row("run", name)
+    if len(rounds):
+        longest = rounds.iloc[int(rounds["duration_s"].argmax())]
+        table.add_row(
+            "simulated time",
+            f"{format_duration(rounds['finished_at_s'].max())},"
+            f" {format_duration(rounds['duration_s'].median())} a round (median)",
+        )
+        number = int(longest["round"])
+        words = critical_sentences(run.table, {number}).get(number, f"round {number}")
+        table.add_row("longest round", Text(f"{format_duration(longest['duration_s'])}, {words}"))
+        up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
+        table.add_row("bytes", f"{format_bytes(up)} up · {format_bytes(down)} down")
+    outcomes = run.participations["outcome"].value_counts().drop("aggregated", errors="ignore")
+    if len(outcomes):
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+        table.add_row("participations", f"{counts} of {len(run.participations):,}")
+    if rounds["rolled_back"].any():
+        table.add_row("rolled back", f"{rounds['rolled_back'].sum():,} rounds")
+    return table
+
+
+def _accuracy(tidy: pd.DataFrame) -> Table:
+    table = _table("Accuracy", "final", "best", "in round", "after")
+    for prototype, group in tidy.dropna(subset=["accuracy"]).groupby("prototype", sort=False):
+        best = group.loc[group["accuracy"].idxmax()]
+        table.add_row(
+            Text(str(prototype)),
+            f"{group['accuracy'].iloc[-1]:.3f}",
+            f"{best['accuracy']:.3f}",
+            f"{best['round']:,.0f}",
+            format_duration(best["at_s"]),
+        )
+    name = frames.headline(tidy)
+    reached = frames.thresholds(tidy[tidy["prototype"] == name], frames.thresholds_for(tidy, 3))
+    words = [
+        f"{row.accuracy:g} after {format_duration(row.at_s)}"
+        for row in reached.dropna(subset=["at_s"]).itertuples()
+    ]
+    if words:
+        table.caption = Text(f"{name} reached {', '.join(words)}")
+    return table
+
+
+def _time(run: Run) -> Table:
+    participations = run.participations
+    seconds = frames.phase_seconds(participations.assign(all=0), ["all"]).iloc[0]
+    total_s = sum(seconds[kind] for kind in CLIENT_KINDS)
+    table = _table("Where the clients' time went", "", "share", "per round", "in all")
+    table.columns[0].ratio = None  # the bars take what is left
+    table.columns[1].justify = "left"
+    table.columns[1].ratio = 1
+    for kind in CLIENT_KINDS:
+        if not seconds[kind] and kind == "offline":
+            continue
+        share = seconds[kind] / total_s if total_s else 0.0
+        table.add_row(
+            PHASES[kind].label,
+            _bar(share, PHASES[kind].colour),
+            f"{100 * share:.1f} %",
+            format_duration(seconds[kind] / len(participations)),
+            format_duration(seconds[kind]),
+        )
+    return table
+
+
+def _bar(share: float, colour: str) -> Text:
+    eighths = round(share * _BAR * 8)
+    whole, rest = divmod(eighths, 8)
+    return Text("█" * whole + " ▏▎▍▌▋▊▉"[rest].strip(), style=colour)
+
+
+def _strategies(run: Run) -> Table:
+    arms = frames.arms_of(run)
+    counts = run.participations.groupby(["prototype", "arm"]).size().unstack(fill_value=0)
+    shown = arms if len(arms) <= 4 else list(counts.sum().sort_values(ascending=False).index[:4])
+    title = "Strategies chosen" if shown == arms else f"Strategies chosen (4 of {len(arms)})"
+    table = _table(title, *shown)
+    for prototype, row in counts.iterrows():
+        cells = (f"{row[arm]:,} ({100 * row[arm] / row.sum():.0f} %)" for arm in shown)
+        table.add_row(Text(str(prototype)), *cells)
+    return table
+
+
+def _stragglers(run: Run, most: int = 3) -> Table:
+    found = frames.blame(run)
+    table = _table("Rounds waited longest for", "rounds", "mostly", "over link", "saved without")
+    for row in found.head(most).itertuples():
+        table.add_row(
+            Text(f"client {row.client} ({row.prototype})"),
+            f"{row.rounds:,} ({100 * row.share:.0f} %)",
+            frames.phase_label(row.phase),
+            Text(str(row.link or "")),
+            format_duration(row.saved_s),
+        )
+    if len(found) > most:
+        rest = int(found["rounds"].iloc[most:].sum())
+        table.caption = Text(f"{len(found) - most} other clients: {rest:,} rounds")
+    return table

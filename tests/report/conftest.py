@@ -1,0 +1,22 @@
+"""Made-up runs for the report's tests; `report_run(clients, rounds, …)` opens one, made once."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from synthetic_run import run_maker
+
+from simfed.record.read import open_run
+
+
+@pytest.fixture(scope="session")
+def report_folder(tmp_path_factory):
+    """A function that writes a made-up run (once per arguments) and gives its folder."""
+    return run_maker(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def report_run(report_folder):
+    """The same, opened."""
+    return functools.cache(lambda *args, **kwargs: open_run(report_folder(*args, **kwargs)))

@@ -1,0 +1,57 @@
+"""The phases' colours stay apart for eyes that see fewer colours."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from simfed.record.schema import CLIENT_KINDS
+from simfed.report.style import PHASES, SERIES_COLOURS
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
+VISION = {
+    "usual": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}  # fmt: skip
+
+
+def lab(colour: str, seen: np.ndarray) -> np.ndarray:
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    xyz = to_xyz @ np.clip(seen @ linear, 0, 1) / np.array([0.9505, 1, 1.089])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_phases_without_a_hatch_differ_for_every_eye(vision):
+    plain = [phase.colour for phase in PHASES.values() if not phase.hatch]
+    far = [
+        np.linalg.norm(lab(a, VISION[vision]) - lab(b, VISION[vision]))
+        for a, b in itertools.combinations(plain, 2)
+    ]
+    assert min(far) > 12  # CIE 1976 ΔE; about 2 is just noticeable
+
+
+def test_what_looks_alike_in_grey_has_a_hatch():
+    assert {name for name, phase in PHASES.items() if phase.hatch} == {"offline", "dropped"}
+    assert {name for name, phase in PHASES.items() if phase.pattern} == {"offline", "dropped"}
+
+
+def test_every_client_phase_has_a_look():
+    assert set(CLIENT_KINDS) <= set(PHASES)
+
+
+def test_series_colours_are_distinct():
+    assert len(set(SERIES_COLOURS)) == len(SERIES_COLOURS)

@@ -1,0 +1,112 @@
+import io
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from simfed.report import frames
+from simfed.report.summary import summary_table
+
+
+def printed(run, width=80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(summary_table(run))
+    return out.getvalue()
+
+
+def test_the_summary_says_what_a_person_asks(report_run):
+    run = report_run()
+    text = printed(run)
+    final = frames.curves(run)
+    final = final[(final["round"] == 20) & (final["prototype"] == frames.MEAN)]["accuracy"].item()
+    for fact in ("synthetic", "10 clients", "20 rounds", "seed 0", "small", "large", "top-k"):
+        assert fact in text
+    for phase in ("download", "training", "compression", "upload", "waiting"):
+        assert phase in text
+    assert f"mean of clients{' ' * 30}"[:20] in text
+    assert f"{final:.3f}" in text
+    assert "Rounds waited longest for" in text
+
+
+@pytest.mark.parametrize("clients", [1, 10, 300])
+def test_the_summary_fits_80_columns(report_run, clients):
+    run = report_run(clients, 3, name="a name that is longer than anybody would want it to be " * 3)
+    assert max(map(len, printed(run).splitlines())) <= 80
+
+
+def test_a_name_with_markup_stays_text(report_run):
+    run = report_run(4, 2, name="[bold]x[/bold] [/] [red]", prototypes=("[blink]p", "q"))
+    text = printed(run)
+    assert "[bold]x[/bold] [/] [red]" in text
+    assert "[blink]p" in text
+
+
+def test_a_time_only_run_has_no_accuracy_but_all_the_rest(report_run):
+    text = printed(report_run(6, 4, learns=False))
+    assert "Accuracy" not in text
+    assert "Where the clients' time went" in text
+
+
+def test_shares_of_phases_are_those_of_the_record(report_run):
+    run = report_run()
+    seconds = frames.phase_seconds(run.participations, ["prototype"])
+    total = run.participations[["uplink_s"]].sum().item()
+    assert seconds["upload"].sum() == pytest.approx(total, rel=1e-12)
+    assert seconds["participations"].sum() == len(run.participations)
+
+
+def test_curves_accumulate_time_and_bytes(report_run):
+    run = report_run()
+    tidy = frames.curves(run)
+    small = tidy[tidy["prototype"] == "small"].sort_values("round")
+    assert small["at_s"].is_monotonic_increasing
+    assert small["uplink_bytes"].iloc[-1] == pytest.approx(run.participations["uplink_bytes"].sum())
+    assert (small["total_bytes"] > small["uplink_bytes"]).all()
+
+
+def test_the_mean_weighs_prototypes_by_their_clients(report_run):
+    run = report_run(5, 3)  # three small, two large
+    last = frames.curves(run).query("round == 3").set_index("prototype")["accuracy"]
+    assert last[frames.MEAN] == pytest.approx(0.6 * last["small"] + 0.4 * last["large"])
+
+
+def test_a_threshold_is_reached_in_the_first_round_that_has_it():
+    tidy = pd.DataFrame(
+        {
+            "run": "a", "prototype": "p", "round": [1, 2, 3, 4], "at_s": [1.0, 2.0, 3.0, 4.0],
+            "uplink_bytes": [10.0, 20.0, 30.0, 40.0], "total_bytes": [11.0, 22.0, 33.0, 44.0],
+            "accuracy": [0.5, None, 0.8, 0.7],
+        }
+    )  # fmt: skip
+    found = frames.thresholds(tidy, [0.5, 0.75, 0.9]).set_index("accuracy")
+    assert found.loc[0.5, "round"] == 1
+    assert found.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3.0, 30.0]
+    assert pd.isna(found.loc[0.9, "at_s"])
+
+
+def test_blame_counts_every_round_once(report_run):
+    run = report_run()
+    found = frames.blame(run)
+    assert found["rounds"].sum() == 20
+    assert found["share"].sum() == pytest.approx(1)
+    assert found["rounds"].is_monotonic_decreasing
+
+
+def test_arm_shares_add_up_to_one_and_cover_all_rounds(report_run):
+    run = report_run(10, 100)
+    shares = frames.arm_shares(run.participations, most_bins=30)
+    sums = shares.groupby(["prototype", "from_round"])["share"].sum()
+    assert sums.to_numpy() == pytest.approx(1)
+    assert shares["from_round"].nunique() <= 30
+    assert shares["plays"].sum() == 1000
+    assert (shares["from_round"].min(), shares["to_round"].max()) == (1, 100)
+
+
+def test_shared_links_are_those_with_several_flows(report_run):
+    assert set(frames.shared_links(report_run().links)) == {"edge-1", "edge-2"}
+
+
+def test_link_use_never_passes_capacity(report_run):
+    table = frames.link_table(report_run())
+    assert table["use_when_busy"].max() <= 1 + 1e-9
+    assert table["bytes"].sum() == pytest.approx(report_run().links["bytes"].sum())

@@ -122,10 +122,10 @@ REGISTRIES: dict[str, Registry] = {
         Registry(
             "dataset",
             {
-                "mnist-mini": "simfed.learn.data:MnistMini",
-                "mnist": "simfed.learn.data:Mnist",
-                "fashion-mnist": "simfed.learn.data:FashionMnist",
-                "cifar10": "simfed.learn.data:Cifar10",
+                "mnist-mini": "simfed.learn.data:MNIST_MINI",
+                "mnist": "simfed.learn.data:MNIST",
+                "fashion-mnist": "simfed.learn.data:FASHION_MNIST",
+                "cifar10": "simfed.learn.data:CIFAR10",
             },
         ),
     )

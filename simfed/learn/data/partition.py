@@ -1,0 +1,131 @@
+"""Dealing a training set: the server's public images, and every client's own.
+
+The public set is drawn first, from all classes alike; the rest is dealt to the clients completely.
+All parts are disjoint, and a client owns at least one sample. The split depends on the run's seed,
+the labels and the arguments alone, and is drawn for all clients together (one more client is
+another split).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.seeding import Streams
+
+__all__ = ["Split", "deal"]
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Who owns which training samples: ascending indices, disjoint, together all of them."""
+
+    public: Indices
+    clients: tuple[Indices, ...]
+
+
+def deal(
+    labels: NDArray[np.integer[Any]],
+    streams: Streams,
+    *,
+    clients: int,
+    public: int,
+    kind: str = "dirichlet",
+    alpha: float = 0.5,
+    shards_per_client: int = 2,
+) -> Split:
+    """Deal the samples with these labels: `public` ones to the server, the rest to `clients`.
+
+    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha), after which every
+    client without a sample gets one from the client that then owns most. `iid`: shuffled, then cut into
+    parts whose sizes differ by at most one. `shards`: sorted by label, cut into
+    `shards_per_client` × clients pieces, and dealt at random.
+
+    Draws come from the streams "public" and "partition". Raises: `InputError` that names the
+    scenario's key when there are too few samples.
+
+    >>> split = deal(np.arange(1000) % 10, Streams(0), clients=7, public=100, alpha=0.1)
+    >>> len(split.public), sum(map(len, split.clients)), min(map(len, split.clients)) > 0
+    (100, 900, True)
+    """
+    labels = np.asarray(labels)
+    count = len(labels)
+    if public > count:
+        raise InputError(f"at most the {count} training samples", where="dataset.public", got=public)  # fmt: skip
+    if clients < 1 or clients > count - public:
+        raise InputError(
+            f"from 1 to {count - public} clients, as many as training samples beside the {public} public ones", where="clients", got=clients
+        )  # fmt: skip
+    is_public = np.zeros(count, bool)
+    is_public[streams("public").choice(count, public, replace=False)] = True
+    private = np.flatnonzero(~is_public)
+    ways: dict[str, Callable[[], list[Indices]]] = {
+        "dirichlet": lambda: _dirichlet(labels[private], clients, alpha, rng),
+        "iid": lambda: np.array_split(rng.permutation(len(private)), clients),
+        "shards": lambda: _shards(labels[private], clients, shards_per_client, rng),
+    }
+    if kind not in ways:
+        raise InputError(f"a partition: {listed(ways)}", where="dataset.partition.kind", got=kind, hint=did_you_mean(kind, ways))  # fmt: skip
+    rng = streams("partition")
+    parts = tuple(np.sort(private[part]) for part in ways[kind]())
+    return Split(public=np.flatnonzero(is_public), clients=parts)
+
+
+def _dirichlet(
+    labels: NDArray[Any], clients: int, alpha: float, rng: np.random.Generator
+) -> list[Indices]:
+    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    for label in np.unique(labels):
+        of_class = rng.permutation(np.flatnonzero(labels == label))
+        cuts = np.rint(np.cumsum(_proportions(clients, alpha, rng))[:-1] * len(of_class))
+        for part, piece in zip(parts, np.split(of_class, cuts.astype(np.int64)), strict=True):
+            part.append(piece)
+    dealt = [np.concatenate(part) for part in parts]
+    _repair(dealt, rng)
+    return dealt
+
+
+def _proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """One draw from Dir(alpha); for an alpha so small that it underflows, its limit: one takes all."""
+    drawn = rng.dirichlet(np.full(clients, alpha))
+    if np.isfinite(drawn).all() and abs(drawn.sum() - 1) < 1e-6:
+        return drawn
+    return np.eye(clients)[rng.integers(clients)]
+
+
+def _repair(parts: list[Indices], rng: np.random.Generator) -> None:
+    """Give every empty client one random sample of the client that then owns most (ties: lowest id).
+
+    Ends after as many moves as there are empty clients: with no fewer samples than clients, some
+    client owns two while another owns none.
+    """
+    sizes = np.array([len(part) for part in parts])
+    for empty in np.flatnonzero(sizes == 0):
+        richest = int(np.argmax(sizes))
+        given = rng.integers(sizes[richest])
+        parts[empty] = parts[richest][given : given + 1]
+        parts[richest] = np.delete(parts[richest], given)
+        sizes[richest] -= 1
+        sizes[empty] = 1
+
+
+def _shards(
+    labels: NDArray[Any], clients: int, shards_per_client: int, rng: np.random.Generator
+) -> list[Indices]:
+    shards = shards_per_client * clients
+    if shards > len(labels):
+        raise InputError(
+            f"at most {len(labels) // clients}, so that no shard is empty", where="dataset.partition.shards_per_client", got=shards_per_client
+        )  # fmt: skip
+    order = rng.permutation(len(labels))
+    by_label = order[np.argsort(labels[order], kind="stable")]
+    pieces = np.array_split(by_label, shards)
+    dealt = rng.permutation(shards).reshape(clients, shards_per_client)
+    return [np.concatenate([pieces[shard] for shard in own]) for own in dealt]

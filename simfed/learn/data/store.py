@@ -1,0 +1,265 @@
+"""Where data sets are kept, and reading a published one from the files somebody already has.
+
+A published data set is a fixed list of files with known SHA-256 digests. They are found in several
+*layouts* (as published, gzipped, torchvision's folders, archives, packages of other languages);
+whatever the layout, the content of the published files is what is checked, on every load.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import sys
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.errors import InputError, listed
+from simfed.learn.catalogue import DatasetFacts
+from simfed.learn.data.dataset import Dataset
+
+__all__ = ["Archive", "Folder", "Published", "PublishedFile", "cache_folder", "data_folders"]
+
+Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+
+LARGEST_MEMBER_BYTES = 1 << 28
+"""No published file comes near; a larger member of an archive is not unpacked."""
+
+
+def cache_folder() -> Path:
+    """The user's cache folder of simfed: `$XDG_CACHE_HOME/simfed`, else the platform's usual place."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    if named and Path(named).is_absolute():  # the XDG specification ignores relative ones
+        return Path(named) / "simfed"
+    usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    return Path.home() / usual / "simfed"
+
+
+def data_folders() -> list[Path]:
+    """Where data sets are looked for, in order; the first is where `simfed data get` puts them."""
+    named = os.environ.get("SIMFED_DATA")
+    cached = cache_folder() / "datasets"
+    return [Path(named).expanduser(), cached] if named else [cached]
+
+
+class View(Protocol):
+    """Files by their path, in a folder or an archive."""
+
+    place: Path
+
+    def read(self, path: str, limit_bytes: int) -> bytes | None:
+        """At most `limit_bytes` + 1 bytes of the file at `path`; None if there is none."""
+        ...
+
+
+class Folder:
+    """The files below a folder."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def read(self, path: str, limit_bytes: int) -> bytes | None:
+        try:
+            with open(self.place / path, "rb") as file:
+                return file.read(limit_bytes + 1)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise InputError("a readable file", where=f"{self.place / path}", got=error.strerror) from None  # fmt: skip
+
+
+class Archive:
+    """The regular files of a tar archive, compressed or not; nothing is unpacked to disk."""
+
+    def __init__(self, place: Path, content: bytes | None = None) -> None:
+        self.place = place
+        self._files: dict[str, bytes] = {}
+        try:
+            with tarfile.open(place, fileobj=None if content is None else io.BytesIO(content)) as tar:  # fmt: skip
+                for member in tar:
+                    if member.isfile() and member.size <= LARGEST_MEMBER_BYTES:
+                        file = tar.extractfile(member)
+                        assert file is not None
+                        self._files[member.name.removeprefix("./")] = file.read()
+        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+            raise InputError(f"a whole tar archive ({error})", where=str(place)) from None
+
+    def read(self, path: str, limit_bytes: int) -> bytes | None:
+        return self._files.get(path)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """One file of a published data set, uncompressed."""
+
+    sha256: str
+    size_bytes: int
+
+
+Layout = Callable[[View, "Published"], "dict[str, bytes] | None"]
+"""Reads the content of a data set's files from a view; None if they are not there in this layout."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A data set that others published: what it is, its files, and how to read them.
+
+    Called without arguments it is loaded, as every registered data set is.
+    """
+
+    name: str
+    title: str
+    facts: DatasetFacts
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+    licence: str
+    citation: str
+    folder: str
+    """Where its files are kept below a data folder (torchvision's names)."""
+    files: Mapping[str, PublishedFile]
+    decode: Callable[[Mapping[str, bytes]], tuple[Arrays, Arrays]]
+    layouts: tuple[Layout, ...]
+    loose_layouts: tuple[Layout, ...] = ()
+    """Layouts to be expected only in a folder or archive that the user names for this data set."""
+    archives: tuple[str, ...] = ()
+    """Names of archives to look into, in a data folder."""
+    origins: tuple[Any, ...] = ()
+    """Where it can be fetched from (`simfed.learn.data.fetch`), best first; empty: it comes with simfed."""
+    home: Path | None = None
+    """The one folder it is in, if it comes with simfed."""
+
+    def __call__(self) -> Dataset:
+        """The data set, from the first data folder that has it; its digests are checked."""
+        found = self.locate()
+        if found is None:
+            raise InputError(
+                "a data set that is on this machine",
+                got=self.name,
+                hint=f"`simfed data get {self.name}` fetches it; looked in {listed(map(str, self.homes()))}",
+            )
+        (train_images, train_labels), (test_images, test_labels) = self.decode(found[1])
+        return Dataset(
+            train_images, train_labels.astype(np.int64), test_images, test_labels.astype(np.int64),
+            classes=self.facts.classes, mean=self.mean, sd=self.sd,
+            licence=self.licence, citation=self.citation,
+        )  # fmt: skip
+
+    @property
+    def size_bytes(self) -> int:
+        """All files, uncompressed."""
+        return sum(file.size_bytes for file in self.files.values())
+
+    def homes(self) -> list[Path]:
+        """Where it is looked for."""
+        return [self.home] if self.home else data_folders()
+
+    def locate(self) -> tuple[Path, dict[str, bytes]] | None:
+        """The first place that has the data set, and its checked files; None if there is none."""
+        for home in self.homes():
+            for view in self.views(home):
+                files = self.read(view)
+                if files is not None:
+                    return view.place, files
+        return None
+
+    def views(self, place: Path) -> Iterator[View]:
+        """`place` itself, a folder or an archive, then the known archives in it."""
+        if place.is_file():
+            yield Archive(place)
+            return
+        yield Folder(place)
+        yield from (Archive(place / name) for name in self.archives if (place / name).is_file())
+
+    def read(self, view: View, *, loose: bool = False) -> dict[str, bytes] | None:
+        """The checked content of the files in `view`, in whatever layout; None if they are not there.
+
+        Raises: `InputError` that names a missing, truncated or altered file.
+        """
+        for layout in self.layouts + (self.loose_layouts if loose else ()):
+            files = layout(view, self)
+            if files is not None:
+                for name, content in files.items():
+                    self.check(name, content, view.place)
+                return files
+        return None
+
+    def check(self, name: str, content: bytes, place: Path) -> None:
+        """Raises an `InputError` unless `content` is that of the published file."""
+        expected = self.files[name]
+        where = f"{place}: {name}"
+        if len(content) < expected.size_bytes:
+            raise InputError(f"{expected.size_bytes} bytes (it is truncated)", where=where, got=len(content))  # fmt: skip
+        actual = hashlib.sha256(content).hexdigest()
+        if actual != expected.sha256:
+            raise InputError(f"a file of {self.title} with SHA-256 {expected.sha256}", where=where, got=actual)  # fmt: skip
+
+    def install(self, files: Mapping[str, bytes], root: Path) -> Path:
+        """Write the published files below `root`; each appears whole or not at all."""
+        folder = root / self.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as incoming:
+            for name, content in files.items():
+                (Path(incoming) / name).write_bytes(content)
+            for name in files:
+                os.replace(Path(incoming) / name, folder / name)
+        return folder
+
+
+def plain_files(folder: str) -> Layout:
+    """The published files themselves, or gzipped with `.gz` behind the name."""
+
+    def layout(view: View, published: Published) -> dict[str, bytes] | None:
+        found = {}
+        for name, file in published.files.items():
+            path = f"{folder}/{name}" if folder else name
+            content = view.read(path, file.size_bytes)
+            if content is None:
+                packed = view.read(f"{path}.gz", file.size_bytes)
+                if packed is not None:
+                    content = _gunzip(packed, file.size_bytes, f"{view.place / path}.gz")
+            if content is not None:
+                found[name] = content
+        missing = [name for name in published.files if name not in found]
+        if found and missing:
+            raise InputError(f"all files of {published.title}", where=str(view.place / folder), got=f"no {listed(missing)}")  # fmt: skip
+        return found or None
+
+    return layout
+
+
+def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., bytes]) -> Layout:
+    """Files in another format: per published file the paths to read, and what makes its content of them."""
+
+    def layout(view: View, published: Published) -> dict[str, bytes] | None:
+        paths = {path for parts in sources.values() for path in parts}
+        contents = {path: view.read(path, LARGEST_MEMBER_BYTES) for path in sorted(paths)}
+        missing = [path for path, content in contents.items() if content is None]
+        if len(missing) == len(contents):
+            return None
+        if missing:
+            raise InputError(f"all files of {published.title}", where=str(view.place), got=f"no {listed(missing)}")  # fmt: skip
+        found = {}
+        for name, parts in sources.items():
+            try:
+                found[name] = convert(name, *(contents[path] for path in parts))
+            except InputError as error:
+                raise error.within(str(view.place / parts[0])) from None
+        return found
+
+    return layout
+
+
+def _gunzip(packed: bytes, limit_bytes: int, where: str) -> bytes:
+    with suppress(EOFError, gzip.BadGzipFile, zlib.error), gzip.open(io.BytesIO(packed)) as file:
+        return file.read(limit_bytes + 1)
+    raise InputError("a whole gzip file (it is truncated or damaged)", where=where)

@@ -7,6 +7,7 @@ knows that the run is not done, and a resumed run finds its checkpoint.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Mapping
@@ -129,10 +130,10 @@ class RunDirectory:
         try:
             running = Fingerprint()
             for name in TABLES:
-                files.put(
-                    self.path / f"{name}.parquet",
-                    lambda temporary, name=name: _write_table(temporary, name, recorder, running),
+                write = functools.partial(
+                    _write_table, name=name, recorder=recorder, running=running
                 )
+                files.put(self.path / f"{name}.parquet", write)
             files.put_json(self.path / "summary.json", summary)
             self.manifest.update(manifest, fingerprint=running.hexdigest(), status="finished")
             files.put_json(self.path / "manifest.json", self.manifest)

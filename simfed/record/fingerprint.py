@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,15 +82,16 @@ class _ColumnHash:
 
 
 def _valid_bytes(chunk: pa.Array) -> bytes:
-    return chunk.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8).tobytes()
+    valid: np.ndarray[Any, Any] = chunk.is_valid().to_numpy(zero_copy_only=False)
+    return valid.astype(np.uint8).tobytes()
 
 
 def _number_bytes(chunk: pa.Array) -> bytes:
     import pyarrow as pa
 
     if pa.types.is_boolean(chunk.type):
-        return chunk.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8).tobytes()
-    values = chunk.fill_null(0).to_numpy(zero_copy_only=False)
+        chunk = chunk.cast(pa.uint8())
+    values: np.ndarray[Any, Any] = chunk.fill_null(0).to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f":
         # one not-a-number: its sign and payload depend on the processor that made it
         values = np.where(np.isnan(values), np.nan, values).astype("<f8")

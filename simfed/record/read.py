@@ -80,7 +80,7 @@ class Run:
         import pandas as pd
 
         table = self.table(name)
-        frame = table.to_pandas()
+        frame: pd.DataFrame = table.to_pandas()
         for column in columns(name):
             if column.nullable and column.dtype == "int64":
                 frame[column.name] = table.column(column.name).to_pandas(

@@ -1,0 +1,80 @@
+"""All clients, most of them idle: columns for everybody, objects for those that have taken part.
+
+A million idle clients cost a few bytes each; a client's policy and device are made when it first
+takes part and then kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from simfed.device import Device
+from simfed.policy import Policy
+from simfed.scenario import Scenario
+from simfed.scenario.model import Reward
+
+__all__ = ["Population"]
+
+
+class Population:
+    """The clients of a run."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        make_policy: Callable[[int], Policy],
+        make_device: Callable[[int], Device],
+    ) -> None:
+        """`make_policy(client)` and `make_device(client)` are called once per client that takes part."""
+        groups = scenario.clients
+        self._group = scenario.group_of_client().astype(np.int32)
+        self._k = tuple(scenario.k_of_group(group) for group in groups)
+        self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
+        self._make_policy = make_policy
+        self._make_device = make_device
+        self._policies: dict[int, Policy] = {}
+        self._devices: dict[int, Device] = {}
+        self.clients_of_prototype = dict.fromkeys(scenario.prototypes, 0)
+        """Prototype → how many clients have it."""
+        for group in groups:
+            self.clients_of_prototype[group.prototype] += group.count
+
+    def __len__(self) -> int:
+        return len(self._group)
+
+    def k(self, client: int, parameters: int) -> int:
+        """Entries this client keeps: min(K, d)."""
+        return min(self._k[int(self._group[client])], parameters)
+
+    def reward_rule(self, client: int) -> Reward:
+        """How this client's policy is paid."""
+        return self._reward[int(self._group[client])]
+
+    def policy(self, client: int) -> Policy:
+        """This client's policy."""
+        if client not in self._policies:
+            self._policies[client] = self._make_policy(client)
+        return self._policies[client]
+
+    def device(self, client: int) -> Device:
+        """This client's processor."""
+        if client not in self._devices:
+            self._devices[client] = self._make_device(client)
+        return self._devices[client]
+
+    def state(self) -> dict[str, Any]:
+        """What has changed since the run began, JSON-able: the states that are not empty."""
+        return {
+            "policies": {str(c): s for c, p in self._policies.items() if (s := p.state())},
+            "devices": {str(c): s for c, d in self._devices.items() if (s := d.state())},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`, on a new population of the same scenario."""
+        for client, of_policy in state["policies"].items():
+            self.policy(int(client)).restore(of_policy)
+        for client, of_device in state["devices"].items():
+            self.device(int(client)).restore(of_device)

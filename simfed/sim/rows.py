@@ -1,0 +1,176 @@
+"""From what happened in a round to the rows that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from simfed.contract import Outcome
+from simfed.record.schema import LinkUse, Participation, PrototypeResult, Round, Span
+from simfed.sim.blame import Blame
+from simfed.sim.flight import Flight
+from simfed.sim.server_work import Work
+
+__all__ = [
+    "Played",
+    "Verdict",
+    "client_spans",
+    "energy_phases",
+    "link_spans",
+    "participation_row",
+    "prototype_rows",
+    "round_row",
+    "server_spans",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The times of one round."""
+
+    round: int
+    started_at_s: float
+    finished_at_s: float
+    waited_s: float
+    """Until the last awaited upload."""
+    server_s: float
+
+    @property
+    def duration_s(self) -> float:
+        return self.waited_s + self.server_s
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a merge meant for one participation; None: unknown, or nobody was told."""
+
+    local_loss: float | None = None
+    gain: float | None = None
+    reward_raw: float | None = None
+    reward: float | None = None
+
+
+def round_row(
+    played: Played, flights: Sequence[Flight], outcome: Outcome, blame: Blame | None
+) -> Round:
+    """The row of `rounds.parquet`."""
+    return Round(
+        round=played.round,
+        started_at_s=played.started_at_s,
+        finished_at_s=played.finished_at_s,
+        participants=len(flights),
+        late=sum(flight.outcome == "late" for flight in flights),
+        dropped=sum(flight.lost for flight in flights),
+        uplink_bytes=sum(flight.uplink_bytes for flight in flights),
+        downlink_bytes=sum(flight.downlink_bytes for flight in flights),
+        rolled_back=outcome.rolled_back,
+        critical_client=blame.client if blame else None,
+        critical_phase=blame.phase if blame else None,
+        critical_link=blame.link if blame else None,
+        duration_s=played.duration_s,
+        server_s=played.server_s,
+        saved_without_critical_s=blame.saved_s if blame else None,
+    )
+
+
+def participation_row(
+    flight: Flight, played: Played, verdict: Verdict, energy_j: float | None
+) -> Participation:
+    """The row of `participations.parquet`: the rest of the round is waiting, or being away."""
+    task = flight.task
+    rest_s = played.duration_s - flight.elapsed_s
+    away = flight.outcome == "dropped"
+    return Participation(
+        round=task.round,
+        client=task.client,
+        prototype=task.prototype,
+        model_version=task.model_version,
+        arm=flight.contribution.arm,
+        k=flight.contribution.k,
+        choice=flight.pull.choice,
+        outcome=flight.outcome,
+        started_at_s=flight.started_at_s,
+        finished_at_s=played.finished_at_s,
+        downlink_s=flight.downlink_s,
+        training_s=flight.training_s,
+        compression_s=flight.compression_s,
+        uplink_s=flight.uplink_s,
+        waiting_s=0.0 if away else rest_s,
+        offline_s=rest_s if away else 0.0,
+        uplink_bytes=flight.uplink_bytes,
+        downlink_bytes=flight.downlink_bytes,
+        energy_j=energy_j,
+        local_loss=verdict.local_loss,
+        gain=verdict.gain,
+        reward_raw=verdict.reward_raw,
+        reward=verdict.reward,
+        slack_s=None if flight.lost else played.waited_s - flight.elapsed_s,
+    )
+
+
+def client_spans(flight: Flight, played: Played) -> Iterable[Span]:
+    """One span per phase that took time; each starts where the one before it ended."""
+    task = flight.task
+    track, at_s = f"client {task.client}", flight.started_at_s
+    for kind, seconds in flight.phases_s():
+        if seconds > 0:
+            name = flight.contribution.arm if kind == "compression" else kind
+            until_s = min(at_s + seconds, played.finished_at_s)
+            yield Span(track, kind, name, task.round, task.client, at_s, until_s)
+            at_s = until_s
+    if played.duration_s > flight.elapsed_s:
+        kind = "offline" if flight.outcome == "dropped" else "waiting"
+        yield Span(track, kind, kind, task.round, task.client, at_s, played.finished_at_s)
+
+
+def energy_phases(flight: Flight, played: Played) -> dict[str, float]:
+    """Seconds of a participation under the names that a device profile gives watts for."""
+    return {
+        "downlink": flight.downlink_s,
+        "training": flight.training_s,
+        "compression": flight.compression_s,
+        "uplink": flight.uplink_s,
+        "idle": 0.0 if flight.outcome == "dropped" else played.duration_s - flight.elapsed_s,
+    }
+
+
+def server_spans(work: Iterable[Work], played: Played) -> Iterable[Span]:
+    """The server's work, one piece after another, up to the round's end."""
+    at_s = played.finished_at_s - played.server_s
+    for piece in work:
+        if piece.duration_s > 0:
+            until_s = min(at_s + piece.duration_s, played.finished_at_s)
+            yield Span("server", piece.kind, piece.name, played.round, piece.client, at_s, until_s)
+            at_s = until_s
+
+
+def link_spans(uses: Iterable[LinkUse], round: int) -> Iterable[Span]:
+    """One span per interval without a break in which a link carried anything."""
+    busy: dict[str, tuple[float, float]] = {}
+    for use in uses:
+        begun = busy.get(use.link)
+        if begun is not None and begun[1] == use.from_s:
+            busy[use.link] = (begun[0], use.to_s)
+            continue
+        if begun is not None:
+            yield _busy(use.link, begun, round)
+        busy[use.link] = (use.from_s, use.to_s)
+    for link, interval in busy.items():
+        yield _busy(link, interval, round)
+
+
+def prototype_rows(outcome: Outcome) -> Iterable[PrototypeResult]:
+    """One row per prototype of which the merge said anything."""
+    for prototype in dict.fromkeys((*outcome.kd_loss, *outcome.evaluation)):
+        tested = outcome.evaluation.get(prototype)
+        yield PrototypeResult(
+            round=outcome.round,
+            prototype=prototype,
+            kd_loss=outcome.kd_loss.get(prototype),
+            test_accuracy=tested.accuracy if tested else None,
+            test_loss=tested.loss if tested else None,
+        )
+
+
+def _busy(link: str, interval: tuple[float, float], round: int) -> Span:
+    return Span(f"link {link}", "busy", "busy", round, None, *interval)

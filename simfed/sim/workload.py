@@ -1,0 +1,163 @@
+"""The learning side's stand-in in a time-only run: sizes without tensors, merges without models.
+
+What is modelled: which client does how much of what, and how many bytes travel. What is not: losses
+and accuracies, and so neither rewards nor rollbacks; a merge only counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simfed.compress.wire import uplink_bytes
+from simfed.contract import Contribution, Outcome, Task
+from simfed.errors import InputError
+from simfed.record import Run
+
+__all__ = ["PrototypeSize", "Recorded", "TimeOnlyWorkload"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrototypeSize:
+    """What the clock needs to know of a prototype."""
+
+    model: str
+    """Registry name of the model: the device profile's key."""
+    parameters: int
+    """d, the length of the flat gradient."""
+    downlink_bytes: float
+    """Dense weights, and buffers where they are charged; 0 where the downlink is free."""
+    uplink_buffer_bytes: float = 0.0
+    """Running statistics that travel up beside the payload, where they are charged."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizedContribution:
+    """A contribution of which only the size is known."""
+
+    task: Task
+    arm: str
+    k: int
+    uplink_bytes: float
+
+
+class Recorded:
+    """The arms and sizes of a recorded run, for `policy.arms_from`."""
+
+    def __init__(self, run: Run) -> None:
+        table = run.table("participations")
+        self._where = run.path
+        self._sizes: dict[tuple[int, int], float] = {}
+        self._arms: dict[int, list[str]] = {}
+        columns = (table.column(name).to_pylist() for name in ("round", "client", "arm", "uplink_bytes"))  # fmt: skip
+        for round, client, arm, size_bytes in zip(*columns, strict=True):
+            self._sizes[round, client] = size_bytes
+            self._arms.setdefault(client, []).append(arm)
+
+    def arms(self, client: int) -> list[str]:
+        """What this client played, round after round in which it took part."""
+        return self._arms.get(client, [])
+
+    def uplink_bytes(self, round: int, client: int) -> float:
+        """What this client sent in this round. Raises: `InputError` where it took no part."""
+        if (round, client) not in self._sizes:
+            raise InputError(
+                f"a recorded run in which client {client} takes part in round {round}",
+                where=f"policy.arms_from: {self._where}",
+            )
+        return self._sizes[round, client]
+
+
+class TimeOnlyWorkload:
+    """A `Workload` that knows sizes only.
+
+    >>> sizes = {"small": PrototypeSize("lenet5-half", 15_738, downlink_bytes=62_952.0)}
+    >>> workload = TimeOnlyWorkload(sizes, prototype_of=lambda client: "small", index_code="fixed")
+    >>> task = workload.task(1, 0)
+    >>> workload.execute(task, "top-k", 500).uplink_bytes
+    2875.0
+    """
+
+    def __init__(
+        self,
+        prototypes: Mapping[str, PrototypeSize],
+        *,
+        prototype_of: Callable[[int], str],
+        index_code: str,
+        batch_size: int = 32,
+        local_steps: Callable[[int], int] = lambda client: 1,
+        recorded: Recorded | None = None,
+    ) -> None:
+        """
+        prototype_of: client → prototype. local_steps: client → steps per round. recorded: take the
+            sizes from this run, whatever the index code.
+        Raises: `InputError` from `execute` for a size that depends on the data and was not recorded.
+        """
+        self._prototypes = dict(prototypes)
+        self._prototype_of = prototype_of
+        self._index_code = index_code
+        self._batch_size = batch_size
+        self._local_steps = local_steps
+        self._recorded = recorded
+        self._known: dict[tuple[str, str, int], float] = {}
+        self._merges = 0
+
+    def task(self, round: int, client: int) -> Task:
+        """The work of one client in one round."""
+        name = self._prototype_of(client)
+        size = self._prototypes[name]
+        return Task(
+            round=round,
+            client=client,
+            prototype=name,
+            model=size.model,
+            model_version=self._merges,
+            batch_size=self._batch_size,
+            local_steps=self._local_steps(client),
+            parameters=size.parameters,
+            downlink_bytes=size.downlink_bytes,
+        )
+
+    def execute(self, task: Task, arm: str, k: int) -> Contribution:
+        """A contribution with the size that the full run's would have."""
+        if self._recorded is not None:
+            size_bytes = self._recorded.uplink_bytes(task.round, task.client)
+        else:
+            size_bytes = self._size_bytes(task.prototype, arm, k)
+        return SizedContribution(task, arm, k, size_bytes)
+
+    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+        """Counts an accepted merge, unless there is nothing to merge."""
+        self._merges += bool(contributions)
+        return Outcome(round, self._merges)
+
+    def discard(self, contribution: Contribution) -> None:
+        """Nothing to give back."""
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"merges": self._merges}, {}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        self._merges = int(facts["merges"])
+
+    def timings(self) -> Mapping[str, float]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+    def _size_bytes(self, prototype: str, arm: str, k: int) -> float:
+        key = (prototype, arm, k)
+        if key not in self._known:
+            size = self._prototypes[prototype]
+            payload_bytes = uplink_bytes(arm, size.parameters, k, self._index_code)
+            if payload_bytes is None:
+                raise InputError(
+                    "a size on the wire that does not depend on the data",
+                    where="compression.index_code",
+                    got=f"{self._index_code} with {arm}",
+                    hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+                )
+            self._known[key] = payload_bytes + size.uplink_buffer_bytes
+        return self._known[key]

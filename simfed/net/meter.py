@@ -1,0 +1,90 @@
+"""What every link carried, piece by piece, and of how many flows.
+
+A piece is an interval in which neither the flows on a link nor its capacity changed. Its bytes are
+integrals that the sharing keeps anyway (the clocks of the links), so metering never touches flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from simfed.net.sharing import Link
+
+__all__ = ["Meter", "Use"]
+
+
+class Use(NamedTuple):
+    """A row of `links.parquet`: what one link carried in one interval. Instants on the caller's clock."""
+
+    link: int
+    from_s: float
+    to_s: float
+    bytes: float
+    capacity_bytes_per_s: float
+    flows: int
+
+
+class _Piece:
+    __slots__ = ("bytes", "from_s", "load_from_s", "seen")
+
+    def __init__(self, now: float) -> None:
+        self.from_s = now
+        self.load_from_s = now
+        self.bytes = 0.0
+        self.seen: dict[Link, float] = {}
+
+
+class Meter:
+    """Follows the links of one `Sharing`, which calls it before each change."""
+
+    def __init__(self, on_use: Callable[[Use], None]) -> None:
+        self.on_use = on_use
+        self._pieces: dict[Link, _Piece] = {}
+        self._alone: dict[int, tuple[float, float]] = {}
+
+    def begin_alone(self, id: int, now: float, left_bytes: float) -> None:
+        """A flow with `left_bytes` to go has the link to itself."""
+        self._alone[id] = (now, left_bytes)
+
+    def end_alone(self, id: int, now: float, left_bytes: float, capacity: float) -> None:
+        """It has no longer, or the capacity is about to change."""
+        from_s, left_before = self._alone.pop(id)
+        if now > from_s:
+            self.on_use(Use(id, from_s, now, left_before - left_bytes, capacity, 1))
+
+    def load_changes(self, link: Link, now: float) -> None:
+        """The capped flows across `link` are about to change."""
+        piece = self._pieces.get(link)
+        if piece is None:
+            piece = self._pieces[link] = _Piece(now)
+        piece.bytes += (link.load + link.load_error) * (now - piece.load_from_s)
+        piece.load_from_s = now
+
+    def count_changes(self, link: Link, owner: Link, now: float) -> None:
+        """The flows across `link` that `owner` limits are about to change."""
+        piece = self._pieces.get(link)
+        if piece is None:
+            piece = self._pieces[link] = _Piece(now)
+        total = owner.turned + owner.progress_at(now)
+        entry = link.loads.get(owner)
+        if entry is not None:
+            piece.bytes += entry[1] * (total - piece.seen[owner])
+        piece.seen[owner] = total
+
+    def close(self, link: Link, now: float) -> None:
+        """The flows on `link` or its capacity are about to change: hand out what it carried until now."""
+        self.load_changes(link, now)
+        for owner in link.loads:
+            self.count_changes(link, owner, now)
+        piece = self._pieces[link]
+        if now > piece.from_s:
+            use = Use(link.id, piece.from_s, now, piece.bytes, link.capacity, len(link.flows))
+            self.on_use(use)
+            piece.from_s = now
+            piece.bytes = 0.0
+            piece.seen = {owner: piece.seen[owner] for owner in link.loads}
+
+    def forget(self, link: Link) -> None:
+        """The link is idle."""
+        self._pieces.pop(link, None)

@@ -176,6 +176,6 @@ def _checked_labels(labels: Any, classes: int, count: int, name: str) -> NDArray
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
+    view: NDArray[Any] = array.view()
     view.flags.writeable = False
     return view

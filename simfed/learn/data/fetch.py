@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
+import fcntl
 import http.client
 import os
 import shutil
 import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from simfed.errors import InputError, SimfedError, listed
+from simfed.errors import InputError, SimfedError
 from simfed.learn.data.store import Published, cache_folder, data_folders
 from simfed.units import format_bytes
 from simfed.version import VERSION
@@ -32,8 +31,10 @@ __all__ = ["DebianPackage", "NodePackage", "Origin", "Unavailable", "Web", "get"
 
 TIMEOUT_S = 30.0
 """Silence after which a connection counts as broken."""
-IDLE_ATTEMPTS = 3
-"""Attempts in a row that bring nothing new, after which a download is given up."""
+FRUITLESS_ATTEMPTS = 3
+"""A connection that broke is tried again until so many attempts in a row bring nothing new."""
+LARGEST_BYTES = 1 << 30
+"""More than any published file; nobody fills the disk."""
 CHUNK_BYTES = 1 << 18
 COMMAND_TIMEOUT_S = 1800.0
 
@@ -43,6 +44,10 @@ Progress = Callable[[str, int, "int | None"], None]
 
 class Unavailable(SimfedError):
     """One origin did not work; the next may."""
+
+
+class Broken(Unavailable):
+    """The connection broke, and what has arrived is worth keeping."""
 
 
 class Origin(Protocol):
@@ -66,10 +71,10 @@ def get(
 ) -> tuple[Path, str]:
     """Make a published data set available on this machine; returns where it is and what was done.
 
-    In order: what is already in a data folder, else `source` (a folder or archive that the user
-    names; then nothing else is tried), else its origins. It is installed in the first data folder. Raises:
-    `InputError` for a wrong source, `SimfedError` when no origin works (with which file goes where)
-    or the disk is full.
+    With `source`, a folder or archive that the user names, from there and nowhere else. Otherwise
+    what a data folder already holds, or else its origins one after another. It is installed in the
+    first data folder. Raises: `InputError` for a wrong source; `SimfedError` when no origin works (it
+    says which files go where), when the disk is full, and when another process is fetching it.
     """
     if published.home:
         published()
@@ -80,7 +85,7 @@ def get(
             if found:
                 return found[0], "already here"
     root = data_folders()[0]
-    with _disk_full_in_a_sentence(published, root):
+    with _disk_trouble_in_a_sentence(published, root):
         _check_space(published, root)
         if source is not None:
             return published.install(_from_source(published, source), root), f"from {source}"
@@ -97,28 +102,52 @@ def _from_source(published: Published, source: Path) -> dict[str, bytes]:
             raise error.within("--from") from None
         if files is not None:
             return files
-    raise InputError(f"a folder or archive with {listed(published.files)}", where="--from", got=str(source))  # fmt: skip
+    raise InputError(f"a folder or archive with {', '.join(published.files)}", where="--from", got=str(source))  # fmt: skip
 
 
 def _from_origins(published: Published, root: Path, progress: Progress) -> tuple[Path, str]:
-    partial = cache_folder() / "partial"
-    partial.mkdir(parents=True, exist_ok=True)
     failures = []
-    for origin in published.origins:
-        with tempfile.TemporaryDirectory(prefix=f"{published.name}-", dir=partial) as folder:
+    with _alone(published, cache_folder() / "partial" / published.name) as kept:
+        for number, origin in enumerate(published.origins):
+            folder = kept / str(number)
+            folder.mkdir(exist_ok=True)
             try:
-                place = origin.fetch(Path(folder), progress)
-                files = _fetched_files(published, place)
-                return published.install(files, root), f"from {origin.label}"
-            except (Unavailable, InputError) as error:
+                place = origin.fetch(folder, progress)
+                installed = published.install(_fetched_files(published, place), root)
+            except Broken as error:  # what it brought stays for the next attempt
                 failures.append(f"{origin.label}: {error}")
-    with contextlib.suppress(OSError):
-        partial.rmdir()  # unless it keeps the beginning of a download
+            except (Unavailable, InputError) as error:
+                shutil.rmtree(folder)
+                failures.append(f"{origin.label}: {error}")
+            except OSError:  # the disk may be full
+                shutil.rmtree(folder)
+                raise
+            else:
+                for child in kept.iterdir():
+                    shutil.rmtree(child)
+                return installed, f"from {origin.label}"
     raise SimfedError(
         f"{published.title} could not be fetched ({'; '.join(failures)}); "
         f"put {', '.join(published.files)} into {root / published.folder}, "
         f"or name a folder or archive that holds them with --from"
     )
+
+
+@contextlib.contextmanager
+def _alone(published: Published, kept: Path) -> Iterator[Path]:
+    """The folder `kept`, for one process at a time; removed afterwards unless something is in it."""
+    kept.mkdir(parents=True, exist_ok=True)
+    lock = os.open(kept, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, whatever ends it
+        yield kept
+    except BlockingIOError:
+        raise SimfedError(f"{published.title} is being fetched by another process") from None
+    finally:
+        with contextlib.suppress(OSError):
+            kept.rmdir()
+            kept.parent.rmdir()
+        os.close(lock)
 
 
 def _fetched_files(published: Published, place: Path) -> dict[str, bytes]:
@@ -144,7 +173,9 @@ class Web:
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
         for url in self.urls:
-            _download(url, folder / url.rpartition("/")[2], progress)
+            to = folder / url.rpartition("/")[2]
+            if not to.exists():  # an earlier attempt may have come this far
+                _download(url, to, progress)
         return folder
 
 
@@ -217,24 +248,25 @@ def _run(command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.
 
 
 def _download(url: str, to: Path, progress: Progress) -> None:
-    """Fetch `url` whole into `to`, going on from what an earlier attempt left."""
-    part = _part_of(url)
-    idle = 0
-    while True:
+    """Fetch `url` whole into `to`, going on from what an earlier attempt left beside it."""
+    part = to.with_name(f"{to.name}.part")
+    attempts = 1
+    while attempts:
         had = _size(part)
         try:
             if _receive(url, part, progress):
                 os.replace(part, to)
                 return
-            reason = f"the connection broke after {format_bytes(_size(part))}"
+            reason = f"the connection broke after {format_bytes(max(had, _size(part)))}"
         except (http.client.HTTPException, OSError) as error:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                part.unlink(missing_ok=True)
                 raise
             reason = _why(error)
-        idle = 0 if _size(part) > had else idle + 1
-        if idle >= IDLE_ATTEMPTS:
-            raise Unavailable(_given_up(url, part, reason))
+        attempts = FRUITLESS_ATTEMPTS if _size(part) > had else attempts - 1
+    kept = _size(part)
+    if kept:
+        raise Broken(f"{to.name}: {reason}; the next attempt goes on from {format_bytes(kept)}")
+    raise Unavailable(f"{to.name}: {reason}")
 
 
 def _receive(url: str, part: Path, progress: Progress) -> bool:
@@ -243,50 +275,38 @@ def _receive(url: str, part: Path, progress: Progress) -> bool:
     A server that cannot go on from the middle sends everything again, into an emptied `part`.
     """
     have = _size(part)
-    request = urllib.request.Request(url, headers={"User-Agent": f"simfed/{VERSION}"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    headers = {"User-Agent": f"simfed/{VERSION}"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)  # fmt: skip
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # nothing lies beyond what we have: it is whole, or another file's
-            if error.headers.get("Content-Range") == f"bytes */{have}":
-                return True
-            part.unlink()
-        raise
+        if error.code != 416 or not have:
+            raise
+        if error.headers.get("Content-Range") == f"bytes */{have}":
+            return True  # nothing lies beyond what we have
+        part.unlink()  # the beginning of another file
+        return _receive(url, part, progress)
     with answer:
-        goes_on = answer.status == 206
+        goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")  # fmt: skip
+        if answer.status == 206 and not goes_on:
+            part.unlink()
+            raise http.client.HTTPException("it answered with another part of the file")
         length = answer.headers.get("Content-Length")
-        total = int(length) + (have if goes_on else 0) if length else None
-        resumable = goes_on or answer.headers.get("Accept-Ranges") == "bytes"
+        total = int(length) + have * goes_on if length else None
         with open(part, "ab" if goes_on else "wb") as file:
             try:
                 while chunk := answer.read(CHUNK_BYTES):
                     file.write(chunk)
                     progress(url.rpartition("/")[2], file.tell(), total)
-                whole = total is None or file.tell() == total
+                    if file.tell() > LARGEST_BYTES:
+                        raise http.client.HTTPException(f"it goes on after {format_bytes(LARGEST_BYTES)}")  # fmt: skip
+                return total is None or file.tell() == total
             finally:
-                if not resumable and (total is None or file.tell() != total):
-                    file.truncate(0)
-    return whole
-
-
-def _part_of(url: str) -> Path:
-    key = hashlib.sha256(url.encode()).hexdigest()[:12]
-    return cache_folder() / "partial" / f"{key}-{url.rpartition('/')[2]}.part"
+                if file.tell() != total and not goes_on and answer.headers.get("Accept-Ranges") != "bytes":  # fmt: skip
+                    file.truncate(0)  # it cannot be gone on with
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _given_up(url: str, part: Path, reason: str) -> str:
-    """The reason with what is kept; an empty beginning is not."""
-    name = url.rpartition("/")[2]
-    if _size(part) == 0:
-        part.unlink(missing_ok=True)
-        return f"{name}: {reason}"
-    return f"{name}: {reason}; the next attempt goes on from {format_bytes(_size(part))}"
 
 
 def _why(error: Exception) -> str:
@@ -315,12 +335,10 @@ def _check_space(published: Published, root: Path) -> None:
 
 
 @contextlib.contextmanager
-def _disk_full_in_a_sentence(published: Published, root: Path) -> Iterator[None]:
+def _disk_trouble_in_a_sentence(published: Published, root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, TimeoutError):
-            raise
         raise SimfedError(
             f"{published.title} could not be written to {error.filename or root}: {error.strerror or error}"
         ) from None

@@ -73,15 +73,23 @@ def cifar_rows_from_png(png: bytes, labels: Sequence[int]) -> bytes:
     """The binary version from a picture with one row of 1,024 pixels per image."""
     from PIL import Image  # comes with matplotlib; only this reader needs it
 
-    with Image.open(io.BytesIO(png)) as picture:
-        pixels = np.asarray(picture.convert("RGB"))
+    try:
+        with Image.open(io.BytesIO(png)) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged pictures
+        raise InputError(f"a whole PNG picture ({error})") from None
+    if len(pixels) != len(labels):
+        raise InputError(f"{len(labels)} rows of pixels, one per label", got=len(pixels))
     planes = pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
     return cifar_row_bytes(np.asarray(labels, np.uint8), planes)
 
 
 def read_labels_json(content: bytes) -> list[int]:
     """A JSON list of labels."""
-    labels = json.loads(content)
+    try:
+        labels = json.loads(content)
+    except ValueError:
+        labels = None
     if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
         raise InputError("a JSON list of labels", got=content[:20])
     return labels

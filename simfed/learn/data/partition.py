@@ -94,10 +94,12 @@ def _dirichlet(
 
 def _proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """One draw from Dir(alpha); for an alpha so small that it underflows, its limit: one takes all."""
-    drawn = rng.dirichlet(np.full(clients, alpha))
+    drawn: NDArray[np.float64] = rng.dirichlet(np.full(clients, alpha))
     if np.isfinite(drawn).all() and abs(drawn.sum() - 1) < 1e-6:
         return drawn
-    return np.eye(clients)[rng.integers(clients)]
+    drawn = np.zeros(clients)
+    drawn[rng.integers(clients)] = 1
+    return drawn
 
 
 def _repair(parts: list[Indices], rng: np.random.Generator) -> None:

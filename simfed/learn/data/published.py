@@ -17,12 +17,12 @@ from simfed.learn.data.formats import (
     read_labels_json,
     read_mnist,
 )
-from simfed.learn.data.store import Published, PublishedFile, converted, plain_files
+from simfed.learn.data.store import Layout, Published, PublishedFile, converted, plain_files
 
 __all__ = ["CIFAR10", "FASHION_MNIST", "MNIST", "MNIST_MINI"]
 
 _MNIST_MEAN, _MNIST_SD = (0.1307,), (0.3081,)
-_MNIST_LICENCE = "CC BY-SA 3.0 (Y. LeCun, C. Cortes)"
+_MNIST_LICENCE = "CC BY-SA 3.0"
 _MNIST_CITATION = (
     "Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "
     "Gradient-based learning applied to document recognition, Proceedings of the IEEE 86(11), 1998"
@@ -39,7 +39,7 @@ def _idx_files(train: int, test: int, digests: tuple[str, str, str, str]) -> dic
 
 
 def _gzipped(base: str) -> Web:
-    names = _idx_files(0, 0, ("",) * 4)  # type: ignore[arg-type]
+    names = _idx_files(0, 0, ("",) * 4)
     return Web(tuple(f"{base}/{name}.gz" for name in names))
 
 
@@ -108,7 +108,7 @@ FASHION_MNIST = Published(
     facts=PUBLISHED_DATASETS["fashion-mnist"],
     mean=(0.2860,),
     sd=(0.3530,),
-    licence="MIT (Zalando SE)",
+    licence="MIT",
     citation="H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms, arXiv:1708.07747, 2017",
     folder="FashionMNIST/raw",
     files=_idx_files(
@@ -146,12 +146,12 @@ def _cifar_from_png(name: str, png: bytes, labels: bytes) -> bytes:
     return cifar_rows_from_png(png, everyone[first : first + 10_000])
 
 
-def _cifar_pickles(folder: str) -> object:
+def _cifar_pickles(folder: str) -> Layout:
     sources = {f"{batch}.bin": (f"{folder}{batch}",) for batch in _CIFAR_BATCHES}
     return converted(sources, lambda name, content: cifar_rows_from_pickle(content))
 
 
-def _cifar_pictures(folder: str) -> object:
+def _cifar_pictures(folder: str) -> Layout:
     labels = {batch: "test" if batch == "test_batch" else "train" for batch in _CIFAR_BATCHES}
     return converted(
         {f"{b}.bin": (f"{folder}{b}.png", f"{folder}{labels[b]}_lables.json") for b in _CIFAR_BATCHES},  # [sic]
@@ -165,7 +165,7 @@ CIFAR10 = Published(
     facts=PUBLISHED_DATASETS["cifar10"],
     mean=(0.4914, 0.4822, 0.4465),
     sd=(0.2470, 0.2435, 0.2616),
-    licence="none stated by the author; free for research with citation by custom",
+    licence="not stated",
     citation="A. Krizhevsky, Learning multiple layers of features from tiny images, technical report, University of Toronto, 2009",
     folder="cifar-10-batches-bin",
     files={

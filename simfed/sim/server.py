@@ -18,9 +18,10 @@ import simpy
 from simfed.contract import Outcome, Workload
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
+from simfed.net import LinkUse, Network
 from simfed.policy import Policy, Pull, gain, reward
 from simfed.record import Checkpoint, Recorder
-from simfed.record.schema import LinkUse, PolicyValue
+from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 from simfed.sim import rows
@@ -36,9 +37,9 @@ from simfed.sim.server_work import ServerLoad, Work, played_out
 __all__ = ["MakeNetwork", "Progress", "Simulation"]
 
 Story = Generator[simpy.Event, Any, None]
-OnUse = Callable[..., None]
+OnUse = Callable[[LinkUse], None]
 
-MakeNetwork = Callable[[simpy.Environment, "OnUse | None"], Any]
+MakeNetwork = Callable[[simpy.Environment, "OnUse | None"], Network]
 """`(env, on_use)` → the network. Called once for the run, and without `on_use` for what-if plays."""
 
 Progress = Callable[[int, float, "float | None"], None]
@@ -102,7 +103,7 @@ class Simulation:
         """
         begun = time.perf_counter()
         self._env = simpy.Environment(initial_time=self._now_s)
-        self._network = self._make_network(self._env, self._on_use)
+        self._network = self._make_network(self._env, self._uses.append)
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
         try:
@@ -255,7 +256,7 @@ class Simulation:
         self, played: Played, taken: Sequence[Flight], work: Sequence[Work], outcome: Outcome
     ) -> None:
         verdicts = [self._reward(flight, outcome) for flight in taken]
-        who = blame(taken, work, lambda env: self._make_network(env, None), self._network.path)
+        who = blame(taken, work, self._network, lambda env: self._make_network(env, None))
         with self._timed("recording"):
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who))
@@ -273,9 +274,6 @@ class Simulation:
             into.links.extend(self._uses)
             self._uses.clear()
             into.settle()
-
-    def _on_use(self, *use: Any) -> None:
-        self._uses.append(LinkUse(*use))
 
     def _border(self, outcome: Outcome) -> None:
         """Between two rounds: nobody is in flight."""

@@ -27,6 +27,7 @@ __all__ = [
     "clients_of",
     "curves",
     "headline",
+    "labels",
     "link_table",
     "phase_label",
     "phase_seconds",
@@ -44,6 +45,18 @@ PHASE_OF_COLUMN = dict(zip(PHASES, CLIENT_KINDS, strict=True))
 def run_name(run: Run) -> str:
     """The scenario's name."""
     return str(run.manifest.get("name") or run.scenario.get("name") or "run")
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A distinct label for each of several runs: its name; with the seed, folder or a number where
+    names repeat."""
+    choices = [
+        [run_name(run) for run in runs],
+        [f"{run_name(run)} (seed {run.manifest.get('seed')})" for run in runs],
+        [run.path.name if run.path else run_name(run) for run in runs],
+    ]
+    numbered = [f"{name} ({i})" for i, name in enumerate(choices[0], start=1)]
+    return next((texts for texts in choices if len(set(texts)) == len(texts)), numbered)
 
 
 def clients_of(run: Run) -> pd.DataFrame:

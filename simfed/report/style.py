@@ -75,7 +75,8 @@ SERIES_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 ARM_MARKS = {"top-k": "T", "random-k": "R", "periodic-k": "P"}
 """The letter that stands on a compression bar for its strategy."""
 
-FONT_FAMILY = ("DejaVu Sans", "Arial", "Helvetica", "sans-serif")
+FONT_FAMILY = "DejaVu Sans"
+"""Comes with Matplotlib, so that a picture looks the same on every machine."""
 
 
 def phase(name: str) -> Phase:

@@ -1,0 +1,120 @@
+"""Curves for print: accuracy, or another measure of learning, against time, rounds or bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.report import frames
+from simfed.report.pictures import new_figure, picture_style, time_unit
+from simfed.report.style import SERIES_COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from simfed.record.read import Run
+
+__all__ = ["accuracy_figure", "curve_figure", "draw_curves"]
+
+_DASHES: tuple[object, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)))
+_Y_LABELS = {"accuracy": "test accuracy", "loss": "test loss", "kd_loss": "distillation loss"}
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def accuracy_figure(
+    runs: Run | Sequence[Run], *, x: str = "at_s", y: str = "accuracy", width_in: float = 3.5
+) -> Figure:
+    """A measure of one or several runs against simulated time (`at_s`), `round`, `uplink_bytes` or
+    `total_bytes`.
+
+    One run: a curve per prototype and their mean. Several: the mean of each, coloured by run.
+    Raises: `InputError` where no run has that measure.
+    """
+    chosen = list(runs) if isinstance(runs, Sequence) else [runs]
+    parts = [
+        frames.curves(run, label) for run, label in zip(chosen, frames.labels(chosen), strict=True)
+    ]
+    if len(parts) == 1:
+        return curve_figure(parts[0], x=x, y=y, colour="prototype", width_in=width_in)
+    means = [part[part["prototype"] == frames.headline(part)] for part in parts]
+    return curve_figure(pd.concat(means), x=x, y=y, colour="run", width_in=width_in)
+
+
+@picture_style()
+def curve_figure(
+    tidy: pd.DataFrame,
+    *,
+    x: str = "at_s",
+    y: str = "accuracy",
+    colour: str = "run",
+    dash: str | None = None,
+    width_in: float = 3.5,
+    height_in: float = 2.0,
+) -> Figure:
+    """A figure of the curves in a tidy frame; see `draw_curves`."""
+    if y not in tidy or x not in tidy:
+        asked = y if y not in tidy else x
+        raise InputError(listed(tidy.columns), got=asked, hint=did_you_mean(asked, tidy.columns))
+    if tidy[y].notna().sum() == 0:
+        raise InputError(f"a run that recorded {_Y_LABELS.get(y, y)}", got="none")
+    figure, (ax,) = new_figure(width_in, [height_in], left_in=0.48, right_in=0.14)
+    draw_curves(ax, tidy, x=x, y=y, colour=colour, dash=dash)
+    return figure
+
+
+def draw_curves(
+    ax: Axes,
+    tidy: pd.DataFrame,
+    *,
+    x: str = "at_s",
+    y: str = "accuracy",
+    colour: str = "run",
+    dash: str | None = None,
+) -> None:
+    """Draw one curve per value of the column `colour` (and `dash`), with axis labels and a legend.
+
+    Rows without the measure are left out. Where the frame has columns `low` and `high`, a band is
+    drawn between them: seeds of a study, or quantiles of clients.
+    """
+    tidy = tidy.dropna(subset=[y])
+    scale, x_label = _x_axis(tidy[x], x)
+    colours = list(dict.fromkeys(tidy[colour]))
+    dashes = list(dict.fromkeys(tidy[dash])) if dash else []
+    for name, group in tidy.groupby([colour, dash] if dash else [colour], sort=False):
+        group = group.sort_values(x)
+        drawn = SERIES_COLOURS[colours.index(name[0]) % len(SERIES_COLOURS)]
+        style = _DASHES[(dashes.index(name[1]) if dash else 0) % len(_DASHES)]
+        emphasised = name[0] == frames.MEAN
+        ax.plot(
+            group[x] / scale, group[y], color="black" if emphasised else drawn, linestyle=style,
+            lw=1.5 if emphasised else 1.0, label=", ".join(map(str, name)),
+            marker="." if len(group) < 15 else None, markersize=3,
+        )  # fmt: skip
+        if {"low", "high"} <= set(group.columns):
+            ax.fill_between(group[x] / scale, group["low"], group["high"], color=drawn, alpha=0.2, lw=0)  # fmt: skip
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(_Y_LABELS.get(y, y))
+    ax.set_xlim(left=0)
+    if y == "accuracy":
+        ax.set_ylim(0, 1)
+        ax.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    ax.grid(color="black", alpha=0.12, lw=0.4)
+    legend = ax.legend(frameon=False, handlelength=1.6, loc="best")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _x_axis(values: pd.Series, x: str) -> tuple[float, str]:
+    last = float(values.max())
+    if x == "at_s":
+        scale, unit = time_unit(last)
+        return scale, f"simulated time ({unit})"
+    if x.endswith("_bytes"):
+        scale, unit = next((s, u) for s, u in _BYTES if last >= s or s == 1.0)
+        kind = {"uplink_bytes": "sent by clients", "total_bytes": "moved"}.get(x, x)
+        return scale, f"{kind} ({unit})"
+    return 1.0, x

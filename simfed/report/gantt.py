@@ -1,0 +1,330 @@
+"""Rounds as a Gantt chart: who did what when, who was waited for, and how full the links were.
+
+A row per client, grouped by prototype, up to `MOST_ROWS` clients. Above that, every prototype gets
+one band: at each instant the shares of its clients in each phase, so that reading along a height q
+follows the client at quantile q; the slowest clients keep rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.collections import PolyCollection
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from simfed.errors import InputError
+from simfed.record.schema import CLIENT_KINDS
+from simfed.record.summary import critical_sentences
+from simfed.report.pictures import new_figure, picture_style, text_width_in, time_unit
+from simfed.report.style import PHASES
+from simfed.report.timeline import Timeline, clients_in_phase, slowest_clients, timeline_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from simfed.record.read import Run
+
+Array = np.ndarray[Any, Any]
+At = Callable[[Any], Array]
+"""Seconds → the axis' unit, from its origin."""
+
+__all__ = ["MOST_BARS", "MOST_ROWS", "gantt_figure"]
+
+MOST_ROWS = 120
+"""More clients than this are drawn as bands."""
+MOST_BARS = 20_000
+"""More bars than this are no picture any more."""
+SLOWEST = 12
+"""Rows below the bands."""
+_STACK = ("waiting", "upload", "offline", "compression", "training", "download")
+_ARM_MARKERS = "^os" + "DvPX*<>hd"
+_RATES = ((1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps"))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Heights in inches of what stands below one another."""
+
+    row: float
+    band: float = 0.85
+    link: float = 0.42
+    gap: float = 0.08
+    left: float = 0.62
+    right: float = 0.12
+    bottom: float = 0.38
+
+
+@picture_style()
+def gantt_figure(
+    run: Run,
+    *,
+    rounds: tuple[int, int] | None = None,
+    clients: Sequence[int] | None = None,
+    width_in: float = 7.0,
+) -> Figure:
+    """The Gantt chart of some rounds (first and last, both included) and clients.
+
+    The bars that set each round's length are outlined, the compression bars carry their strategy's
+    mark, lost participations are crossed out, and a panel below shows up to three links' use
+    against their capacity. `width_in` is the width in inches; the height follows from the rows.
+    Raises: `InputError` for more than `MOST_BARS` bars in rows.
+    """
+    timeline = timeline_of(run, rounds, clients)
+    bands = len(timeline.clients) > MOST_ROWS
+    if bands:
+        slowest = slowest_clients(timeline, SLOWEST)
+        rows = timeline.clients[timeline.clients["client"].isin(slowest)]
+        rows = rows.set_index("client").loc[slowest].reset_index().assign(prototype="slowest")
+    else:
+        rows = timeline.clients
+    bars = timeline.bars[
+        timeline.bars["client"].isna() | timeline.bars["client"].isin(rows["client"])
+    ]
+    if len(bars) > MOST_BARS:
+        raise InputError(
+            f"at most {MOST_BARS:,} bars in a picture", got=len(bars),
+            hint="show fewer rounds or clients, or use --format perfetto",
+        )  # fmt: skip
+    layout = _Layout(row=float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066])))
+    groups = list(timeline.clients.groupby("prototype", sort=False)) if bands else []
+    links = timeline.links()
+    handles = _legend(timeline, bars)
+    panels = [layout.band] * len(groups)
+    panels.append(layout.row * _row_count(rows, bars))
+    panels += [layout.link] * len(links)
+    figure, axes = new_figure(width_in, panels, layout.gap, handles, layout.left, layout.right, layout.bottom)  # fmt: skip
+    scale, unit = time_unit(timeline.to_s - timeline.from_s)
+    origin = 0.0 if int(timeline.rounds["round"].iloc[0]) == 1 else timeline.from_s
+
+    def at(seconds: Any) -> Array:
+        return (np.asarray(seconds, dtype=float) - origin) / scale
+
+    for ax, (prototype, members) in zip(axes, groups, strict=False):
+        _draw_band(ax, timeline, str(prototype), members, at)
+    _draw_rows(axes[len(groups)], bars, rows, layout.row, at)
+    for ax, link in zip(axes[len(groups) + 1 :], links, strict=True):
+        _draw_link(ax, timeline, link, at)
+    _draw_rounds(axes, timeline, at)
+    since = "simulated time"
+    if origin:
+        since = f"time since the start of round {timeline.rounds['round'].iloc[0]}"
+    axes[-1].set_xlabel(f"{since} ({unit})")
+    return figure
+
+
+def _row_count(rows: pd.DataFrame, bars: pd.DataFrame) -> float:
+    has_server = bool(bars["client"].isna().any())
+    return len(rows) + 0.6 * (int(rows["prototype"].nunique()) - 1) + 1.6 * has_server + 0.4
+
+
+def _positions(rows: pd.DataFrame) -> dict[int, float]:
+    """Client → y of its row, downwards, with a gap between prototypes."""
+    changes = (rows["prototype"] != rows["prototype"].shift()).cumsum() - 1
+    y = np.arange(len(rows)) + 0.6 * changes.to_numpy()
+    return dict(zip(rows["client"], y, strict=True))
+
+
+def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, at: At) -> None:
+    y_of = _positions(rows)
+    server_y = max(y_of.values(), default=-1.6) + 1.6
+    on_server = bars["client"].isna()
+    y = bars["client"].map(y_of).astype(float).where(~on_server, server_y)
+    start, end = at(bars["started_at_s"]), at(bars["finished_at_s"])
+    lost = bars["outcome"].isin(["dropped", "failed"]).to_numpy() & (bars["kind"] != "waiting")
+    for kind in (*CLIENT_KINDS, "server"):
+        of = (on_server if kind == "server" else bars["kind"] == kind).to_numpy()
+        half = 0.17 if kind == "waiting" else 0.41
+        look = PHASES[kind]
+        boxes = _boxes(start[of], end[of], y[of].to_numpy(), half)
+        if look.hatch:
+            _add(ax, boxes, facecolor="white", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
+        else:
+            _add(ax, boxes, facecolor=look.colour, linewidth=0)
+    crossed = _boxes(start[lost], end[lost], y[lost].to_numpy(), 0.41)
+    look = PHASES["dropped"]
+    _add(ax, crossed, facecolor="none", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
+    _draw_marks(ax, bars, start, end, y.to_numpy(), row_in)
+    _draw_critical(ax, bars, start, end, y.to_numpy())
+    _label_rows(ax, rows, y_of, server_y if on_server.any() else None, row_in)
+
+
+def _boxes(start: Array, end: Array, y: Array, half: float) -> Array:
+    """Corners of horizontal bars, shape (n, 4, 2)."""
+    x = np.stack([start, end, end, start], axis=1)
+    return np.stack([x, y[:, None] + half * np.array([-1, -1, 1, 1])], axis=2)
+
+
+def _add(ax: Axes, boxes: Array, **style: Any) -> None:
+    if len(boxes):
+        ax.add_collection(PolyCollection(list(boxes), **style), autolim=False)
+
+
+def _draw_marks(
+    ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array, row_in: float
+) -> None:
+    """One mark per compression bar for its strategy."""
+    per_round_pt = 72 * _width_in(ax) / max(1, bars["round"].nunique())
+    size = float(np.clip(min(row_in * 72 * 0.36, 0.16 * per_round_pt), 1.2, 4.2))
+    compressed = (bars["kind"] == "compression").to_numpy()
+    for arm, marker in _markers(bars).items():
+        of = compressed & (bars["arm"] == arm).to_numpy()
+        ax.plot(
+            (start[of] + end[of]) / 2, y[of], linestyle="none", marker=marker, markersize=size,
+            markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.4, zorder=4,
+        )  # fmt: skip
+
+
+def _markers(bars: pd.DataFrame) -> dict[str, str]:
+    """A marker per arm that was played; the built-in arms always keep theirs."""
+    order = {arm: i for i, arm in enumerate(("top-k", "random-k", "periodic-k"))}
+    played = sorted(bars["arm"].dropna().unique(), key=lambda arm: (order.get(arm, 99), arm))
+    others = iter(_ARM_MARKERS[len(order) :] * len(played))
+    return {str(a): _ARM_MARKERS[order[a]] if a in order else next(others) for a in played}
+
+
+def _draw_critical(ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array) -> None:
+    """An outline around the work that set each round's length."""
+    critical = bars["critical"].to_numpy(dtype=bool)
+    path = pd.DataFrame({"round": bars["round"], "y": y, "start": start, "end": end})[critical]
+    for (_, row), group in path.groupby(["round", "y"]):
+        left, right = group["start"].min(), group["end"].max()
+        ax.add_patch(
+            Rectangle((left, row - 0.44), right - left, 0.88, fill=False, lw=0.9, ec="black", zorder=5)
+        )  # fmt: skip
+
+
+def _label_rows(
+    ax: Axes, rows: pd.DataFrame, y_of: dict[int, float], server_y: float | None, row_in: float
+) -> None:
+    every = max(1, int(np.ceil(0.095 / row_in)))
+    every = next(n for n in (1, 2, 5, 10, 20, 50, 100) if n >= every)
+    ticks, labels = [], []
+    for prototype, members in rows.groupby("prototype", sort=False):
+        ids = list(members["client"])
+        ticks += [y_of[client] for client in ids[::every]]
+        labels += [str(client) for client in ids[::every]]
+        middle = (y_of[ids[0]] + y_of[ids[-1]]) / 2
+        fits = max(3, int(row_in * (len(ids) + 0.6) / 0.058))
+        name = str(prototype)
+        ax.annotate(
+            name if len(name) <= fits else name[: fits - 1] + "…", (0, middle),
+            xycoords=("axes fraction", "data"), xytext=(-34, 0), textcoords="offset points",
+            rotation=90, ha="center", va="center", annotation_clip=False, parse_math=False,
+        )  # fmt: skip
+    if server_y is not None:
+        ticks.append(server_y)
+        labels.append("server")
+    ax.set_yticks(ticks, labels)
+    ax.tick_params(axis="y", length=0, pad=2)
+    bottom = max([*y_of.values(), server_y or 0]) + 0.7
+    ax.set_ylim(bottom, -0.7)
+
+
+def _draw_band(ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFrame, at: At) -> None:
+    """The shares of a prototype's clients in each phase over time."""
+    bars = timeline.bars[timeline.bars["client"].isin(members["client"])]
+    at_s = np.linspace(timeline.from_s, timeline.to_s, 1200)
+    share = 100 * clients_in_phase(bars, at_s) / len(members)
+    below = np.zeros(len(at_s))
+    for kind in _STACK:
+        look, above = PHASES[kind], below + share[kind].to_numpy()
+        style: dict[str, Any] = {"facecolor": look.colour}
+        if look.hatch:
+            style = {"facecolor": "white", "hatch": look.hatch, "edgecolor": look.colour}
+        if (above > below).any():
+            ax.fill_between(at(at_s), below, above, linewidth=0, **style)
+        below = above
+    ax.set_ylim(0, 100)
+    ax.set_yticks([5, 50, 95], ["5 %", "50 %", "95 %"])
+    ax.grid(axis="y", color="black", alpha=0.35, linewidth=0.4, linestyle=(0, (2, 2)))
+    name = prototype if len(prototype) <= 14 else prototype[:13] + "…"
+    ax.set_ylabel(f"{name}\n{len(members):,} clients", parse_math=False)
+
+
+def _draw_link(ax: Axes, timeline: Timeline, link: str, at: At) -> None:
+    use = timeline.link_use(link).sort_values("from_s")
+    length_s = (use["to_s"] - use["from_s"]).to_numpy()
+    rate = np.divide(
+        8 * use["bytes"].to_numpy(), length_s, out=np.zeros(len(use)), where=length_s > 0
+    )
+    capacity = 8 * use["capacity_bytes_per_s"].to_numpy()
+    top = np.max(capacity[np.isfinite(capacity)], initial=0) or np.max(rate, initial=1)
+    scale, unit = next((s, u) for s, u in _RATES if top >= s or s == 1.0)
+    boxes = _boxes(at(use["from_s"]), at(use["to_s"]), np.zeros(len(use)), 0.0)
+    boxes[:, 2:, 1] = (rate / scale)[:, None]
+    _add(ax, boxes, facecolor="#8DA9C4", edgecolor="#8DA9C4", linewidth=0.2)
+    steps = np.stack([at(use["from_s"]), at(use["to_s"])], axis=1).ravel()
+    ax.plot(steps, np.repeat(capacity / scale, 2), color="black", lw=0.8, ls=(0, (4, 2)))
+    ax.set_ylim(0, 1.4 * top / scale)
+    ax.set_yticks([0, top / scale], ["0", f"{top / scale:.3g}"])
+    ax.set_ylabel(unit)
+    name = link if len(link) <= 40 else link[:39] + "…"
+    ax.text(
+        0.004, 0.96, name, transform=ax.transAxes, va="top", ha="left", parse_math=False,
+        bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1},
+    )  # fmt: skip
+
+
+def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At) -> None:
+    """Borders of the rounds through all panels, their numbers on top."""
+    rounds = timeline.rounds
+    start, end = at(rounds["started_at_s"]), at(rounds["finished_at_s"])
+    left, right = float(start.min()), float(end.max())
+    for ax in axes:
+        ax.set_xlim(left, right)
+        for border in (*start[1:], right) if len(rounds) <= 200 else ():
+            ax.axvline(border, color="black", lw=0.5, alpha=0.6, zorder=3)
+    inches = _width_in(axes[0]) / (right - left)
+    words = critical_sentences(timeline.run.table, set(rounds["round"]))
+    levels = [[words.get(n, f"round {n}"), f"round {n}", f"{n}"] for n in rounds["round"]]
+    wide = np.array([[text_width_in(text) / inches for text in texts] for texts in levels])
+    fits = np.all(wide < 0.98 * (end - start)[:, None], axis=0)
+    level = next((i for i in (0, 1) if fits[i]), 2)  # the same for all: it reads as one line
+    free_from = -np.inf
+    for texts, width, middle in zip(levels, wide[:, level], (start + end) / 2, strict=True):
+        if level == 2 and middle - width / 2 < free_from:
+            continue
+        axes[0].annotate(
+            texts[level], (middle, 1), xycoords=("data", "axes fraction"), xytext=(0, 2),
+            textcoords="offset points", ha="center", va="bottom", parse_math=False,
+        )  # fmt: skip
+        free_from = middle + 1.4 * width
+
+
+def _width_in(ax: Axes) -> float:
+    return float(ax.bbox.width / ax.figure.dpi)
+
+
+def _legend(timeline: Timeline, bars: pd.DataFrame) -> list[Patch | Line2D]:
+    """One handle for each sign that occurs."""
+    kinds = set(timeline.bars.loc[timeline.bars["client"].notna(), "kind"])
+    handles: list[Patch | Line2D] = [
+        _swatch(PHASES[kind].name) for kind in CLIENT_KINDS if kind in kinds
+    ]
+    if timeline.bars["client"].isna().any():
+        handles.append(_swatch("server"))
+    if bars["outcome"].isin(["dropped", "failed"]).any():
+        handles.append(_swatch("dropped"))
+    if bars["critical"].any():
+        handles.append(Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length"))  # fmt: skip
+    for arm, marker in _markers(bars).items():
+        handles.append(
+            Line2D([], [], linestyle="none", marker=marker, markersize=4, markerfacecolor="white",
+                   markeredgecolor="black", markeredgewidth=0.5, label=arm)
+        )  # fmt: skip
+    if timeline.links():
+        handles.append(Line2D([], [], color="black", lw=0.8, ls=(0, (4, 2)), label="link capacity"))
+    return handles
+
+
+def _swatch(name: str) -> Patch:
+    look = PHASES[name]
+    if look.hatch:
+        return Patch(facecolor="white", edgecolor=look.colour, hatch=2 * look.hatch, lw=0, label=look.label)  # fmt: skip
+    return Patch(facecolor=look.colour, lw=0, label=look.label)

@@ -1,0 +1,188 @@
+"""Pictures for print: figures of a given width, vector text, the same bytes for the same run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from simfed.errors import InputError
+from simfed.report.style import FONT_FAMILY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from simfed.record.read import Run
+
+__all__ = [
+    "FORMATS",
+    "draw_run",
+    "new_figure",
+    "parse_width",
+    "picture_style",
+    "save_picture",
+    "text_width_in",
+    "time_unit",
+]
+
+FORMATS = ("png", "svg", "pdf")
+
+_RC: Any = {
+    "svg.fonttype": "none",  # text stays text: it can be searched, and edited for a journal
+    "svg.hashsalt": "simfed",
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "font.family": FONT_FAMILY,
+    "font.size": 7.0,
+    "axes.labelsize": 7.0,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "axes.linewidth": 0.5,
+    "xtick.major.width": 0.5,
+    "ytick.major.width": 0.5,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "hatch.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,
+}
+_WIDTH = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*$")
+_INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
+_LEGEND_ROW_IN = 0.15
+
+
+@contextmanager
+def picture_style() -> Iterator[None]:
+    """simfed's print style for the Matplotlib code inside the `with` block, or of a function."""
+    with mpl.rc_context(_RC):
+        yield
+
+
+def parse_width(text: str) -> float:
+    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`; 2 to 40 inches.
+
+    >>> round(parse_width("88 mm"), 3)
+    3.465
+    """
+    match = _WIDTH.match(text)
+    inches = float(match[1]) * _INCHES[match[2]] if match else 0.0
+    if not 2 <= inches <= 40:
+        raise InputError("a width of 2 to 40 in, such as 3.5in or 88mm", where="--width", got=text)
+    return inches
+
+
+def time_unit(length_s: float) -> tuple[float, str]:
+    """The unit for an axis of this length: (seconds per unit, its name).
+
+    >>> time_unit(0.25), time_unit(4000)
+    ((0.001, 'ms'), (60.0, 'min'))
+    """
+    for below_s, scale, unit in ((1e-3, 1e-6, "µs"), (0.8, 1e-3, "ms"), (300, 1.0, "s")):
+        if length_s < below_s:
+            return scale, unit
+    return (60.0, "min") if length_s < 3 * 3600 else (3600.0, "h")
+
+
+def new_figure(
+    width_in: float,
+    panels_in: Sequence[float],
+    gap_in: float = 0.08,
+    legend: Sequence[Any] = (),
+    left_in: float = 0.5,
+    right_in: float = 0.12,
+    bottom_in: float = 0.38,
+) -> tuple[Figure, list[Axes]]:
+    """A figure of exactly this width, with panels of these heights one below the other.
+
+    The panels share the x axis; the legend stands above them in as many rows as its entries need.
+    """
+    with picture_style():
+        rows = _legend_rows(legend, width_in - left_in - right_in)
+        top_in = 0.2 + _LEGEND_ROW_IN * len(rows) + (0.08 if rows else 0)
+        height_in = top_in + sum(panels_in) + gap_in * (len(panels_in) - 1) + bottom_in
+        figure = Figure(figsize=(width_in, height_in))
+        FigureCanvasAgg(figure)
+        axes: list[Axes] = []
+        edge_in = height_in - top_in
+        for panel_in in panels_in:
+            edge_in -= panel_in
+            box = (
+                left_in / width_in,
+                edge_in / height_in,
+                (width_in - left_in - right_in) / width_in,
+                panel_in / height_in,
+            )
+            axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
+            axes[-1].tick_params(labelbottom=len(axes) == len(panels_in))
+            edge_in -= gap_in
+        for i, row in enumerate(rows):
+            top = 1 - (0.04 + _LEGEND_ROW_IN * i) / height_in
+            figure.legend(
+                handles=row, loc="upper left", ncols=len(row), frameon=False,
+                bbox_to_anchor=(left_in / width_in, top), borderaxespad=0, borderpad=0,
+                handlelength=1.3, handletextpad=0.4, columnspacing=1.1,
+            )  # fmt: skip
+    return figure, axes
+
+
+def text_width_in(text: str, points: float = 7.0) -> float:
+    """About how wide a line of text is drawn, in inches."""
+    return 0.0083 * points * len(text)
+
+
+def _legend_rows(handles: Sequence[Any], width_in: float) -> list[list[Any]]:
+    """The handles in order, as many in a row as fit."""
+    rows: list[list[Any]] = []
+    used_in = width_in
+    for handle in handles:
+        need_in = 0.28 + text_width_in(str(handle.get_label()), 6.5)
+        if used_in + need_in > width_in or not rows:
+            rows.append([])
+            used_in = 0.0
+        rows[-1].append(handle)
+        used_in += need_in
+    return rows
+
+
+def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300) -> Path:
+    """Write a figure as PNG, SVG or PDF, by the file's suffix; the same figure gives the same bytes.
+
+    Raises: `InputError` for another suffix or a folder that cannot be written.
+    """
+    path = Path(path)
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise InputError("a file named *.png, *.svg or *.pdf", got=path.name)
+    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    try:
+        with picture_style():
+            figure.savefig(path, dpi=dpi, metadata=undated)
+    except OSError as error:
+        raise InputError(
+            "a file that can be written", where=str(path), got=error.strerror
+        ) from error
+    return path
+
+
+def draw_run(run: Run, folder: str | os.PathLike[str]) -> list[Path]:
+    """The two pictures of a run at its end: `accuracy.png` (where it learned) and `timeline.png`,
+    its first round as a Gantt chart."""
+    from simfed.report.curves import accuracy_figure
+    from simfed.report.gantt import gantt_figure
+
+    figures = {}
+    if run.prototypes["test_accuracy"].notna().any():
+        figures["accuracy.png"] = accuracy_figure(run, width_in=5.0)
+    if len(run.rounds):
+        first = int(run.rounds["round"].min())
+        figures["timeline.png"] = gantt_figure(run, rounds=(first, first))
+    return [save_picture(figure, Path(folder) / name, dpi=200) for name, figure in figures.items()]

@@ -1,0 +1,177 @@
+"""Which part of a run a timeline shows, and its bars: the common ground of picture, trace and page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from simfed.errors import InputError
+from simfed.record.schema import CLIENT_KINDS
+from simfed.report import frames
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = [
+    "Timeline",
+    "clients_in_phase",
+    "parse_clients",
+    "parse_rounds",
+    "slowest_clients",
+    "timeline_of",
+]
+
+_ROUNDS = re.compile(r"^\s*(\d*)\s*(:?)\s*(\d*)\s*$")
+_CLIENTS = re.compile(r"^(\d+)(?:-(\d+))?$")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A part of a run: consecutive rounds and some clients."""
+
+    run: Run
+    rounds: pd.DataFrame
+    """The rows of `rounds.parquet` that are shown, in order."""
+    clients: pd.DataFrame
+    """`client, prototype` of the rows, grouped by prototype, ids in order."""
+    bars: pd.DataFrame
+    """`kind, round, client, started_at_s, finished_at_s, arm, outcome, critical`; the server's bars
+    have no client. `critical`: it belongs to the path that set its round's length."""
+
+    @property
+    def from_s(self) -> float:
+        return float(self.rounds["started_at_s"].min())
+
+    @property
+    def to_s(self) -> float:
+        return float(self.rounds["finished_at_s"].max())
+
+    def links(self, most: int = 3) -> list[str]:
+        """The links worth showing: shared ones that held a round up or moved most; without shared
+        links, those that held a round up."""
+        within = self.link_use()
+        blamed = self.rounds["critical_link"].value_counts()
+        shared = frames.shared_links(within)
+        names = shared or [str(name) for name in blamed.index]
+        return sorted(names, key=lambda name: -int(blamed.get(name, 0)))[:most]
+
+    def link_use(self, name: str | None = None) -> pd.DataFrame:
+        """The rows of `links.parquet` (of one link) that touch the shown time."""
+        use = self.run.links
+        shown = (use["to_s"] > self.from_s) & (use["from_s"] < self.to_s)
+        return use[shown if name is None else shown & (use["link"] == name)]
+
+
+def timeline_of(
+    run: Run, rounds: tuple[int, int] | None = None, clients: Sequence[int] | None = None
+) -> Timeline:
+    """The bars of some rounds (first and last, both included) and clients; None: all of them."""
+    shown = run.rounds
+    if rounds is not None:
+        shown = shown[shown["round"].between(*rounds)]
+    rows = frames.clients_of(run)
+    if clients is not None:
+        rows = rows[rows["client"].isin(list(clients))]
+    order = {prototype: i for i, prototype in enumerate(frames.prototype_weights(run))}
+    rows = rows.sort_values(
+        ["prototype", "client"],
+        key=lambda s: s.map(order).fillna(len(order)) if s.name == "prototype" else s,
+        ignore_index=True,
+    )
+    return Timeline(run, shown.reset_index(drop=True), rows, _bars(run, shown, rows))
+
+
+def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    spans = run.spans
+    on_server = (spans["track"] == "server").to_numpy()
+    on_client = spans["client"].isin(rows["client"]).to_numpy(dtype=bool)
+    on_client &= spans["kind"].isin(CLIENT_KINDS).to_numpy()
+    shown = spans["round"].isin(rounds["round"]).to_numpy(dtype=bool) & (on_client | on_server)
+    bars = spans.loc[shown, ["track", "kind", "round", "client", "started_at_s", "finished_at_s"]]
+    facts = run.participations[["round", "client", "arm", "outcome"]]
+    facts = facts[facts["round"].isin(rounds["round"])].drop_duplicates(["round", "client"])
+    bars = bars.astype({"round": "Int64"}).merge(
+        facts.astype({"round": "Int64", "client": "Int64"}), on=["round", "client"], how="left"
+    )
+    server = (bars["track"] == "server").to_numpy()
+    bars.loc[server, ["client", "arm", "outcome"]] = None
+    culprit = rounds.set_index("round")["critical_client"].reindex(bars["round"])
+    blamed = culprit.reset_index(drop=True)
+    of_culprit = (bars["client"] == blamed).fillna(False).to_numpy(dtype=bool)
+    bars["critical"] = (of_culprit & (bars["kind"] != "waiting").to_numpy()) | (
+        server & blamed.notna().to_numpy()
+    )
+    return bars.drop(columns="track").sort_values("started_at_s", kind="stable", ignore_index=True)
+
+
+def clients_in_phase(
+    bars: pd.DataFrame, at_s: np.ndarray, kinds: Sequence[str] = CLIENT_KINDS
+) -> pd.DataFrame:
+    """How many clients are in each phase at the instants `at_s`: one column per kind, exact.
+
+    A client whose phase ends at an instant counts in the next one.
+    """
+    counts = {}
+    for kind in kinds:
+        of = bars[bars["kind"] == kind]
+        begun = np.searchsorted(np.sort(of["started_at_s"].to_numpy()), at_s, side="right")
+        ended = np.searchsorted(np.sort(of["finished_at_s"].to_numpy()), at_s, side="right")
+        counts[kind] = begun - ended
+    return pd.DataFrame(counts)
+
+
+def slowest_clients(timeline: Timeline, most: int) -> list[int]:
+    """The clients that held up most rounds of a timeline, then those that were busy longest."""
+    bars = timeline.bars[timeline.bars["client"].notna() & (timeline.bars["kind"] != "waiting")]
+    busy_s = (bars["finished_at_s"] - bars["started_at_s"]).groupby(bars["client"]).sum()
+    rank = pd.DataFrame({"busy_s": busy_s})
+    rank["held_up"] = timeline.rounds["critical_client"].value_counts().reindex(rank.index)
+    rank["held_up"] = rank["held_up"].fillna(0).astype(float)
+    ranked = rank.sort_values(["held_up", "busy_s"], ascending=False, kind="stable")
+    return [int(client) for client in ranked.index[:most]]
+
+
+def parse_rounds(text: str, last: int) -> tuple[int, int]:
+    """First and last round from `3:7`, `3:`, `:7` or `5`; both ends count.
+
+    >>> parse_rounds("3:", 20), parse_rounds("5", 20)
+    ((3, 20), (5, 5))
+    """
+    match = _ROUNDS.match(text)
+    if match is None or not (match[1] or match[3] or match[2]):
+        raise InputError("rounds such as 1:5, 3: or 7", where="--rounds", got=text)
+    first = int(match[1] or 1)
+    end = int(match[3] or last) if match[2] else first
+    if not 1 <= first <= min(end, last):
+        raise InputError(f"rounds from 1 to {last}, in order", where="--rounds", got=text)
+    return first, min(end, last)
+
+
+def parse_clients(text: str, clients: pd.DataFrame) -> list[int]:
+    """Client ids from `0,3,7-9` or names of prototypes, mixed as you like.
+
+    >>> parse_clients("large, 0-1", pd.DataFrame({"client": [0, 1, 2], "prototype": ["small", "small", "large"]}))
+    [0, 1, 2]
+    """
+    known, found = set(clients["client"]), set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _CLIENTS.match(part)
+        if match:
+            chosen = set(range(int(match[1]), int(match[2] or match[1]) + 1)) & known
+        else:
+            chosen = set(clients.loc[clients["prototype"] == part, "client"])
+        if not chosen:
+            names = ", ".join(clients["prototype"].unique())
+            raise InputError(
+                f"clients such as 0,3,7-9 (there are {min(known)} to {max(known)}) or a prototype ({names})",
+                where="--clients", got=part,
+            )  # fmt: skip
+        found |= chosen
+    if not found:
+        raise InputError("at least one client", where="--clients", got=text)
+    return sorted(int(client) for client in found)

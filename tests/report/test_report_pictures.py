@@ -1,0 +1,188 @@
+import re
+import xml.etree.ElementTree as ET
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.collections import PolyCollection
+
+from simfed.errors import InputError
+from simfed.report import gantt
+from simfed.report.curves import accuracy_figure, curve_figure
+from simfed.report.frames import MEAN, curves
+from simfed.report.gantt import gantt_figure
+from simfed.report.pictures import draw_run, parse_width, save_picture
+from simfed.report.style import PHASES
+
+
+def bars_of(figure, kind: str) -> int:
+    colour = np.array([int(PHASES[kind].colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return sum(
+        len(collection.get_paths())
+        for ax in figure.axes
+        for collection in ax.collections
+        if type(collection) is PolyCollection
+        and len(collection.get_facecolor())
+        and np.allclose(collection.get_facecolor()[0][:3], colour, atol=1e-3)
+    )
+
+
+@pytest.mark.parametrize("kind", ["download", "training", "compression", "upload", "waiting"])
+def test_every_span_of_the_rounds_is_a_bar_in_its_phases_colour(report_run, kind):
+    run = report_run()
+    spans = run.spans[run.spans["round"].between(2, 3) & (run.spans["kind"] == kind)]
+    assert bars_of(gantt_figure(run, rounds=(2, 3)), kind) == len(spans)
+
+
+def test_server_work_and_lost_participations_are_drawn(report_run):
+    run = report_run()
+    lost = run.participations.query("outcome == 'dropped'").iloc[0]
+    figure = gantt_figure(run, rounds=(int(lost["round"]),) * 2)
+    assert bars_of(figure, "server") == 3
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "dropped" in labels
+    assert {"top-k", "random-k", "periodic-k"} & set(labels)
+
+
+def test_one_outline_per_round_for_the_critical_client_and_one_for_the_server(report_run):
+    figure = gantt_figure(report_run(), rounds=(1, 4))
+    assert len(figure.axes[0].patches) == 8
+
+
+def test_every_compression_carries_the_mark_of_its_strategy(report_run):
+    run = report_run()
+    marks = sum(
+        len(line.get_xdata()) for line in gantt_figure(run, rounds=(1, 3)).axes[0].lines
+        if line.get_linestyle() == "None"
+    )  # fmt: skip
+    assert marks == (run.spans.query("kind == 'compression' and round <= 3")).shape[0]
+
+
+def test_the_blame_stands_above_the_round(report_run):
+    run = report_run()
+    figure = gantt_figure(run, rounds=(1, 1))
+    texts = " ".join(text.get_text() for text in figure.axes[0].texts)
+    assert f"round 1: client {run.rounds['critical_client'][0]}" in texts
+
+
+def test_links_are_drawn_against_their_capacity(report_run):
+    run = report_run()
+    figure = gantt_figure(run, rounds=(1, 2))
+    names = [text.get_text() for ax in figure.axes[1:] for text in ax.texts]
+    assert sorted(names) == ["edge-1", "edge-2"]
+    for ax in figure.axes[1:]:
+        top = max(collection.get_datalim(ax.transData).y1 for collection in ax.collections)
+        assert top <= ax.get_yticks()[-1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("clients", "bands"), [(1, 0), (120, 0), (121, 2), (1000, 2)])
+def test_above_120_clients_prototypes_become_bands_and_the_slowest_keep_rows(
+    report_run, clients, bands
+):
+    figure = gantt_figure(report_run(clients, 2), rounds=(1, 1))
+    named = [ax.get_ylabel() for ax in figure.axes if "clients" in ax.get_ylabel()]
+    assert len(named) == bands
+    if bands:
+        assert bars_of(figure, "upload") == gantt.SLOWEST
+
+
+@pytest.mark.parametrize("width", [3.5, 7.0])
+def test_the_picture_is_as_wide_as_asked_and_nothing_is_cut_off(report_run, width):
+    figure = gantt_figure(report_run(), rounds=(1, 1), width_in=width)
+    figure.canvas.draw()
+    assert figure.get_figwidth() == width
+    renderer, page = figure.canvas.get_renderer(), figure.bbox
+    seen = [t for ax in figure.axes for t in (*ax.texts, *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label)]  # fmt: skip
+    seen += [text for legend in figure.legends for text in legend.get_texts()]
+    for text in seen:
+        if text.get_visible() and text.get_text():
+            box = text.get_window_extent(renderer)
+            assert box.x0 >= page.x0 - 1, text
+            assert box.x1 <= page.x1 + 1, text
+            assert box.y1 <= page.y1 + 1, text
+            assert box.y0 >= page.y0 - 1, text
+
+
+def test_too_many_bars_are_an_input_error(report_run, monkeypatch):
+    monkeypatch.setattr(gantt, "MOST_BARS", 100)
+    with pytest.raises(InputError, match="at most 100 bars"):
+        gantt_figure(report_run())
+
+
+def test_svg_keeps_its_text_and_pdf_its_fonts(report_run, tmp_path):
+    figure = gantt_figure(report_run(), rounds=(1, 1))
+    svg = save_picture(figure, tmp_path / "a.svg")
+    words = " ".join("".join(e.itertext()) for e in ET.parse(svg).iter() if e.tag.endswith("text"))
+    for word in ("download", "upload", "server", "edge-1", "round 1"):
+        assert word in words
+    pdf = save_picture(figure, tmp_path / "a.pdf").read_bytes()
+    assert b"/Type3" not in pdf
+    assert b"/CIDFontType2" in pdf
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_the_same_run_gives_the_same_bytes(report_run, tmp_path, kind):
+    run = report_run()
+    a = save_picture(gantt_figure(run, rounds=(1, 1)), tmp_path / f"a.{kind}", dpi=80)
+    b = save_picture(gantt_figure(run, rounds=(1, 1)), tmp_path / f"b.{kind}", dpi=80)
+    assert a.read_bytes() == b.read_bytes()
+
+
+def test_names_with_markup_stay_text(report_run, tmp_path):
+    run = report_run(4, 2, prototypes=("$x^2$", "<b>&"))
+    svg = save_picture(gantt_figure(run), tmp_path / "a.svg")
+    texts = ["".join(e.itertext()) for e in ET.parse(svg).iter() if e.tag.endswith("text")]
+    assert "$x^2$" in texts
+    assert "<b>&" in texts
+
+
+def test_a_file_of_another_kind_or_place_is_an_input_error(report_run, tmp_path):
+    figure = accuracy_figure(report_run())
+    with pytest.raises(InputError, match=r"\*\.png"):
+        save_picture(figure, tmp_path / "a.gif")
+    with pytest.raises(InputError, match="can be written"):
+        save_picture(figure, tmp_path / "nowhere" / "a.png")
+
+
+@pytest.mark.parametrize("text", ["", "0", "1in", "wide", "3 feet", "100in", "nan", "-4"])
+def test_a_width_that_makes_no_sense_is_an_input_error(text):
+    with pytest.raises(InputError, match="--width"):
+        parse_width(text)
+
+
+def test_one_run_has_a_curve_per_prototype_and_the_mean(report_run):
+    (ax,) = accuracy_figure(report_run()).axes
+    assert [line.get_label() for line in ax.lines] == ["small", "large", MEAN]
+    tidy = curves(report_run()).query("prototype == 'small'").dropna(subset=["accuracy"])
+    assert ax.lines[0].get_ydata() == pytest.approx(tidy["accuracy"].to_numpy())
+
+
+def test_several_runs_have_a_curve_each(report_run):
+    runs = [report_run(), report_run(10, 20, 1), report_run(10, 20, 2, "other")]
+    (ax,) = accuracy_figure(runs, x="round").axes
+    labels = [line.get_label() for line in ax.lines]
+    assert labels == ["synthetic (seed 0)", "synthetic (seed 1)", "other (seed 2)"]
+
+
+def test_bands_are_drawn_between_low_and_high(report_run):
+    tidy = curves(report_run()).assign(low=0.1, high=0.9)
+    (ax,) = curve_figure(tidy, colour="prototype").axes
+    assert len(ax.collections) == 3
+
+
+def test_a_run_without_accuracy_has_no_accuracy_figure(report_run):
+    with pytest.raises(InputError, match="test accuracy"):
+        accuracy_figure(report_run(6, 4, learns=False))
+
+
+def test_the_pictures_at_a_runs_end(report_run, tmp_path):
+    drawn = draw_run(report_run(), tmp_path)
+    assert [path.name for path in drawn] == ["accuracy.png", "timeline.png"]
+    for path in drawn:
+        assert matplotlib.image.imread(path).std() > 0.05
+    learned_nothing = draw_run(report_run(6, 4, learns=False), tmp_path)
+    assert [path.name for path in learned_nothing] == ["timeline.png"]
+
+
+def test_labels_of_phases_are_words():
+    assert all(re.fullmatch(r"[a-z ]+", phase.label) for phase in PHASES.values())

@@ -1,0 +1,101 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from simfed.errors import InputError
+from simfed.report.timeline import (
+    clients_in_phase,
+    parse_clients,
+    parse_rounds,
+    slowest_clients,
+    timeline_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("2:4", (2, 4)), ("7", (7, 7)), (":3", (1, 3)), ("18:", (18, 20)), (":", (1, 20)), ("19:99", (19, 20))],
+)  # fmt: skip
+def test_rounds_are_a_range_with_both_ends(text, expected):
+    assert parse_rounds(text, 20) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:3", "5:2", "21", "21:30", "a", "1-3", "-1:3", "1.5"])
+def test_rounds_that_are_not_there_are_an_input_error(text):
+    with pytest.raises(InputError, match="--rounds"):
+        parse_rounds(text, 20)
+
+
+CLIENTS = pd.DataFrame({"client": range(6), "prototype": ["small", "large"] * 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0,3", [0, 3]), ("2-4", [2, 3, 4]), ("small", [0, 2, 4]), ("large, 0", [0, 1, 3, 5]), ("4-99", [4, 5])],
+)  # fmt: skip
+def test_clients_are_ids_ranges_and_prototypes(text, expected):
+    assert parse_clients(text, CLIENTS) == expected
+
+
+@pytest.mark.parametrize("text", ["", "6", "medium", "1,,x", "-1"])
+def test_clients_that_are_not_there_are_an_input_error(text):
+    with pytest.raises(InputError, match="--clients"):
+        parse_clients(text, CLIENTS)
+
+
+def test_a_timeline_holds_exactly_its_rounds_and_clients(report_run):
+    run = report_run()
+    timeline = timeline_of(run, (3, 5), [1, 4])
+    assert set(timeline.bars["round"]) == {3, 4, 5}
+    assert set(timeline.bars["client"].dropna()) == {1, 4}
+    spans = run.spans
+    expected = spans["round"].between(3, 5) & (
+        spans["client"].isin([1, 4]) | (spans["track"] == "server")
+    )
+    assert len(timeline.bars) == expected.sum()
+
+
+def test_clients_are_grouped_by_prototype_in_the_scenarios_order(report_run):
+    clients = timeline_of(report_run()).clients
+    assert list(clients["prototype"]) == ["small"] * 5 + ["large"] * 5
+    assert list(clients["client"]) == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
+
+
+def test_the_critical_bars_reach_from_the_rounds_start_to_its_end(report_run):
+    timeline = timeline_of(report_run())
+    for row in timeline.rounds.itertuples():
+        bars = timeline.bars[(timeline.bars["round"] == row.round) & timeline.bars["critical"]]
+        assert set(bars["client"].dropna()) == {row.critical_client}
+        assert bars["started_at_s"].min() == row.started_at_s
+        assert bars["finished_at_s"].max() == pytest.approx(row.finished_at_s)
+        length_s = (bars["finished_at_s"] - bars["started_at_s"]).sum()
+        assert length_s == pytest.approx(row.duration_s, rel=1e-9)
+
+
+def test_clients_in_phase_counts_half_open_intervals():
+    bars = pd.DataFrame(
+        {"kind": ["training", "upload", "training"], "started_at_s": [0.0, 1.0, 0.5], "finished_at_s": [1.0, 2.0, 2.0]}
+    )  # fmt: skip
+    counts = clients_in_phase(bars, np.array([0.0, 0.5, 1.0, 1.5, 2.0]), ["training", "upload"])
+    assert counts["training"].tolist() == [1, 2, 1, 1, 0]
+    assert counts["upload"].tolist() == [0, 0, 1, 1, 0]
+
+
+def test_every_client_is_in_one_phase_at_every_instant(report_run):
+    timeline = timeline_of(report_run(30, 5))
+    inside = np.linspace(timeline.from_s, timeline.to_s, 500)[1:-1]
+    inside = inside[~np.isin(inside, timeline.bars["finished_at_s"])]
+    assert clients_in_phase(timeline.bars, inside).sum(axis=1).eq(30).mean() > 0.99
+
+
+def test_the_slowest_are_those_who_held_up_most_rounds(report_run):
+    run = report_run()
+    first = slowest_clients(timeline_of(run), 3)[0]
+    assert first == run.rounds["critical_client"].mode()[0]
+
+
+def test_shared_links_that_held_rounds_up_come_first(report_run):
+    run = report_run()
+    timeline = timeline_of(run)
+    assert timeline.links()[0] == run.rounds["critical_link"].mode()[0]
+    assert len(timeline.links(1)) == 1

@@ -1,0 +1,130 @@
+"""Partitions: complete, disjoint, always ending, keyed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfed.errors import InputError
+from simfed.learn.data import Split, deal
+from simfed.seeding import Streams
+
+TEN_EACH = np.repeat(np.arange(10), 100)
+
+
+def all_parts(split: Split) -> np.ndarray:
+    return np.concatenate([split.public, *split.clients])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    labels=st.lists(st.integers(0, 5), min_size=2, max_size=80),
+    kind=st.sampled_from(["dirichlet", "iid", "shards"]),
+    alpha=st.floats(1e-320, 1e6),
+    seed=st.integers(0, 2**63),
+    data=st.data(),
+)
+def test_every_sample_has_exactly_one_owner_and_every_client_a_sample(labels, kind, alpha, seed, data):  # fmt: skip
+    public = data.draw(st.integers(0, len(labels) - 1), "public")
+    clients = data.draw(st.integers(1, len(labels) - public), "clients")
+    split = deal(np.array(labels), Streams(seed), clients=clients, public=public, kind=kind, alpha=alpha, shards_per_client=1)  # fmt: skip
+    assert sorted(all_parts(split)) == list(range(len(labels)))
+    assert len(split.public) == public
+    assert len(split.clients) == clients
+    for part in (split.public, *split.clients):
+        assert part.dtype == np.int64
+        assert (np.diff(part) > 0).all()
+    assert min(map(len, split.clients)) >= 1
+
+
+def test_a_very_skewed_split_over_100_clients_ends():
+    for seed in range(20):
+        split = deal(TEN_EACH, Streams(seed), clients=100, public=0, alpha=0.05)
+        assert min(map(len, split.clients)) == 1
+        assert sum(map(len, split.clients)) == 1000
+
+
+def test_as_many_clients_as_samples_own_one_each():
+    split = deal(TEN_EACH, Streams(3), clients=900, public=100, alpha=0.05)
+    assert {len(part) for part in split.clients} == {1}
+
+
+def test_alpha_sets_the_skew():
+    def share_of_largest_class(alpha):
+        split = deal(np.repeat(np.arange(10), 2000), Streams(1), clients=10, public=0, alpha=alpha)
+        counts = [np.bincount(np.repeat(np.arange(10), 2000)[part], minlength=10) for part in split.clients]
+        return float(np.mean([c.max() / c.sum() for c in counts]))
+
+    assert share_of_largest_class(0.05) > 0.6
+    assert 0.2 < share_of_largest_class(0.5) < 0.6
+    assert share_of_largest_class(1e6) < 0.11
+
+
+def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution():
+    # a client's share of one class is Beta(α, (N−1)α): mean 1/N, variance (1/N)(1−1/N)/(Nα+1)
+    clients, alpha, draws = 4, 0.7, 600
+    labels = np.zeros(5000, int)
+    shares = np.array(
+        [len(deal(labels, Streams(s), clients=clients, public=0, alpha=alpha).clients[0]) / 5000 for s in range(draws)]
+    )  # fmt: skip
+    variance = (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
+    # 99.9 %: z = 3.29 for the mean; the variance of a bounded share within 25 %
+    assert abs(shares.mean() - 1 / clients) < 3.29 * np.sqrt(variance / draws)
+    assert abs(shares.var() / variance - 1) < 0.25
+
+
+def test_iid_sizes_differ_by_at_most_one_and_classes_are_mixed():
+    split = deal(TEN_EACH, Streams(0), clients=7, public=20, kind="iid")
+    sizes = [len(part) for part in split.clients]
+    assert max(sizes) - min(sizes) == 0  # 980 = 7 × 140
+    assert all(len(np.unique(TEN_EACH[part])) == 10 for part in split.clients)
+
+
+def test_a_client_of_two_shards_sees_at_most_as_many_classes_as_borders_allow():
+    split = deal(TEN_EACH, Streams(0), clients=50, public=0, kind="shards", shards_per_client=2)
+    # 100 shards of 10 samples fit the classes of 100 exactly
+    assert all(len(part) == 20 for part in split.clients)
+    assert all(len(np.unique(TEN_EACH[part])) <= 2 for part in split.clients)
+
+
+def test_the_split_is_keyed_by_the_seed_alone():
+    a, b = (deal(TEN_EACH, Streams(5), clients=10, public=50) for _ in range(2))
+    assert all(np.array_equal(x, y) for x, y in zip(a.clients, b.clients, strict=True))
+    other = deal(TEN_EACH, Streams(6), clients=10, public=50)
+    assert not np.array_equal(a.public, other.public)
+    assert [len(p) for p in a.clients] != [len(p) for p in other.clients]
+
+
+def test_the_public_set_depends_neither_on_the_clients_nor_on_their_split():
+    a = deal(TEN_EACH, Streams(5), clients=10, public=50)
+    b = deal(TEN_EACH, Streams(5), clients=3, public=50, kind="iid")
+    assert np.array_equal(a.public, b.public)
+
+
+def test_the_public_set_is_drawn_from_all_samples_alike():
+    drawn = np.zeros(1000)
+    for seed in range(400):
+        drawn[deal(TEN_EACH, Streams(seed), clients=1, public=100).public] += 1
+    # each sample is drawn with probability 0.1: 40 ± 6 times in 400; all 1,000 within ±5.5 sd
+    assert drawn.sum() == 40_000
+    assert abs(drawn - 40).max() < 5.5 * 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"clients": 1, "public": 1001}, r"dataset\.public: at most the 1000 training samples, got 1001"),
+        ({"clients": 1, "public": 1000}, r"clients: from 1 to 0 clients"),
+        ({"clients": 1001, "public": 0}, r"clients: from 1 to 1000 clients"),
+        ({"clients": 10, "public": 0, "kind": "dirichlets"}, "did you mean 'dirichlet'"),
+        (
+            {"clients": 10, "public": 0, "kind": "shards", "shards_per_client": 101},
+            r"dataset\.partition\.shards_per_client: at most 100",
+        ),
+    ],
+)  # fmt: skip
+def test_too_few_samples_are_an_error_that_names_the_key(arguments, sentence):
+    with pytest.raises(InputError, match=sentence):
+        deal(TEN_EACH, Streams(0), **arguments)

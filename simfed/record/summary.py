@@ -30,10 +30,9 @@ def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str
     `table(name)` gives a table; `clients_of_prototype` weighs the mean accuracy, which is that over
     all clients (each at its prototype's weights), whether or not they took part.
     """
-    import pyarrow.compute as pc
-
     rounds = _columns(table("rounds"))
-    parts = table("participations")  # may be long: summed by Arrow, never row by row
+    parts = table("participations")  # may be long: summed by column, never row by row
+    energy_j = parts.column("energy_j").drop_null().to_numpy()
     accuracy, loss = _curves(_columns(table("prototypes")), rounds, clients_of_prototype)
     outcomes = _counts(parts, "outcome")
     return {
@@ -49,9 +48,9 @@ def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str
         },
         "strategies": _counts(parts, "arm"),
         "choices": _counts(parts, "choice"),
-        "phases_s": {name: pc.sum(parts.column(name)).as_py() or 0.0 for name in PHASES},
+        "phases_s": {name: float(parts.column(name).to_numpy().sum()) for name in PHASES},
         "server_s": float(rounds["server_s"].sum()),
-        "energy_j": pc.sum(parts.column("energy_j")).as_py(),
+        "energy_j": float(energy_j.sum()) if len(energy_j) else None,
         "stragglers": straggler_table(table),
     }
 

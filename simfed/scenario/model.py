@@ -349,6 +349,14 @@ class Scenario(Part):
         """N."""
         return sum(group.count for group in self.clients)
 
+    @property
+    def clients_of_prototype(self) -> dict[str, int]:
+        """N_p: how many clients each prototype has."""
+        counts = dict.fromkeys(self.prototypes, 0)
+        for group in self.clients:
+            counts[group.prototype] += group.count
+        return counts
+
     def group_of_client(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """For each client id, the index of its group in `clients`.
 

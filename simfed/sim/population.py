@@ -37,10 +37,6 @@ class Population:
         self._make_device = make_device
         self._policies: dict[int, Policy] = {}
         self._devices: dict[int, Device] = {}
-        self.clients_of_prototype = dict.fromkeys(scenario.prototypes, 0)
-        """Prototype → how many clients have it."""
-        for group in groups:
-            self.clients_of_prototype[group.prototype] += group.count
 
     def __len__(self) -> int:
         return len(self._group)

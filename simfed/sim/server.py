@@ -290,7 +290,7 @@ class Simulation:
             raise Interrupted(f"stopped after round {self._round}{kept}")
 
     def _mean_accuracy(self, outcome: Outcome) -> float | None:
-        weights = self._population.clients_of_prototype
+        weights = self._scenario.clients_of_prototype
         if set(outcome.evaluation) != set(weights):
             return None
         total = sum(weights[name] * found.accuracy for name, found in outcome.evaluation.items())

@@ -1,0 +1,161 @@
+"""Tiny worlds: a scenario as plain values, and a simulation of it over a real network."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from simfed.device import build_processor, load_profile
+from simfed.net import Network, Star
+from simfed.policy import Replay
+from simfed.record import Recorder, RunDirectory, open_run, summarise
+from simfed.registry import registry
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+from simfed.sim import PrototypeSize, Simulation, TimeOnlyWorkload
+
+D = 15_738
+
+
+def scenario(**changes):
+    """Four clients of one prototype; anything can be replaced."""
+    plain = {
+        "name": "tiny",
+        "rounds": 3,
+        "dataset": {"name": "mnist-mini", "public": 8},
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "clients": [{"count": 4, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "compression": {"index_code": "raw32", "k": 1000},
+        **changes,
+    }
+    return Scenario.model_validate(plain)
+
+
+class Fixed:
+    """A device whose every piece of work takes as long as it is told."""
+
+    def __init__(self, training_s=1.0, compression_s=0.5, **others):
+        self.seconds = {"training": training_s, "compression": compression_s, **others}
+
+    def nominal_s(self, quantity, *, model, strategy="", **size):
+        return self.seconds[quantity]
+
+    def duration_s(self, nominal_s, start_at_s, *, round, phase):
+        return nominal_s
+
+    def energy_j(self, phases_s):
+        return None
+
+    def state(self):
+        return {}
+
+    def restore(self, state):
+        pass
+
+
+@dataclass
+class World:
+    """A simulation and what it records."""
+
+    scenario: Scenario
+    simulation: Simulation
+    recorder: Recorder
+    workload: Any
+
+    def run(self, **options):
+        self.simulation.run(**options)
+        return self
+
+    def rows(self, table):
+        return self.recorder.table(table).to_pylist()
+
+    def column(self, table, name):
+        return self.recorder.table(table).column(name).to_pylist()
+
+
+def build(
+    plain, *, star=None, devices=None, workload=None, recorder=None, downlink_bytes=0.0, seed=0,
+    server_device=None, recorded=None,
+):  # fmt: skip
+    """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
+    group_of = plain.group_of_client()
+    streams = Streams(seed)
+    processor = build_processor({}, load_profile("rtx3090-ryzen4800h"))
+    star = star or Star(plain.client_count)
+    recorder = recorder or Recorder()
+    if workload is None:
+        workload = TimeOnlyWorkload(
+            {
+                name: PrototypeSize(p.model, D, downlink_bytes)
+                for name, p in plain.prototypes.items()
+            },
+            prototype_of=lambda client: plain.clients[group_of[client]].prototype,
+            index_code=plain.compression.index_code,
+            recorded=recorded,
+        )
+
+    def make_policy(client):
+        policy = plain.policy_of_group(plain.clients[group_of[client]])
+        if recorded is not None:
+            return Replay(plain.compression.strategies, recorded=recorded.arms(client))
+        cls = registry("policy").get(policy.kind)
+        return cls(plain.compression.strategies, policy.reward.clip, **policy.options)
+
+    simulation = Simulation(
+        plain,
+        workload=workload,
+        make_policy=make_policy,
+        make_device=(lambda c: devices[c]) if devices else lambda c: processor.client(streams, c),
+        make_network=lambda env, on_use: Network(env, star, on_use=on_use),
+        recorder=recorder,
+        streams=streams,
+        server_device=server_device,
+    )
+    return World(plain, simulation, recorder, workload)
+
+
+def write(path, world_of, plain, **run_options):
+    """Run into a directory, as the composition root does; `world_of(recorder)` builds the world."""
+    directory = RunDirectory.create(
+        path, scenario_yaml=as_yaml(plain), manifest={"name": plain.name, "mode": "time-only"}
+    )
+    recorder = directory.recorder()
+    world = world_of(recorder)
+    world.simulation.run(
+        save=lambda checkpoint: directory.save_checkpoint(checkpoint, recorder), **run_options
+    )
+    return finish(directory, recorder, plain)
+
+
+def resume(path, world_of, plain, **run_options):
+    """Go on with what `write` began."""
+    directory = RunDirectory.resume(path, scenario_yaml=as_yaml(plain), mode="time-only")
+    recorder = directory.recorder()
+    checkpoint = directory.load_checkpoint(recorder)
+    world = world_of(recorder)
+    if checkpoint is not None:
+        world.simulation.restore(checkpoint)
+    world.simulation.run(
+        save=lambda saved: directory.save_checkpoint(saved, recorder), **run_options
+    )
+    return finish(directory, recorder, plain)
+
+
+def finish(directory, recorder, plain):
+    directory.finish(recorder, manifest={}, summary=summarise(recorder.table, plain.clients_of_prototype))
+    return open_run(directory.path)
+
+
+def as_yaml(plain):
+    import yaml
+
+    return yaml.safe_dump(plain.model_dump(mode="json"), sort_keys=False)
+
+
+@pytest.fixture
+def sim():
+    """This module's helpers, for tests that cannot import a conftest."""
+    import sys
+
+    return sys.modules[__name__]

@@ -1,0 +1,173 @@
+"""The clock, in tiny worlds whose every instant can be worked out by hand."""
+
+import numpy as np
+import pytest
+
+from simfed.errors import RunFailed
+from simfed.net import Star
+
+K_BYTES = 8 * 1000  # raw32: 4 bytes of value, 4 of index
+
+
+def test_a_round_is_download_training_compression_upload_then_waiting_for_the_slowest(sim):
+    world = sim.build(
+        sim.scenario(rounds=1, clients=two_clients()),
+        star=Star(2, up_bytes_per_s=[8000.0, 4000.0], down_bytes_per_s=1000.0, latency_s=0.25),
+        devices=[sim.Fixed(3.0, 0.5), sim.Fixed(1.0, 0.25)],
+        downlink_bytes=2000.0,
+    ).run()
+    assert phases(world) == [
+        # download 2 s + latency, training, compression, upload + latency, waiting
+        (2.25, 3.0, 0.5, 1.25, 0.0, 0.0),
+        (2.25, 1.0, 0.25, 2.25, 1.25, 0.0),
+    ]
+    (row,) = world.rows("rounds")
+    assert (row["started_at_s"], row["finished_at_s"], row["duration_s"]) == (0.0, 7.0, 7.0)
+    assert (row["uplink_bytes"], row["downlink_bytes"]) == (2 * K_BYTES, 4000.0)
+    assert spans(world, "client 1") == [
+        ("download", "download", 0.0, 2.25),
+        ("training", "training", 2.25, 3.25),
+        ("compression", "top-k", 3.25, 3.5),
+        ("upload", "upload", 3.5, 5.75),
+        ("waiting", "waiting", 5.75, 7.0),
+    ]
+    assert spans(world, "link client-1/up") == [("busy", "busy", 3.75, 5.75)]
+
+
+def test_rounds_follow_each_other_without_a_gap(sim):
+    world = sim.build(sim.scenario(rounds=4), devices=[sim.Fixed()] * 4).run()
+    assert world.column("rounds", "started_at_s") == [0.0, 1.5, 3.0, 4.5]
+    assert world.column("rounds", "finished_at_s") == [1.5, 3.0, 4.5, 6.0]
+
+
+def test_an_uncharged_downlink_and_an_unlimited_link_take_no_time_and_leave_no_span(sim):
+    world = sim.build(sim.scenario(rounds=1), devices=[sim.Fixed()] * 4).run()
+    assert phases(world)[0] == (0.0, 1.0, 0.5, 0.0, 0.0, 0.0)
+    assert spans(world, "client 0") == [
+        ("training", "training", 0.0, 1.0),
+        ("compression", "top-k", 1.0, 1.5),
+    ]
+    assert world.rows("links") == []
+
+
+@pytest.mark.parametrize("rounds", [1, 400])
+def test_a_dedicated_upload_takes_size_over_rate_to_1e12_however_late_it_is(sim, rounds):
+    rate_bytes_per_s = 50e6 / 8
+    plain = sim.scenario(rounds=rounds, compression={"k": 500, "index_code": "ideal"})
+    world = sim.build(
+        plain,
+        star=Star(4, up_bytes_per_s=rate_bytes_per_s),
+        devices=[sim.Fixed(1000.1 + client, 0.3) for client in range(4)],
+    ).run()
+    closed_form_s = 500 * (32 + np.log2(sim.D)) / 50e6
+    uplink_s = np.array(world.column("participations", "uplink_s"))
+    assert np.abs(uplink_s / closed_form_s - 1).max() < 1e-12
+
+
+def test_local_steps_multiply_the_training_time(sim):
+    plain = sim.scenario(rounds=1)
+    workload = sim.TimeOnlyWorkload(
+        {"small": sim.PrototypeSize("lenet5-half", sim.D, 0.0)},
+        prototype_of=lambda client: "small",
+        index_code="raw32",
+        local_steps=lambda client: client + 1,
+    )
+    world = sim.build(plain, devices=[sim.Fixed(2.0)] * 4, workload=workload).run()
+    assert world.column("participations", "training_s") == [2.0, 4.0, 6.0, 8.0]
+
+
+def test_calibrated_devices_charge_the_tables_row(sim):
+    world = sim.build(sim.scenario(rounds=1)).run()
+    row = world.rows("participations")[0]
+    assert (row["training_s"], row["compression_s"]) == (0.0025, 3.4e-07)
+
+
+def test_a_device_that_gives_no_number_ends_the_run_with_a_sentence(sim):
+    world = sim.build(sim.scenario(), devices=[sim.Fixed(float("nan"))] * 4)
+    with pytest.raises(RunFailed, match="client 0, round 1: the device model gave nan seconds"):
+        world.run()
+
+
+def test_what_a_device_lacks_is_an_input_error_with_its_place(sim):
+    from simfed.errors import InputError
+
+    plain = sim.scenario(prototypes={"small": {"model": "logistic-regression"}})
+    with pytest.raises(InputError, match="rtx3090-ryzen4800h: training"):
+        sim.build(plain).run()
+
+
+def test_server_work_comes_after_the_last_upload_while_clients_wait(sim):
+    server = sim.Fixed(decompression=0.125, inference=0.25, distillation=0.5)
+    plain = sim.scenario(rounds=2, clients=two_clients(), distillation={"steps": 3})
+    world = sim.build(plain, devices=[sim.Fixed(1.0), sim.Fixed(2.0)], server_device=server).run()
+    assert world.column("rounds", "server_s") == [2 * 0.125 + 2 * 0.25 + 3 * 0.5] * 2
+    assert world.column("rounds", "duration_s") == [2.5 + 2.25] * 2
+    assert world.column("participations", "waiting_s")[:2] == [3.25, 2.25]
+    assert [span[:3] for span in spans(world, "server")][:5] == [
+        ("decompression", "top-k", 2.5),
+        ("decompression", "top-k", 2.625),
+        ("logits", "small", 2.75),
+        ("logits", "small", 3.0),
+        ("distillation", "small", 3.25),
+    ]
+
+
+def test_fedavg_charges_the_server_for_decompression_only(sim):
+    server = sim.Fixed(decompression=0.125, inference=100.0, distillation=100.0)
+    plain = sim.scenario(rounds=1, method="fedavg")
+    world = sim.build(plain, devices=[sim.Fixed()] * 4, server_device=server).run()
+    assert world.column("rounds", "server_s") == [0.5]
+
+
+def test_only_the_cohort_is_in_flight_and_ids_are_in_order(sim):
+    plain = sim.scenario(
+        rounds=6,
+        clients=[{"count": 50, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        participation={"clients_per_round": 3},
+    )
+    world = sim.build(plain, devices=[sim.Fixed()] * 50).run()
+    by_round = {}
+    for row in world.rows("participations"):
+        by_round.setdefault(row["round"], []).append(row["client"])
+    assert all(len(ids) == 3 and ids == sorted(set(ids)) for ids in by_round.values())
+    assert len({tuple(ids) for ids in by_round.values()}) > 1
+    assert world.column("rounds", "participants") == [3] * 6
+
+
+def test_a_round_is_the_same_whether_or_not_anybody_looks(sim):
+    plain = sim.scenario(rounds=5)
+    star = Star(4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3)
+    seen = []
+    plain_run = sim.build(plain, star=star).run()
+    watched = sim.build(plain, star=star)
+    watched.run(
+        progress=lambda *facts: seen.append(facts), save=lambda checkpoint: None, save_every=2
+    )
+    assert watched.rows("spans") == plain_run.rows("spans")
+    assert [facts[0] for facts in seen] == [1, 2, 3, 4, 5]
+    assert [facts[1] for facts in seen] == plain_run.column("rounds", "finished_at_s")
+    assert {facts[2] for facts in seen} == {None}
+
+
+def test_wall_time_is_split_without_a_gap(sim):
+    world = sim.build(sim.scenario(rounds=3)).run()
+    wall = world.simulation.wall_s()
+    assert set(wall) == {"learning", "simulation", "recording"}
+    assert all(seconds > 0 for seconds in wall.values())
+
+
+def two_clients():
+    return [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
+
+
+def phases(world):
+    names = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
+    return [tuple(row[name] for name in names) for row in world.rows("participations")]
+
+
+def spans(world, track):
+    return [
+        (row["kind"], row["name"], row["started_at_s"], row["finished_at_s"])
+        for row in world.rows("spans")
+        if row["track"] == track
+    ]

@@ -14,7 +14,7 @@ _HOMES = {
     "Recorder": "recorder",
     "Run": "read",
     "RunDirectory": "directory",
-    "fingerprint": "fingerprint",
+    "fingerprint": "digest",
     "open_run": "read",
     "read_manifest": "read",
     "summarise": "summary",

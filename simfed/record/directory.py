@@ -18,7 +18,7 @@ from simfed.errors import InputError, RunFailed
 from simfed.record import checkpoint as checkpoints
 from simfed.record import files
 from simfed.record.checkpoint import Checkpoint
-from simfed.record.fingerprint import Fingerprint
+from simfed.record.digest import Fingerprint
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
 from simfed.record.schema import FORMAT, TABLES, arrow_schema

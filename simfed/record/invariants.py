@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simfed.record.fingerprint import fingerprint
+from simfed.record.digest import fingerprint
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES, PHASES, TABLES, columns
 from simfed.record.summary import summarise

@@ -5,7 +5,7 @@ import pytest
 
 from simfed.errors import InputError, RunFailed
 from simfed.record import Checkpoint, Recorder, RunDirectory, open_run
-from simfed.record.fingerprint import fingerprint
+from simfed.record.digest import fingerprint
 from simfed.record.schema import LinkUse, PolicyValue, PrototypeResult, Round, Span
 
 SCENARIO = "name: tiny\nrounds: 3\n"

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.record import Recorder
-from simfed.record.fingerprint import Fingerprint, fingerprint
+from simfed.record.digest import Fingerprint, fingerprint
 from simfed.record.schema import TABLES, PolicyValue, Span, columns
 
 SPANS = [

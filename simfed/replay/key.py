@@ -1,0 +1,189 @@
+"""The learning key: a hash of everything that learning depends on, and of nothing else.
+
+A part of a scenario that is not listed here as belonging to the clock counts as learning, so a key
+that is added to scenarios later can cost shared trajectories, never correctness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import platform
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import simfed
+from simfed.registry import registry
+from simfed.scenario import Scenario
+from simfed.scenario.model import Policy
+
+__all__ = [
+    "code_digest",
+    "data_digest",
+    "last_round_if_special",
+    "learning_key",
+    "learning_setup",
+    "learns",
+    "part_digests",
+]
+
+_CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint")
+"""Keys of a scenario that only the clock side reads."""
+
+_GROUP_CLOCK = ("count", "device", "link", "policy", "k")
+"""The same of a client group (K counts, per client, after its default)."""
+
+_LEARNING_CODE = ("learn", "compress", "contract.py", "seeding.py", "scenario/model.py")
+"""Where the code is that decides what is learned."""
+
+
+def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
+    """The name of the trajectory tree that a run of `scenario` on `device` belongs to."""
+    return digest_of(learning_setup(scenario, device=device))
+
+
+def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Any]:
+    """What the key is a hash of, as plain values.
+
+    The decisions of a run (participants, arms, K, lost uploads) are not in it: they are the way
+    down the tree. Rounds are in it only under a schedule that looks at their number.
+    """
+    plain = scenario.model_dump(mode="json", exclude={*_CLOCK, "policy", "clients", "client_order"})
+    if scenario.training.schedule.kind in ("constant", "inverse-sqrt", "step"):
+        del plain["rounds"]
+    if scenario.compression.index_code == "rice":
+        # sizes that depend on data are recorded as they are charged, buffers included
+        plain["buffers_charged"] = scenario.charge.buffers
+    return {
+        "scenario": plain,
+        "clients": _clients(scenario),
+        "data": data_digest(scenario.dataset.name),
+        "parts": part_digests(scenario),
+        "code": code_digest(*_LEARNING_CODE),
+        "machine": _machine(device),
+    }
+
+
+def last_round_if_special(scenario: Scenario) -> int | None:
+    """The last round, if it is evaluated only because it is the last."""
+    return scenario.rounds if scenario.rounds % scenario.evaluation.every else None
+
+
+def digest_of(value: Any) -> str:
+    """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""
+    text = json.dumps(value)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _clients(scenario: Scenario) -> dict[str, Any]:
+    """Per client id what learning sees of it, as distinct kinds and who is of which."""
+    kinds = []
+    for group in scenario.clients:
+        policy = scenario.policy_of_group(group)
+        seen = group.model_dump(mode="json", exclude=set(_GROUP_CLOCK))
+        seen["k"] = scenario.k_of_group(group)
+        # f_n is computed for clients whose policy wants rewards
+        seen["local_loss"] = (
+            policy.reward.local_loss.model_dump(mode="json") if learns(policy) else None
+        )
+        kinds.append(json.dumps(seen, sort_keys=True))
+    distinct = sorted(set(kinds))
+    number = {kind: i for i, kind in enumerate(distinct)}
+    order = [number[kinds[group]] for group in scenario.group_of_client()]
+    return {"kinds": distinct, "order": order}
+
+
+def learns(policy: Policy) -> bool:
+    """Whether clients of this policy choose by their rewards."""
+    kind = registry("policy").get(policy.kind)
+    return policy.arms_from is None and bool(getattr(kind, "learns", True))
+
+
+# --- what stands behind names ------------------------------------------------------------------
+
+
+@cache
+def data_digest(name: str) -> str:
+    """The digest of a data set: of its published files where they are fixed, else of its content."""
+    part = registry("dataset").get(name)
+    files = getattr(part, "files", None)
+    if files and all(hasattr(file, "sha256") for file in files.values()):
+        return digest_of({path: file.sha256 for path, file in files.items()})
+    from simfed.learn.data import load_dataset
+
+    return str(load_dataset(name).digest)
+
+
+def part_digests(scenario: Scenario) -> dict[str, str]:
+    """The sources of the parts in use that do not come with simfed; built-in ones are its code."""
+    policies = {scenario.policy_of_group(group).kind for group in scenario.clients}
+    used = {
+        "model": {prototype.model for prototype in scenario.prototypes.values()},
+        "compressor": set(scenario.compression.strategies),
+        "policy": policies,
+    }
+    return {
+        f"{kind} {name}": _source_digest(kind, name)
+        for kind, names in used.items()
+        for name in sorted(names)
+        if registry(kind).origin(name) != "built in"
+    }
+
+
+def _source_digest(kind: str, name: str) -> str:
+    part = registry(kind).get(name)
+    for candidate in (part, type(part)):
+        try:
+            file = inspect.getsourcefile(candidate)
+        except TypeError:
+            continue
+        if file is not None and Path(file).is_file():
+            return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
+    # typed at a prompt: nothing to tell two versions apart by, so it is never the same again
+    return f"{id(part)} in this process {platform.node()}"
+
+
+@cache
+def code_digest(*places: str) -> str:
+    """A hash over the sources of simfed at these places; an upgrade or an edit changes it."""
+    root = Path(simfed.__file__).parent
+    found = hashlib.blake2b(digest_size=16)
+    for place in places:
+        path = root / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            found.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return found.hexdigest()
+
+
+@cache
+def _machine(device: str) -> dict[str, str]:
+    """What decides the last bits of floating-point results. Does not import torch."""
+    facts = {package: _version(package) for package in ("torch", "numpy")}
+    facts |= {"device": device.partition(":")[0], "processor": _processor()}
+    if facts["device"] == "cuda":
+        cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        lines = [line for card in cards for line in card.read_text().splitlines()]
+        facts["cards"] = "; ".join(line for line in lines if line.startswith("Model"))
+    return facts
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _processor() -> str:
+    """The processor's model and vector instructions: kernels are chosen by them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    flags = facts.get("flags", facts.get("Features", "")).split()
+    vector = sorted(flag for flag in flags if flag.startswith(("avx", "fma", "sve", "asimd")))
+    return " ".join([platform.machine(), facts.get("model name", ""), *vector])

@@ -1,0 +1,288 @@
+"""The cache of learning trajectories on disk.
+
+    FOLDER/<learning key>/about.json              what was learned, for people
+    FOLDER/<learning key>/steps-<unique>.jsonl    one line per known step of the tree of decisions
+    FOLDER/<learning key>/states/<node>.safetensors
+
+A *node* is the hash of all decisions that led to it (see `workload`). Every process appends to a
+file of its own and reads everybody's, so that several may work on one trajectory at once; a line or
+a state is either whole or ignored. The cache may vanish or fill up at any time: then things are
+computed again, and no run fails for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simfed.errors import InputError
+from simfed.units import parse_size
+
+__all__ = ["Kept", "Trajectory", "TrajectoryStore", "default_folder"]
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+DEFAULT_LIMIT_BYTES = 10e9
+_MOST_STATES = 16
+"""States kept of one trajectory by one process; beyond, every other one goes."""
+
+
+def default_folder() -> Path:
+    """`$SIMFED_CACHE`, else `trajectories` in the user's cache folder."""
+    named = os.environ.get("SIMFED_CACHE")
+    if named:
+        return Path(named).expanduser()
+    from simfed.learn.data.store import cache_folder
+
+    return cache_folder() / "trajectories"
+
+
+def default_limit_bytes() -> float:
+    """`$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB."""
+    text = os.environ.get("SIMFED_CACHE_LIMIT")
+    return DEFAULT_LIMIT_BYTES if text is None else parse_size(text, where="SIMFED_CACHE_LIMIT")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One trajectory in the cache, for `simfed cache list`."""
+
+    key: str
+    about: Mapping[str, Any]
+    steps: int
+    states: int
+    size_bytes: int
+    used_at_wall: float
+    """Seconds since 1970."""
+
+
+class TrajectoryStore:
+    """All kept trajectories below one folder.
+
+    Args:
+        folder: where they are kept; `default_folder()` if omitted. Made on first use.
+        limit_bytes: `trim` deletes what was not used for longest until all fits in.
+    """
+
+    def __init__(self, folder: str | Path | None = None, limit_bytes: float | None = None) -> None:
+        self.folder = Path(folder) if folder is not None else default_folder()
+        self.limit_bytes = default_limit_bytes() if limit_bytes is None else limit_bytes
+
+    def open(self, key: str, about: Mapping[str, Any]) -> Trajectory:
+        """The trajectory of a learning key, known or new; `about` says what is learned."""
+        # a state that would crowd out everything else is not worth its place
+        return Trajectory(self.folder / key, about, largest_state_bytes=self.limit_bytes / 10)
+
+    def has(self, key: str) -> bool:
+        """Whether anything is known of this learning key."""
+        return any((self.folder / key).glob("steps-*.jsonl"))
+
+    def kept(self) -> list[Kept]:
+        """Everything in the cache, last used first."""
+        return sorted(self._kept(), key=lambda kept: -kept.used_at_wall)
+
+    def clear(self, key: str | None = None) -> int:
+        """Delete all trajectories, or those whose key begins with `key`; returns how many."""
+        found = [k for k in self._kept() if key is None or k.key.startswith(key)]
+        if key is not None and not found:
+            raise InputError("the beginning of a kept trajectory's key", where="cache", got=key)
+        for kept in found:
+            shutil.rmtree(self.folder / kept.key, ignore_errors=True)
+        return len(found)
+
+    def trim(self) -> None:
+        """Delete until the cache is within its limit: states before steps, long unused first."""
+        kept = self.kept()
+        excess = sum(k.size_bytes for k in kept) - self.limit_bytes
+        for part in ("states", "."):
+            for oldest in reversed(kept):
+                if excess <= 0:
+                    return
+                place = self.folder / oldest.key / part
+                freed = _size_bytes(place)
+                shutil.rmtree(place, ignore_errors=True)
+                excess -= freed
+
+    def _kept(self) -> Iterator[Kept]:
+        if not self.folder.is_dir():
+            return
+        for place in self.folder.iterdir():
+            try:
+                about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+                used = (place / "about.json").stat().st_mtime
+                steps = sum(_lines(part) for part in place.glob("steps-*.jsonl"))
+            except (OSError, ValueError):
+                continue  # not ours, or being deleted by somebody else
+            states = len(list(place.glob("states/*.safetensors")))
+            yield Kept(place.name, about, steps, states, _size_bytes(place), used)
+
+
+class Trajectory:
+    """What is known of one learning setup: outcomes by node, sizes by node, kept states.
+
+    Writing never raises: when the disk refuses, `problem` says why and the rest is not kept.
+    """
+
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any], *, largest_state_bytes: float = float("inf")
+    ) -> None:
+        self.folder = folder
+        self.problem: str | None = None
+        self._about = dict(about)
+        self._largest_state_bytes = largest_state_bytes
+        self._read_bytes: dict[str, int] = {}
+        self._known: dict[str, Any] = {}
+        self._mine: Any = None
+        self._my_states: list[str] = []
+        self._refresh()
+        if self.folder.is_dir():
+            self._try(lambda: os.utime(self.folder / "about.json"))
+            self.problem = None  # a cache that can only be read is still good for reading
+
+    def known(self, node: str) -> Any:
+        """What was recorded at `node` (by anybody, up to now), or None."""
+        found = self._known.get(node)
+        if found is None:
+            self._refresh()
+            found = self._known.get(node)
+        return found
+
+    def add(self, node: str, fact: Any) -> None:
+        """Record a JSON-able fact at `node`."""
+        if node in self._known or self.problem is not None:
+            return
+        self._known[node] = fact
+
+        def write() -> None:
+            if self._mine is None:
+                self._begin()
+                name = f"steps-{uuid.uuid4().hex[:12]}.jsonl"
+                self._mine = (self.folder / name).open("x", encoding="utf-8")
+            # one write per line: a killed process leaves whole lines and at most a torn last one
+            self._mine.write(json.dumps([node, fact], separators=(",", ":")) + "\n")
+            self._mine.flush()
+
+        self._try(write)
+
+    def keep_state(self, node: str, facts: Mapping[str, Any], arrays: Arrays) -> bool:
+        """Keep the learning state at `node`, from which work can go on.
+
+        Returns whether so many were kept that every other one went: time to come half as often.
+        """
+        from safetensors.numpy import save_file
+
+        path = self._state_path(node)
+        size_bytes = sum(array.nbytes for array in arrays.values())
+        if self.problem is not None or size_bytes > self._largest_state_bytes or path.exists():
+            return False
+        whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+        def write() -> None:
+            self._begin()
+            path.parent.mkdir(exist_ok=True)
+            temporary = path.with_name(f".partial-{uuid.uuid4().hex[:12]}")
+            try:
+                save_file(whole, temporary, metadata={"facts": json.dumps(facts)})
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._my_states.append(node)
+
+        self._try(write)
+        if len(self._my_states) <= _MOST_STATES:
+            return False
+        for old in self._my_states[1::2]:
+            self._try(lambda old=old: self._state_path(old).unlink(missing_ok=True))
+        self._my_states = self._my_states[::2]
+        return True
+
+    def has_state(self, node: str) -> bool:
+        return self._state_path(node).exists()
+
+    def state(self, node: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The state kept at `node` as (facts, arrays), or None."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self._state_path(node), framework="numpy") as file:
+                facts = json.loads(file.metadata()["facts"])
+                return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+            return None  # gone, or torn by a crash of the machine: as good as never kept
+
+    def close(self) -> None:
+        """No more will be added; safe to call twice."""
+        if self._mine is not None:
+            self._try(self._mine.close)
+            self._mine = None
+
+    def _state_path(self, node: str) -> Path:
+        return self.folder / "states" / f"{node}.safetensors"
+
+    def _begin(self) -> None:
+        about = self.folder / "about.json"
+        if about.exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".partial-{uuid.uuid4().hex[:12]}"
+        temporary.write_text(json.dumps(self._about, indent=1), encoding="utf-8")
+        os.replace(temporary, about)
+
+    def _refresh(self) -> None:
+        """Read what has been appended to any part since last time, whole lines only."""
+        for part in sorted(self.folder.glob("steps-*.jsonl")):
+            begin = self._read_bytes.get(part.name, 0)
+            try:
+                if part.stat().st_size <= begin:
+                    continue
+                with part.open("rb") as file:
+                    file.seek(begin)
+                    new = file.read()
+            except OSError:
+                continue
+            whole = new.rfind(b"\n") + 1
+            self._read_bytes[part.name] = begin + whole
+            for line in new[:whole].splitlines():
+                try:
+                    node, fact = json.loads(line)
+                    self._known.setdefault(node, fact)
+                except (ValueError, TypeError):
+                    continue  # torn by a crash of the machine
+
+    def _try(self, action: Any) -> None:
+        try:
+            action()
+        except OSError as error:
+            self.problem = f"{self.folder}: {error.strerror or error}"
+
+
+def _size_bytes(place: Path) -> int:
+    total = 0
+    for folder, _, names in os.walk(place):
+        for name in names:
+            try:
+                total += (Path(folder) / name).stat().st_size
+            except OSError:
+                continue
+    return total
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def age_text(used_at_wall: float) -> str:
+    """How long ago, for people."""
+    from simfed.units import format_duration
+
+    return f"{format_duration(max(0.0, time.time() - used_at_wall))} ago"

@@ -1,0 +1,355 @@
+"""A workload that answers from a recorded trajectory, and learns for real only where nobody has been.
+
+Decisions form a tree. Its root is the learning setup (the learning key); every start of a
+participation (round, client, arm, K), every lost upload and every merge leads to a child. A *node*
+is the hash of the way to it, so equal nodes mean equal decisions since the beginning, and therefore
+equal learning. While outcomes are known, the real workload is not even built. At the first unknown
+step it is built, put into the nearest kept state on the way, led through the decisions made since
+(their outcomes must come out the same again), and learning goes on from there, recorded.
+
+What is not recorded is what the clock side can work out itself: tasks and sizes that do not depend on
+data come from a stand-in. So bandwidth, latency, devices, and what is charged, all share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from simfed.compress import wire
+from simfed.contract import Contribution, Outcome, Task, Workload
+from simfed.errors import RunFailed
+from simfed.replay.store import Trajectory
+
+__all__ = ["ReplayingWorkload"]
+
+_OUTCOMES = TypeAdapter(Outcome)
+
+
+class Resumable(Workload, Protocol):
+    """A workload that can be left and taken up again while clients are at work."""
+
+    def contribution(self, client: int) -> Contribution:
+        """The contribution of a client that is at work, after `restore`."""
+        ...
+
+
+class ReplayedContribution:
+    """A contribution of which perhaps no more is known than what was decided."""
+
+    __slots__ = ("_bytes", "_owner", "arm", "k", "node", "real", "task")
+
+    def __init__(
+        self, owner: ReplayingWorkload, task: Task, arm: str, k: int, size: float | None, node: str
+    ) -> None:
+        self.task = task
+        self.arm = arm
+        self.k = k
+        self.node = node
+        self.real: Contribution | None = None
+        self._bytes = size
+        self._owner = owner
+
+    @property
+    def uplink_bytes(self) -> float:
+        if self._bytes is None:
+            self._bytes = self._owner._size(self)
+        return self._bytes
+
+
+class ReplayingWorkload:
+    """The `Workload` contract, answered from a trajectory as long as possible.
+
+    Args:
+        build: makes the real workload; called at the first step that the trajectory does not know,
+            at most once.
+        stand_in: tasks and data-independent sizes, equal to the real workload's.
+        trajectory: what is known, and where new outcomes are recorded.
+        index_code: the scenario's; says which sizes depend on the data.
+        last_round: the scenario's last round if it is evaluated only for being the last, else None.
+        state_every: merges between two kept states.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Resumable],
+        stand_in: Workload,
+        trajectory: Trajectory,
+        *,
+        index_code: str,
+        last_round: int | None = None,
+        state_every: int = 25,
+    ) -> None:
+        self._build = build
+        self._stand_in = stand_in
+        self._trajectory = trajectory
+        self._index_code = index_code
+        self._last_round = last_round
+        self._state_every = state_every
+        self._real: Resumable | None = None
+        self._node = "root"
+        self._lost: list[ReplayedContribution] = []
+        self._steps: list[_Step] = []
+        self._version = 0
+        self._open: dict[int, ReplayedContribution] = {}
+        self._since_state = 0
+        self._merged_at: str | None = None
+        self._rebuilding_wall_s = 0.0
+        self._wall_s = 0.0
+
+    @property
+    def replaying(self) -> bool:
+        """Whether everything so far was answered from the record."""
+        return self._real is None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user should know of the cache, for the manifest."""
+        problem = self._trajectory.problem
+        return [f"learning was not kept for replay: {problem}"] if problem else []
+
+    # --- the contract --------------------------------------------------------------------------
+
+    def task(self, round: int, client: int) -> Task:
+        task = self._stand_in.task(round, client)
+        return dataclasses.replace(task, model_version=self._version)
+
+    def execute(self, task: Task, arm: str, k: int) -> ReplayedContribution:
+        k = min(k, task.parameters)
+        self._settle_lost()
+        self._go("execute", task.round, task.client, task.model_version, arm, k)
+        contribution = self._begun(task, arm, k, self._node)
+        if self._real is not None:
+            contribution.real = self._real.execute(task, arm, k)
+        else:
+            self._steps.append(_Step("execute", [contribution]))
+        return contribution
+
+    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+        begun = time.perf_counter()
+        self._settle_lost()
+        merged = sorted(contributions, key=_order)
+        marks = [f"{c.task.round}:{c.task.client}" for c in merged]
+        # an evaluation that takes place only because the run ends is another outcome
+        self._go("last merge" if round == self._last_round else "merge", round, *marks)
+        known = self._trajectory.known(self._node) if self._real is None else None
+        if known is None:
+            outcome = self._learn(round, merged)  # type: ignore[arg-type]
+        else:
+            outcome = _OUTCOMES.validate_python(known)
+            step = _Step("merge", merged, round, self._node, known)  # type: ignore[arg-type]
+            self._steps.append(step)
+        self._version = outcome.model_version
+        for contribution in merged:
+            del self._open[contribution.task.client]
+        if self._real is not None:
+            self._merged_at = self._node
+            self._since_state += 1
+            if self._since_state >= self._state_every:
+                self._keep_state()
+        else:
+            self._wall_s += time.perf_counter() - begun
+        return outcome
+
+    def discard(self, contribution: Contribution) -> None:
+        assert isinstance(contribution, ReplayedContribution)
+        self._lost.append(contribution)
+        del self._open[contribution.task.client]
+        if self._real is not None:
+            assert contribution.real is not None
+            self._real.discard(contribution.real)
+        else:
+            self._steps.append(_Step("discard", [contribution]))
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The real workload's state if there is one, else the decisions made so far."""
+        self._settle_lost()
+        way = {"node": self._node, "version": self._version}
+        if self._real is None:
+            return {"replay": {**way, "steps": [step.plain() for step in self._steps]}}, {}
+        facts, arrays = self._real.state()
+        at_work = [_Step("execute", [c]).plain() for c in self._open.values()]
+        return {**facts, "replay": {**way, "at_work": at_work}}, arrays
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        way = facts["replay"]
+        self._node, self._version = way["node"], way["version"]
+        self._steps = self._steps_of(way["steps"] if "steps" in way else way["at_work"])
+        if "steps" in way:
+            return
+        self._real = self._build()
+        self._real.restore({k: v for k, v in facts.items() if k != "replay"}, arrays)
+        self._take_up(self._real, self._open.values())
+        self._steps.clear()
+
+    def contribution(self, client: int) -> ReplayedContribution:
+        """The contribution of a client that is at work, after `restore`."""
+        return self._open[client]
+
+    def timings(self) -> Mapping[str, float]:
+        """Those of the real workload, `replay`, and `rebuild`: the way to where the record ended."""
+        own = {"replay": self._wall_s, "rebuild": self._rebuilding_wall_s}
+        return {**own, **(self._real.timings() if self._real is not None else {})}
+
+    def close(self) -> None:
+        try:
+            if self._real is not None:
+                # a longer run goes on from this one's end; states are looked for after merges
+                if self._since_state and self._merged_at == self._node and not self._lost:
+                    self._keep_state()
+                self._real.close()
+        finally:
+            self._trajectory.close()
+
+    # --- the tree ------------------------------------------------------------------------------
+
+    def _go(self, *decision: str | int) -> None:
+        text = json.dumps([self._node, *decision])
+        self._node = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def _settle_lost(self) -> None:
+        """Lost uploads touch only their own client, so their order among themselves is no decision."""
+        for lost in sorted(self._lost, key=_order):
+            self._go("discard", lost.task.round, lost.task.client)
+        self._lost.clear()
+
+    def _size(self, contribution: ReplayedContribution) -> float:
+        """A size that depends on the data."""
+        if contribution.real is None:
+            known = self._trajectory.known(contribution.node)
+            if known is not None:
+                return float(known)
+            self._leave()
+        assert contribution.real is not None
+        size = contribution.real.uplink_bytes
+        self._trajectory.add(contribution.node, size)
+        return size
+
+    def _begun(self, task: Task, arm: str, k: int, node: str) -> ReplayedContribution:
+        size = None
+        if wire.uplink_bytes(arm, task.parameters, k, self._index_code) is not None:
+            size = self._stand_in.execute(task, arm, k).uplink_bytes
+        contribution = ReplayedContribution(self, task, arm, k, size, node)
+        self._open[task.client] = contribution
+        return contribution
+
+    # --- real learning -------------------------------------------------------------------------
+
+    def _learn(self, round: int, merged: list[ReplayedContribution]) -> Outcome:
+        self._leave()
+        assert self._real is not None
+        outcome = self._real.merge(round, [_real(c) for c in merged])
+        self._trajectory.add(self._node, _OUTCOMES.dump_python(outcome, mode="json"))
+        return outcome
+
+    def _leave(self) -> None:
+        """Build the real workload and bring it to where the decisions stand."""
+        if self._real is not None:
+            return
+        begun = time.perf_counter()
+        self._real = self._build()
+        merges = [i for i, step in enumerate(self._steps) if step.kind == "merge"]
+        first = self._restore_nearest(self._real, merges)
+        for i, step in enumerate(self._steps[first:], first):
+            self._repeat(self._real, step)
+            if merges and i == merges[-1]:  # others are likely to leave near here too
+                self._keep_state(step.node)
+        self._steps.clear()
+        self._rebuilding_wall_s = time.perf_counter() - begun
+
+    def _restore_nearest(self, real: Resumable, merges: Sequence[int]) -> int:
+        """Restore the newest kept state on the way; returns the index of the step after it."""
+        for i in reversed(merges):
+            kept = self._trajectory.state(self._steps[i].node)
+            if kept is not None:
+                real.restore(*kept)
+                at_work: dict[int, ReplayedContribution] = {}
+                for step in self._steps[: i + 1]:
+                    for contribution in step.contributions:
+                        if step.kind == "execute":
+                            at_work[contribution.task.client] = contribution
+                        else:
+                            del at_work[contribution.task.client]
+                self._take_up(real, at_work.values())
+                return i + 1
+        return 0
+
+    def _take_up(self, real: Resumable, at_work: Iterable[ReplayedContribution]) -> None:
+        for contribution in at_work:
+            contribution.real = real.contribution(contribution.task.client)
+
+    def _repeat(self, real: Resumable, step: _Step) -> None:
+        if step.kind == "execute":
+            (contribution,) = step.contributions
+            contribution.real = real.execute(contribution.task, contribution.arm, contribution.k)
+        elif step.kind == "discard":
+            real.discard(_real(step.contributions[0]))
+        else:
+            outcome = real.merge(step.round, [_real(c) for c in step.contributions])
+            again = _OUTCOMES.dump_python(outcome, mode="json")
+            if step.outcome is not None and _text(again) != _text(step.outcome):
+                raise RunFailed(
+                    f"{self._trajectory.folder}: what was learned before in round {step.round} did not come out again; "
+                    "nothing of this run is kept, `simfed cache clear` removes the kept trajectories"
+                )  # fmt: skip
+
+    def _keep_state(self, node: str | None = None) -> None:
+        assert self._real is not None
+        node = node or self._node
+        kept = self._trajectory
+        if not kept.has_state(node) and kept.keep_state(node, *self._real.state()):
+            self._state_every *= 2
+        self._since_state = 0
+
+    def _steps_of(self, plain: Sequence[Sequence[Any]]) -> list[_Step]:
+        """Steps from a checkpoint, with contributions that are at work tied together again."""
+        steps: list[_Step] = []
+        for kind, *rest in plain:
+            if kind == "execute":
+                round, client, version, arm, k, node = rest
+                task = self._stand_in.task(round, client)
+                task = dataclasses.replace(task, model_version=version)
+                steps.append(_Step(kind, [self._begun(task, arm, k, node)]))
+            else:
+                round, node, clients = rest
+                steps.append(_Step(kind, [self._open.pop(c) for c in clients], round, node))
+        return steps
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Step:
+    """One decision, as it can be repeated on the real workload."""
+
+    kind: str
+    """`execute`, `discard` or `merge`."""
+    contributions: list[ReplayedContribution]
+    round: int = 0
+    node: str = ""
+    outcome: Any = None
+    """Of a merge, as recorded; None: not at hand (after a resume)."""
+
+    def plain(self) -> list[Any]:
+        if self.kind == "execute":
+            (c,) = self.contributions
+            task = c.task
+            return [self.kind, task.round, task.client, task.model_version, c.arm, c.k, c.node]
+        return [self.kind, self.round, self.node, [c.task.client for c in self.contributions]]
+
+
+def _order(contribution: Contribution) -> tuple[int, int]:
+    return contribution.task.client, contribution.task.round
+
+
+def _real(contribution: ReplayedContribution) -> Contribution:
+    assert contribution.real is not None
+    return contribution.real
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,128 @@
+"""The shape of a study file: a base scenario, axes over its keys, seeds, and what to compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from simfed.errors import InputError
+from simfed.scenario.fields import File, Fraction, Int, Part
+from simfed.scenario.load import read_yaml, validate_as
+
+__all__ = ["Compare", "Study", "load_study_file", "study_from"]
+
+
+def _axis(value: Any) -> Any:
+    """Values as a list, or by name as a mapping of label → value."""
+    if not isinstance(value, (list, tuple, dict)):
+        raise ValueError(InputError("a list of values, or a mapping of label to value", got=value))
+    if not value:
+        raise ValueError(InputError("at least one value", got=value))
+    if isinstance(value, dict):
+        return {str(label): inner for label, inner in value.items()}
+    return tuple(value)
+
+
+def _axes(value: Any) -> Any:
+    if isinstance(value, dict) and not value:
+        raise ValueError(InputError("at least one key path with its values", got=value))
+    return value
+
+
+def _points(value: Any) -> Any:
+    value = _axis(value)
+    for point in value.values() if isinstance(value, dict) else value:
+        if not isinstance(point, dict) or not point:
+            raise ValueError(InputError("a mapping of key path to value in each entry", got=point))
+    return value
+
+
+def _between(allowed: str, low: float, high: float) -> BeforeValidator:
+    def validate(value: Any) -> float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not low < value < high:
+            raise ValueError(InputError(allowed, got=value))
+        return float(value)
+
+    return BeforeValidator(validate)
+
+
+Values = tuple[Any, ...] | dict[str, Any]
+Axis = Annotated[Values, BeforeValidator(_axis, json_schema_input_type=list[Any] | dict[str, Any])]
+Axes = Annotated[dict[str, Axis], BeforeValidator(_axes)]
+Points = Annotated[Values, BeforeValidator(_points, json_schema_input_type=list[Any])]
+Threshold = Annotated[Fraction, _between("an accuracy above 0 and below 1", 0, 1)]
+Confidence = Annotated[Fraction, _between("a confidence above 0 and below 1", 0, 1)]
+
+
+class Compare(Part):
+    """Which axis holds the rivals, and by which accuracies they are told apart."""
+
+    arms: str | None = Field(
+        default=None, description="the axis whose values are compared: its key path, zip or list"
+    )
+    baseline: str | None = Field(
+        default=None, description="label of the arm that all others are compared with; all pairs if omitted"
+    )  # fmt: skip
+    thresholds: tuple[Threshold, ...] = Field(
+        default=(), description="mean test accuracies whose first time of reach is compared"
+    )
+    confidence: Confidence = Field(default=0.95, description="of every interval")
+
+
+class Study(Part):
+    """Many runs of one base scenario: every combination of the axes, under every seed.
+
+    `grid`: every combination of the values of its keys. `zip`: its keys step together. `list`:
+    points written out, each a mapping of key path to value. Where several are given, every
+    combination of them. A list of values may be a mapping instead, whose keys are the labels.
+    """
+
+    name: str
+    base: File = Field(description="the scenario that every run starts from")
+    set: dict[str, Any] = Field(default={}, description="key path → value, the same in every run")
+    seeds: tuple[Int, ...] | None = Field(
+        default=None, description="the base scenario's own seed if omitted"
+    )
+    grid: Axes | None = None
+    zip: Axes | None = None
+    list: Points | None = None
+    compare: Compare = Compare()
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Study:
+        if self.seeds is not None and (not self.seeds or len({*self.seeds}) != len(self.seeds)):
+            raise ValueError(
+                InputError("at least one seed, each once", where="seeds", got=[*self.seeds])
+            )
+        lengths = {key: len(values) for key, values in (self.zip or {}).items()}
+        if len({*lengths.values()}) > 1:
+            raise ValueError(
+                InputError("as many values for every key", where="zip", got=lengths)
+            )  # fmt: skip
+        if any(isinstance(values, dict) for values in list_of(self.zip)[1:]):
+            raise ValueError(InputError("labels on the first key alone", where="zip"))
+        return self
+
+
+def list_of(axes: dict[str, Any] | None) -> list[Any]:
+    """The values of all keys of a group of axes, in the order written."""
+    return [*(axes or {}).values()]
+
+
+def load_study_file(path: str | Path) -> Study:
+    """Read and validate a study file; the base scenario is not opened.
+
+    Raises:
+        InputError: the file cannot be read or is not a mapping.
+        InputErrors: one sentence for each thing that is wrong in it.
+    """
+    path = Path(path)
+    return study_from(read_yaml(path), source=str(path), folder=path.parent)
+
+
+def study_from(data: dict[str, Any], *, source: str, folder: Path) -> Study:
+    """A study from a mapping; `folder` is where the base scenario's path starts."""
+    return validate_as(Study, data, source=source, folder=folder)

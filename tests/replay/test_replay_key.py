@@ -1,0 +1,224 @@
+"""What the learning key depends on: every key of a scenario, one by one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from simfed.registry import REGISTRIES
+from simfed.replay.key import last_round_if_special, learning_key
+from simfed.scenario.load import validated
+
+CLOCK = (
+    "name",
+    "rounds",  # under a constant rate, a longer run begins with a shorter one
+    "network",
+    "server",
+    "charge",
+    "downlink",
+    "checkpoint",
+    "client_order",  # counts through who becomes which client: tested below
+    "clients[0].device",
+    "clients[0].link",
+    "policy.kind",  # policies act through their decisions alone, once they learn or do not
+    "policy.c",
+    "policy.ema",
+    "policy.warmup",
+    "policy.reward.rho",
+    "policy.reward.beta",
+    "policy.reward.clip",
+    "policy.parameters",
+)
+"""Where a change is the clock's business alone."""
+
+INSTEAD = {
+    "dataset.name": "fashion-mnist",
+    "prototypes.p.model": "lenet5",
+    "clients[0].prototype": "q",
+    "policy.kind": "exp3",
+    "policy.arms_from": "runs/old",
+    "compression.strategies": ("top-k",),
+    "client_order": "round-robin",
+}
+
+
+def scenario(**changes):
+    data = {
+        "name": "n",
+        "rounds": 20,
+        "dataset": {"name": "mnist", "public_batch": 64},
+        "prototypes": {"p": {"model": "lenet5-half"}},
+        "clients": [
+            {
+                "count": 2,
+                "prototype": "p",
+                "device": {"profile": "d", "noise": {"cv": 0.1}},
+                "link": {"up": "5 Mbps", "down": "9 Mbps", "latency": "2 ms"},
+            }
+        ],
+        "policy": {"kind": "ascend"},
+        "distillation": {"learning_rate": 0.01},
+        "participation": {"clients_per_round": 2},
+        "network": {"server": {"receive": "1 Gbps", "send": "1 Gbps"}},
+        "server": {"device": "d"},
+        **changes,
+    }
+    return validated(data, source="test", folder=Path("."))
+
+
+def leaves(value, path=""):
+    """Every key path with its value, and how to make a scenario with another value there."""
+    if isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            inner = getattr(value, name)
+            for where, old, change in leaves(inner, f"{path}.{name}" if path else name):
+                yield where, old, lambda new, n=name, c=change: value.model_copy(update={n: c(new)})
+    elif isinstance(value, dict) and value:
+        for key, inner in value.items():
+            for where, old, change in leaves(inner, f"{path}.{key}"):
+                yield where, old, lambda new, k=key, c=change: {**value, k: c(new)}
+    elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+        for where, old, change in leaves(value[0], f"{path}[0]"):
+            yield where, old, lambda new, c=change: (c(new), *value[1:])
+    else:
+        yield path, value, lambda new: new
+
+
+def other(value):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value + 0.125
+    if isinstance(value, str):
+        return value + "-x"
+    if isinstance(value, tuple):
+        return (*value, "x") if isinstance(value[0], str) else (value[0] - 1, *value[1:])
+    return {"x": 1} if isinstance(value, dict) else None
+
+
+ALL = {where: (old, change) for where, old, change in leaves(scenario())}
+
+
+def test_the_walk_over_a_scenario_reaches_its_depths():
+    assert {
+        "seed",
+        "dataset.partition.alpha",
+        "training.schedule.kind",
+        "clients[0].link.up",
+        "policy.reward.local_loss.credit",
+        "safeguard.rollback.threshold",
+    } <= set(ALL)
+
+
+@pytest.mark.parametrize("where", [w for w in ALL if other(ALL[w][0]) is not None or w in INSTEAD])
+def test_each_key_counts_or_belongs_to_the_clock(where):
+    old, change = ALL[where]
+    changed = change(INSTEAD.get(where, other(old)))
+    shares = learning_key(changed) == learning_key(scenario())
+    assert shares == where.startswith(CLOCK)
+
+
+def test_k_of_a_group_counts_and_equals_its_default():
+    base = scenario()
+    client = dict(base.clients[0].model_dump(mode="json"))
+    assert learning_key(scenario(clients=[{**client, "k": 1000}])) == learning_key(base)
+    assert learning_key(scenario(clients=[{**client, "k": 500}])) != learning_key(base)
+
+
+def test_who_is_which_client_counts_and_how_it_is_written_does_not():
+    def of(order, *groups):
+        prototypes = {"p": {"model": "lenet5-half"}, "q": {"model": "lenet5"}}
+        clients = [{"count": n, "prototype": p, "device": d} for n, p, d in groups]
+        return learning_key(scenario(client_order=order, prototypes=prototypes, clients=clients))
+
+    base = of("grouped", (2, "p", "d"), (2, "q", "d"))
+    assert of("grouped", (1, "p", "slow"), (1, "p", "fast"), (2, "q", "d")) == base
+    assert of("round-robin", (2, "p", "d"), (2, "q", "d")) != base
+    assert of("round-robin", (1, "p", "d"), (2, "q", "d")) == of("grouped", (1, "p", "d"), (2, "q", "d"))  # fmt: skip
+    assert of("grouped", (2, "q", "d"), (2, "p", "d")) != base
+    assert of("grouped", (3, "p", "d"), (1, "q", "d")) != base
+
+
+def test_rounds_count_under_a_schedule_that_looks_at_them():
+    cosine = {"training": {"schedule": {"kind": "cosine"}}}
+    assert learning_key(scenario(**cosine, rounds=20)) != learning_key(scenario(**cosine, rounds=30))  # fmt: skip
+    for kind in ("constant", "step", "inverse-sqrt"):
+        same = {"training": {"schedule": {"kind": kind}}}
+        assert learning_key(scenario(**same)) == learning_key(scenario(**same, rounds=30))
+
+
+def test_fixed_policies_share_whatever_their_reward_says():
+    def of(**policy):
+        return learning_key(scenario(policy=policy))
+
+    top = of(kind="uniform", strategy="top-k")
+    assert of(kind="uniform", strategy="random-k") == top
+    assert of(kind="uniform", strategy="top-k", reward={"local_loss": {"samples": 9}}) == top
+    assert of(kind="ascend") != top  # local losses are computed, and the safeguard is on
+    assert of(kind="exp3") != top
+
+
+def test_charged_buffers_count_only_where_sizes_are_recorded():
+    for code, shares in (("ideal", True), ("rice", False)):
+        keys = {
+            learning_key(scenario(compression={"index_code": code}, charge={"buffers": buffers}))
+            for buffers in (True, False)
+        }
+        assert (len(keys) == 1) is shares
+
+
+def test_the_device_counts():
+    assert learning_key(scenario(), device="cpu") != learning_key(scenario(), device="cuda")
+
+
+def test_the_code_and_the_versions_count(monkeypatch):
+    from simfed.replay import key
+
+    base = learning_key(scenario())
+    for name, replacement in (
+        ("code_digest", lambda *places: "another"),
+        ("_machine", lambda device: {"torch": "another"}),
+        ("data_digest", lambda name: "another"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(key, name, replacement)
+            assert learning_key(scenario()) != base
+    assert learning_key(scenario()) == base
+
+
+def test_the_source_of_a_registered_part_counts(tmp_path, monkeypatch):
+    def of(source):
+        (tmp_path / "my_own_model.py").write_text(source)
+        sys.modules.pop("my_own_model", None)
+        import my_own_model
+
+        monkeypatch.setitem(REGISTRIES["model"]._added, "mine", my_own_model.build)
+        return learning_key(scenario(prototypes={"p": {"model": "mine"}}))
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    first = of("def build():\n    return 1\n")
+    assert of("def build():\n    return 1\n") == first
+    assert of("def build():\n    return 2\n") != first
+
+
+def test_the_last_round_is_special_only_where_it_is_not_evaluated_anyway():
+    assert last_round_if_special(scenario(rounds=20, evaluation={"every": 10})) is None
+    assert last_round_if_special(scenario(rounds=25, evaluation={"every": 10})) == 25
+
+
+def test_the_key_is_the_same_in_every_process():
+    from simfed.scenario import dump_scenario
+
+    code = (
+        "import sys, pathlib, yaml\n"
+        "from simfed.replay import learning_key, TrajectoryStore, ReplayingWorkload\n"
+        "from simfed.scenario.load import validated\n"
+        "print(learning_key(validated(yaml.safe_load(sys.stdin), source='', folder=pathlib.Path('.'))))\n"
+        "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=dump_scenario(scenario()), text=True, capture_output=True, check=True)  # fmt: skip
+    assert done.stdout.strip() == learning_key(scenario())

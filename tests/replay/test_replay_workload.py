@@ -1,0 +1,458 @@
+"""Replay against a tiny learner whose every number depends on its whole past."""
+
+import json
+import multiprocessing
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simfed.contract import Evaluation, Outcome, Task
+from simfed.errors import InputError, RunFailed
+from simfed.replay import ReplayingWorkload, TrajectoryStore
+
+CLIENTS = 3
+ARMS = ("top-k", "random-k", "periodic-k")
+
+
+def size_of(arm, k, index_code):
+    return None if index_code == "rice" else 8.0 * k + ARMS.index(arm)
+
+
+class Upload:
+    def __init__(self, learner, task, arm, k):
+        self.learner, self.task, self.arm, self.k = learner, task, arm, k
+
+    @property
+    def uplink_bytes(self):
+        known = size_of(self.arm, self.k, self.learner.index_code)
+        residual = self.learner.residuals[self.task.client]
+        return known if known is not None else 4.0 * self.k + residual % 97
+
+
+class Learner:
+    """Residuals and a weight that mix everything that ever happened, in integers."""
+
+    def __init__(self, index_code="ideal", evaluate_last=None, flaw=0):
+        self.index_code = index_code
+        self.weight, self.version, self.flaw = 1, 0, flaw
+        self.residuals = [1] * CLIENTS
+        self.open = {}
+        self.executed = self.merged = 0
+        self.evaluate_last = evaluate_last
+
+    def task(self, round, client):
+        return Task(round, client, "p", "m", self.version, 32, 1, 100, 400.0)
+
+    def execute(self, task, arm, k):
+        assert task == self.task(task.round, task.client)
+        self.executed += 1
+        mixed = self.residuals[task.client] * 31 + self.weight * 7 + ARMS.index(arm) + k
+        self.residuals[task.client] = mixed % 1_000_003
+        self.open[task.client] = Upload(self, task, arm, k)
+        return self.open[task.client]
+
+    def merge(self, round, contributions):
+        self.merged += 1
+        for upload in sorted(contributions, key=lambda c: c.task.client):
+            del self.open[upload.task.client]
+            self.weight = (self.weight * 17 + self.residuals[upload.task.client]) % 1_000_003
+        rolled_back = self.weight % 5 == 0
+        self.version += not rolled_back
+        evaluated = round % 2 == 0 or round == self.evaluate_last
+        return Outcome(
+            round=round,
+            model_version=self.version,
+            rolled_back=rolled_back,
+            forced_arm="top-k" if rolled_back else None,
+            kd_loss={"p": self.weight / 7 + self.flaw, "q": float("inf")},
+            kd_loss_before={"p": 1 / 3},
+            local_loss={c: (r / 3, r / 11) for c, r in enumerate(self.residuals)},
+            evaluation={"p": Evaluation(self.weight / 1e6, 0.1)} if evaluated else {},
+        )
+
+    def discard(self, contribution):
+        del self.open[contribution.task.client]
+        self.residuals[contribution.task.client] += 5
+
+    def contribution(self, client):
+        return self.open[client]
+
+    def state(self):
+        import numpy as np
+
+        at_work = [[u.task.round, u.task.client, u.task.model_version, u.arm, u.k] for u in self.open.values()]  # fmt: skip
+        facts = {"version": self.version, "weight": self.weight, "open": at_work}
+        return facts, {"residuals": np.array(self.residuals)}
+
+    def restore(self, facts, arrays):
+        self.weight, self.version = facts["weight"], facts["version"]
+        self.residuals = [int(r) for r in arrays["residuals"]]
+        for round, client, version, arm, k in facts["open"]:
+            task = Task(round, client, "p", "m", version, 32, 1, 100, 400.0)
+            self.open[client] = Upload(self, task, arm, k)
+
+    def timings(self):
+        return {"gradients": 1.0}
+
+    def close(self):
+        self.closed = True
+
+
+class StandIn(Learner):
+    def execute(self, task, arm, k):
+        class Sized:
+            uplink_bytes = size_of(arm, k, "ideal")
+
+        return Sized()
+
+
+class Built(list):
+    """Makes learners and keeps them for inspection."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def __call__(self):
+        self.append(Learner(**self.options))
+        return self[-1]
+
+
+def replaying(store, built=None, key="k", **options):
+    built = Built() if built is None else built
+    code = built.options.get("index_code", "ideal")
+    workload = ReplayingWorkload(
+        built, StandIn(), store.open(key, {"what": "a test"}), index_code=code, **options
+    )
+    return workload, built
+
+
+def play(workload, decisions, first=1):
+    """One synchronous round per entry: {client: (arm, k, arrives)}; everything that came out."""
+    seen = []
+    for round, decided in enumerate(decisions, first):
+        started = [
+            (workload.execute(workload.task(round, client), arm, k), arrives)
+            for client, (arm, k, arrives) in decided.items()
+        ]
+        seen += [c.uplink_bytes for c, _ in started]
+        for contribution, arrives in started:
+            if not arrives:
+                workload.discard(contribution)
+        seen.append(workload.merge(round, [c for c, arrives in started if arrives]))
+    return seen
+
+
+def fixed(rounds, arm="top-k", k=10):
+    return [dict.fromkeys(range(CLIENTS), (arm, k, True)) for _ in range(rounds)]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return TrajectoryStore(tmp_path / "cache")
+
+
+def run(store, decisions, **options):
+    workload, built = replaying(store, **options)
+    seen = play(workload, decisions)
+    workload.close()
+    return seen, built
+
+
+def test_a_second_run_of_the_same_decisions_builds_no_learner(store):
+    computed, first = run(store, fixed(9))
+    replayed, second = run(store, fixed(9))
+    assert computed == play(Learner(), fixed(9))
+    assert replayed == computed
+    assert (len(first), len(second)) == (1, 0)
+    assert first[0].executed == 9 * CLIENTS
+
+
+def test_another_learning_key_shares_nothing(store):
+    run(store, fixed(3), key="a")
+    assert len(run(store, fixed(3), key="b")[1]) == 1
+
+
+def test_a_run_that_leaves_the_path_goes_on_from_the_nearest_kept_state(store):
+    run(store, fixed(12), state_every=5)
+    other = fixed(8) + fixed(4, arm="random-k")
+    seen, built = run(store, other, state_every=5)
+    assert seen == play(Learner(), other)
+    assert built[0].merged == 7  # states after rounds 5 and 10: rounds 6 … 12 again
+    # its branch is now known, as is the state at the fork
+    third = fixed(8) + fixed(4, arm="periodic-k")
+    seen, built = run(store, third, state_every=5)
+    assert seen == play(Learner(), third)
+    assert built[0].merged == 4
+    assert run(store, other)[1] == []
+
+
+def test_a_longer_run_goes_on_from_the_end_of_a_shorter_one(store):
+    run(store, fixed(7))
+    seen, built = run(store, fixed(10))
+    assert seen == play(Learner(), fixed(10))
+    assert built[0].merged == 3
+
+
+def test_without_kept_states_the_way_is_repeated_from_the_start(store):
+    run(store, fixed(7))
+    for state in store.folder.rglob("*.safetensors"):
+        state.write_bytes(state.read_bytes()[:-1])  # torn
+    seen, built = run(store, fixed(10))
+    assert seen == play(Learner(), fixed(10))
+    assert built[0].merged == 10
+
+
+def test_an_evaluation_only_for_being_the_last_is_another_outcome(store):
+    short, _ = run(store, fixed(5), built=Built(evaluate_last=5), last_round=5, state_every=2)
+    long, built = run(store, fixed(6))
+    assert short == play(Learner(evaluate_last=5), fixed(5))
+    assert long == play(Learner(), fixed(6))
+    assert built[0].merged == 6 - 4  # round 5 came out anew: its outcome has no evaluation
+
+
+def test_the_order_of_lost_uploads_is_no_decision_but_who_lost_is(store):
+    def one_round(lost):
+        workload, built = replaying(store)
+        started = [workload.execute(workload.task(1, c), "top-k", 3) for c in range(CLIENTS)]
+        for client in lost:
+            workload.discard(started[client])
+        workload.merge(1, [c for c in started if c.task.client not in lost])
+        following = play(workload, fixed(2), first=2)
+        workload.close()
+        return following, len(built)
+
+    following, _ = one_round([0, 1])
+    assert one_round([1, 0]) == (following, 0)
+    assert one_round([1, 2])[1] == 1
+
+
+def test_sizes_that_depend_on_data_are_replayed(store):
+    rice = {"index_code": "rice"}
+    computed, _ = run(store, fixed(6), built=Built(**rice))
+    replayed, built = run(store, fixed(6), built=Built(**rice))
+    assert computed == replayed == play(Learner(**rice), fixed(6))
+    assert built == []
+    assert len(set(computed[:CLIENTS])) >= 1
+    assert computed[0] != size_of("top-k", 10, "ideal")
+
+
+def test_an_unknown_size_leaves_the_path_in_mid_round(store):
+    rice = {"index_code": "rice"}
+    run(store, fixed(6), built=Built(**rice))
+    other = fixed(3) + fixed(2, arm="random-k")
+    seen, built = run(store, other, built=Built(**rice))
+    assert seen == play(Learner(**rice), other)
+    assert len(built) == 1
+
+
+def test_learning_that_does_not_come_out_again_is_an_error(store):
+    run(store, fixed(4), state_every=100)
+    for state in store.folder.rglob("*.safetensors"):
+        state.unlink()
+    with pytest.raises(RunFailed, match="did not come out again"):
+        run(store, fixed(6), built=Built(flaw=1))
+
+
+def test_the_state_of_a_replaying_run_is_its_decisions(store):
+    run(store, fixed(10))
+    workload, built = replaying(store)
+    begun = play(workload, fixed(4))
+    facts, arrays = workload.state()
+    facts = json.loads(json.dumps(facts))
+    assert arrays == {}
+    resumed, built = replaying(store)
+    resumed.restore(facts, arrays)
+    assert begun + play(resumed, fixed(6), first=5) == play(Learner(), fixed(10))
+    assert built == []
+
+    store.clear()  # even when the cache is gone meanwhile, nothing is lost but time
+    resumed, built = replaying(store)
+    resumed.restore(facts, arrays)
+    assert begun + play(resumed, fixed(6), first=5) == play(Learner(), fixed(10))
+    assert built[0].merged == 10
+
+
+def test_the_state_of_a_learning_run_is_the_learners(store):
+    workload, _ = replaying(store)
+    begun = play(workload, fixed(4))
+    facts, arrays = workload.state()
+    resumed, built = replaying(store)
+    resumed.restore(json.loads(json.dumps(facts)), arrays)
+    assert begun + play(resumed, fixed(6), first=5) == play(Learner(), fixed(10))
+    assert built[0].merged == 6
+    resumed.close()
+    assert run(store, fixed(10))[1] == []  # both halves were recorded on one path
+
+
+def test_clients_at_work_across_merges_keep_their_contributions(store):
+    """Asynchronous play: client 2 stays at work over several merges."""
+
+    def play_asynchronously(workload, between=lambda workload: workload):
+        slow = workload.execute(workload.task(1, 2), "random-k", 4)
+        seen = [slow.uplink_bytes]
+        for round in (1, 2, 3):
+            pair = [workload.execute(workload.task(round, c), "top-k", 5) for c in (0, 1)]
+            seen.append(workload.merge(round, pair))
+        workload = between(workload)
+        seen.append(workload.merge(4, [workload.contribution(2)]))
+        workload.close()
+        return seen
+
+    truth = play_asynchronously(Learner())
+    assert play_asynchronously(replaying(store, state_every=1)[0]) == truth
+    again, built = replaying(store)
+    assert play_asynchronously(again) == truth
+    assert built == []
+
+    def resumed(workload):
+        facts, arrays = workload.state()
+        fresh = replaying(store)[0]
+        fresh.restore(json.loads(json.dumps(facts)), arrays)
+        return fresh
+
+    assert play_asynchronously(replaying(store)[0], resumed) == truth
+    store.clear()
+    assert play_asynchronously(replaying(store)[0], resumed) == truth
+    # leaving the path with client 2 still at work, from a kept state in which it is at work
+    (kept,) = store.kept()
+    assert kept.states >= 1
+    workload, built = replaying(store)
+    workload.execute(workload.task(1, 2), "random-k", 4)
+    plain = Learner()
+    plain.execute(plain.task(1, 2), "random-k", 4)
+    for side in (workload, plain):
+        for round in (1, 2, 3):
+            side.merge(round, [side.execute(side.task(round, c), "top-k", 5) for c in (0, 1)])
+    last = [side.merge(5, [side.contribution(2)]) for side in (workload, plain)]
+    assert last[0] == last[1]
+
+
+decided = st.tuples(st.sampled_from(ARMS), st.sampled_from([5, 9]), st.sampled_from([True, True, False]))  # fmt: skip
+rounds_decided = st.lists(
+    st.dictionaries(st.sampled_from(range(CLIENTS)), decided, min_size=1).map(
+        lambda d: dict(sorted(d.items()))
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+@given(runs=st.lists(rounds_decided, min_size=2, max_size=4), code=st.sampled_from(["ideal", "rice"]))  # fmt: skip
+def test_whatever_is_decided_replaying_and_learning_agree(tmp_path, runs, code):
+    store = TrajectoryStore(tmp_path / f"{random.getrandbits(64):x}")
+    for decisions in (*runs, runs[0]):
+        seen, _ = run(store, decisions, built=Built(index_code=code), key=code, state_every=2)
+        assert seen == play(Learner(index_code=code), decisions)
+
+
+# --- the cache on disk -------------------------------------------------------------------------
+
+
+def test_a_torn_last_line_is_ignored(store):
+    run(store, fixed(6))
+    (part,) = store.folder.rglob("steps-*.jsonl")
+    part.write_bytes(part.read_bytes()[:-20])
+    for state in store.folder.rglob("*.safetensors"):
+        state.unlink()
+    seen, built = run(store, fixed(6))
+    assert seen == play(Learner(), fixed(6))
+    assert len(built) == 1
+
+
+def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = TrajectoryStore(tmp_path / "file")  # its place is taken: no folder can be made
+    workload, _ = replaying(store)
+    assert play(workload, fixed(3)) == play(Learner(), fixed(3))
+    workload.close()
+    (warning,) = workload.warnings
+    assert "not kept for replay" in warning
+    assert str(tmp_path / "file") in warning
+
+
+def test_what_fills_the_disk_in_mid_run_is_only_not_kept(store, monkeypatch):
+    import safetensors.numpy
+
+    def full(*_args, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", full)
+    seen, _ = run(store, fixed(4), state_every=2)
+    assert seen == play(Learner(), fixed(4))
+    assert list(store.folder.rglob(".partial*")) == []
+
+
+def test_listing_and_clearing(store):
+    assert store.kept() == []
+    run(store, fixed(4), key="aa")
+    run(store, fixed(6), key="ab")
+    kept = {k.key: k for k in store.kept()}
+    assert {key: k.steps for key, k in kept.items()} == {"aa": 4, "ab": 6}
+    assert kept["aa"].about == {"what": "a test"}
+    assert kept["aa"].size_bytes > 0
+    assert store.clear("aa") == 1
+    assert [k.key for k in store.kept()] == ["ab"]
+    with pytest.raises(InputError, match="beginning of a kept trajectory's key, got 'zz'"):
+        store.clear("zz")
+    assert store.clear() == 1
+    assert store.kept() == []
+
+
+def test_trimming_keeps_what_was_used_last(tmp_path):
+    import os
+
+    store = TrajectoryStore(tmp_path)
+    for age, key in ((300, "old"), (200, "middle"), (100, "new")):
+        run(store, fixed(4), key=key)
+        os.utime(tmp_path / key / "about.json", (1e9 - age, 1e9 - age))
+    sizes = {k.key: k.size_bytes for k in store.kept()}
+    states = {k: sum(p.stat().st_size for p in (tmp_path / k).rglob("*.safetensors")) for k in sizes}  # fmt: skip
+    # states go before steps, the oldest first
+    TrajectoryStore(tmp_path, sum(sizes.values()) - states["old"]).trim()
+    assert {k.key: k.states for k in store.kept()} == {"new": 1, "middle": 1, "old": 0}
+    TrajectoryStore(tmp_path, sizes["new"] - states["new"]).trim()
+    assert [(k.key, k.states) for k in store.kept()] == [("new", 0)]
+    run(store, fixed(4), key="new")
+    assert [k.key for k in store.kept()] == ["new"]
+
+
+def test_few_states_are_kept_of_a_long_run(store):
+    run(store, fixed(100), state_every=1)
+    (kept,) = store.kept()
+    assert 8 <= kept.states <= 17
+    seen, built = run(store, fixed(60) + fixed(5, arm="random-k"))
+    assert seen == play(Learner(), fixed(60) + fixed(5, arm="random-k"))
+    assert built[0].merged <= 5 + 40
+
+
+def test_a_state_that_would_crowd_out_the_rest_is_not_kept(tmp_path):
+    store = TrajectoryStore(tmp_path, limit_bytes=100)
+    run(store, fixed(4), state_every=1)
+    (kept,) = store.kept()
+    assert (kept.steps, kept.states) == (4, 0)
+
+
+def _play_many(folder, arm, results):
+    store = TrajectoryStore(folder)
+    seen = [run(store, fixed(30, arm=arm), state_every=3)[0] for _ in range(3)]
+    results.put((arm, seen == [play(Learner(), fixed(30, arm=arm))] * 3))
+
+
+def test_several_processes_share_a_cache(tmp_path):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    arms = [*ARMS, *ARMS]
+    crew = [context.Process(target=_play_many, args=(tmp_path, arm, results)) for arm in arms]
+    for process in crew:
+        process.start()
+    assert [results.get(timeout=60)[1] for _ in crew] == [True] * len(crew)
+    for process in crew:
+        process.join()
+    store = TrajectoryStore(Path(tmp_path))
+    for arm in ARMS:
+        assert run(store, fixed(30, arm=arm))[1] == []

@@ -1,0 +1,249 @@
+"""Contract checks for parts of your own, to be called from your tests.
+
+    def test_my_compressor_keeps_the_contract():
+        simfed.testing.check_compressor(MyCompressor)
+
+Each check plays the part through small worlds and raises `AssertionError` with one sentence for the
+first clause of the contract that does not hold. simfed's own tests run the same checks over every
+name of the registries.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from simfed.compress import Compressor, Payload, undo, wire, with_error_feedback
+from simfed.policy import CHOICES, Policy, Pull
+from simfed.registry import registry
+from simfed.seeding import Streams
+
+__all__ = ["check_compressor", "check_policy"]
+
+_ROUNDS = 6
+_PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
+_ARMS = ("top-k", "random-k", "periodic-k")
+
+
+def check_compressor(cls: Callable[[], Compressor]) -> None:
+    """Check a compressor class that is registered under its own name (`simfed.register`).
+
+    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves the
+      update alone;
+    - it is a function of update, k, state and rng: no global randomness, no memory of a client;
+    - the state may be written as JSON and read back between two plays;
+    - with `mirror`, the same indices come from the length, the state and the seed alone;
+    - under every index code the encoded payload has the charged size and is read back;
+    - with error feedback, an undone play leaves no trace.
+    """
+    name = cls().name
+    known = name in registry("compressor") and registry("compressor").get(name) is cls
+    _require(known, f"registered under its name: simfed.register('compressor', {name!r}, …)")
+    with _no_global_randomness():
+        for length in (1, 2, 7, 100, 1000):
+            for k in (1, 3, length // 3 + 1, length, length + 5):
+                _check_plays(cls, length, k)
+        _check_two_clients_do_not_meet(cls())
+
+
+def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
+    compressor, streams = cls(), Streams(k)
+    feedback = with_error_feedback(compressor)
+    expected = length if getattr(compressor, "keeps_all", False) else min(k, length)
+    residual = np.zeros(length, np.float32)
+    state = None
+    for round, update in enumerate(_updates(length, streams)):
+        where = f"d = {length}, k = {k}, round {round}"
+        total = residual + update
+        payload = feedback.encode_in_place(update, residual, k, streams("play", round), state=state)
+        _check_indices(payload.indices, expected, length, where)
+        untouched = np.array_equal(payload.values, total[payload.indices])
+        sent = payload.dense()
+        untouched = untouched and np.array_equal(residual, np.where(sent != 0, 0, total))
+        _require(untouched, f"no change of the update; {where}")
+        again, _ = with_error_feedback(cls()).encode(
+            total, np.zeros_like(total), k, streams("play", round), state=_through_json(state)
+        )
+        same = np.array_equal(again.indices, payload.indices)
+        same = same and _through_json(again.state) == _through_json(payload.state)
+        _require(same, f"the same choice from the same update, k, state and rng; {where}")
+        _check_mirror(compressor, payload, k, where)
+        _check_wire(payload, k, where)
+        state = payload.state
+    undo(residual, payload)
+    _require(np.array_equal(residual, total), "an undone play to leave no trace")
+
+
+def _updates(length: int, streams: Streams) -> Iterator[Any]:
+    """Updates with ties, zeros and signs; whole numbers, so that float32 sums are exact."""
+    for round in range(_ROUNDS):
+        scale = 0 if round == 2 else 3 + 1000 * (round % 2)
+        yield streams("update", round).integers(-scale, scale + 1, length).astype(np.float32)
+
+
+def _check_indices(indices: Any, expected: int, length: int, where: str) -> None:
+    shaped = isinstance(indices, np.ndarray) and indices.dtype == np.int64 and indices.ndim == 1
+    _require(shaped, f"a flat int64 array of indices; {where}")
+    _require(len(indices) == expected, f"{expected} indices, got {len(indices)}; {where}")
+    inside = indices[0] >= 0 and indices[-1] < length
+    ordered = bool((indices[1:] > indices[:-1]).all())
+    _require(inside and ordered, f"sorted, distinct indices below {length}; {where}")
+
+
+def _check_mirror(compressor: Compressor, payload: Payload, k: int, where: str) -> None:
+    mirror = getattr(compressor, "mirror", None)
+    if mirror is None:
+        return
+    _require(payload.seed is not None, f"a seed beside the selection; {where}")
+    made = mirror(payload.length, k, state=payload.state_before, seed=payload.seed)
+    same = np.array_equal(made.indices, payload.indices) and made.state == payload.state
+    _require(same, f"the same choice from mirror as from select; {where}")
+
+
+def _check_wire(payload: Payload, k: int, where: str) -> None:
+    for code in wire.INDEX_CODES:
+        if code == "ideal":
+            continue
+        data = payload.encoded(code)
+        where_code = f"index code {code}; {where}"
+        _require(len(data) == payload.wire_bytes(code), f"the charged size under {where_code}")
+        indices, values = wire.decode(
+            payload.strategy, data, payload.length, k, code, state=payload.state_before
+        )
+        same = np.array_equal(indices, payload.indices) and np.array_equal(values, payload.values)
+        _require(same, f"the decoder to read the payload back under {where_code}")
+
+
+def _check_two_clients_do_not_meet(compressor: Compressor) -> None:
+    """One object serves two clients in turn exactly as it serves either alone."""
+
+    def alone(client: int) -> list[Any]:
+        return list(_plays(compressor, client))
+
+    pairs = list(zip(_plays(compressor, 0), _plays(compressor, 1), strict=True))
+    for client in (0, 1):
+        met = [pair[client] for pair in pairs]
+        _require(met == alone(client), "no memory of a client but the state that comes in")
+
+
+def _plays(compressor: Compressor, client: int) -> Iterator[list[int]]:
+    streams, state = Streams(client), None
+    for round in range(_ROUNDS):
+        update = streams("update", round).standard_normal(50).astype(np.float32)
+        indices, state, _ = compressor.select(update, 8, state=state, rng=streams("play", round))
+        yield indices.tolist()
+
+
+def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
+    """Check a policy class, made as `cls(arms, reward_range=…, **options)`.
+
+    - pulls are `Pull`s of its arms with a probability in (0, 1], from the generator given to `pull`
+      and nothing else: no global randomness, nothing shared between two clients' objects;
+    - `values` has a number per arm; reading it, or `state`, changes nothing;
+    - `state` is strict JSON, from which an equal policy goes on alike, at any time;
+    - rewards may come late or not at all (`void`); forced pulls update nothing;
+    - with `learns = False`, rewards make no difference.
+    """
+
+    def make() -> Policy:
+        return cls(_ARMS, reward_range=(-1.0, 1.0), **options)
+
+    with _no_global_randomness():
+        policy = make()
+        _require(isinstance(policy.learns, bool), "a bool `learns`")
+        _require(set(_ARMS) <= set(policy.arms), "the arms it was given in `arms`")
+        story = _story(make())
+        _require(_story(make()) == story, "the same pulls from the same generators and rewards")
+        one, other = make(), make()
+        _story(other, client=1)
+        _require(_story(one) == story, "nothing shared between two clients' objects")
+        _require(_story(make(), watched=True) == story, "values and state to change nothing")
+        _require(_story(make(), reloaded=make) == story, "to go on alike from its state, as JSON")
+        if not policy.learns:
+            _require(_story(make(), paid=False) == story, "rewards to make no difference")
+        _check_forced_pulls(make())
+
+
+def _story(
+    policy: Policy,
+    *,
+    client: int = 0,
+    watched: bool = False,
+    paid: bool = True,
+    reloaded: Callable[[], Policy] | None = None,
+) -> list[Pull]:
+    """Pulls of which some get their reward late and some never."""
+    streams = Streams(0)
+    pulls: list[Pull] = []
+    for round in range(_PULLS):
+        if watched:
+            policy.values()
+        if watched or reloaded is not None:
+            state = _through_json(policy.state())
+        if reloaded is not None:
+            policy = reloaded()
+            policy.restore(state)
+        _check_values(policy)
+        pull = policy.pull(streams("policy", client, round))
+        _check_pull(policy, pull)
+        if round % 7 == 3:
+            policy.void(pull)
+        elif round % 7 != 4:
+            late = round % 7 == 5
+            for earned in ([pulls[-1]] if late else []) + [pull]:
+                reward = streams("reward", _ARMS.index(earned.arm), round).uniform(-1, 1)
+                policy.update(earned, reward if paid else 0.0)
+        pulls.append(pull)
+    return pulls
+
+
+def _check_values(policy: Policy) -> None:
+    values = policy.values()
+    sized = len(values) == len(policy.arms)
+    _require(sized and not any(map(math.isinf, values)), "a number, or NaN, per arm in `values`")
+
+
+def _check_pull(policy: Policy, pull: Pull) -> None:
+    _require(isinstance(pull, Pull), f"a Pull, got {pull!r}")
+    _require(pull.arm in policy.arms, f"one of its arms, got {pull.arm!r}")
+    free = set(CHOICES) - {"forced"}
+    _require(pull.choice in free, f"a choice of {sorted(free)}, got {pull.choice!r}")
+    _require(0 < pull.probability <= 1, f"a probability above 0, up to 1, got {pull.probability!r}")
+
+
+def _check_forced_pulls(policy: Policy) -> None:
+    _story(policy)
+    before = json.dumps(policy.state())
+    policy.update(Pull(_ARMS[0], "forced"), 1.0)
+    policy.void(Pull(_ARMS[0], "forced"))
+    _require(json.dumps(policy.state()) == before, "forced pulls to update nothing")
+
+
+@contextmanager
+def _no_global_randomness() -> Iterator[None]:
+    import random
+
+    def states() -> str:
+        # the legacy generator is exactly what must not move; nothing is drawn from it here
+        return repr((random.getstate(), np.random.get_state()))  # noqa: NPY002
+
+    before = states()
+    yield
+    _require(states() == before, "no use of the global random generators")
+
+
+def _through_json(state: Any) -> Any:
+    try:
+        return json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"expected a state that strict JSON can hold: {error}") from None
+
+
+def _require(holds: bool, expected: str) -> None:
+    if not holds:
+        raise AssertionError(f"expected {expected}")

@@ -1,0 +1,109 @@
+"""Every registered compressor keeps the contract, and the check notices those that do not."""
+
+import numpy as np
+import pytest
+
+import simfed.registry
+from simfed.compress import RandomK, Selection, TopK
+from simfed.registry import Registry, registry
+from simfed.testing import check_compressor
+
+
+@pytest.mark.parametrize("name", registry("compressor").names())
+def test_registered_compressor_keeps_the_contract(name):
+    check_compressor(registry("compressor").get(name))
+
+
+class _Broken(TopK):
+    name = "broken"
+
+
+class OneTooFew(_Broken):
+    def select(self, update, k, *, state=None, rng=None):
+        return Selection(super().select(update, k).indices[:-1], state)
+
+
+class Unsorted(_Broken):
+    def select(self, update, k, *, state=None, rng=None):
+        return Selection(super().select(update, k).indices[::-1].copy(), state)
+
+
+class Repeats(_Broken):
+    def select(self, update, k, *, state=None, rng=None):
+        return Selection(np.zeros(min(k, len(update)), np.int64), state)
+
+
+class NarrowIndices(_Broken):
+    def select(self, update, k, *, state=None, rng=None):
+        return Selection(super().select(update, k).indices.astype(np.int32), state)
+
+
+class ChangesTheUpdate(_Broken):
+    def select(self, update, k, *, state=None, rng=None):
+        update *= 2
+        return Selection(super().select(update, k).indices, state)
+
+
+class Forgetful(_Broken):
+    """Walks on from where it was last, whoever asks."""
+
+    def __init__(self):
+        self.at = 0
+
+    def select(self, update, k, *, state=None, rng=None):
+        self.at += 1
+        return Selection(np.sort((self.at + np.arange(min(k, len(update)))) % len(update)), state)
+
+
+class GlobalRandomness(_Broken):
+    def select(self, update, k, *, state=None, rng=None):
+        np.random.random()  # noqa: NPY002
+        return super().select(update, k)
+
+
+class StateIsNoJson(_Broken):
+    def select(self, update, k, *, state=None, rng=None):
+        return Selection(super().select(update, k).indices, np.zeros(2))
+
+
+class OwnMirror(RandomK):
+    name = "broken"
+
+    def select(self, update, k, *, state=None, rng=None):
+        made = super().select(update, k, state=state, rng=rng)
+        return made._replace(seed=made.seed ^ 1)
+
+
+@pytest.fixture
+def own_registry(monkeypatch):
+    """A compressor registry that forgets what a test adds."""
+    old = registry("compressor")
+    new = Registry("compressor", {name: old._builtin[name] for name in old._builtin})
+    monkeypatch.setitem(simfed.registry.REGISTRIES, "compressor", new)
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize(
+    ("cls", "complaint"),
+    [
+        (OneTooFew, "1 indices, got 0"),
+        (Unsorted, "sorted, distinct"),
+        (Repeats, "sorted, distinct"),
+        (NarrowIndices, "int64"),
+        (ChangesTheUpdate, "no change of the update"),
+        (Forgetful, "the same choice|no memory of a client"),
+        (GlobalRandomness, "global random"),
+        (StateIsNoJson, "JSON"),
+        (OwnMirror, "mirror"),
+    ],
+)
+def test_a_broken_compressor_is_noticed(cls, complaint):
+    simfed.registry.register("compressor", "broken", cls)
+    with pytest.raises(AssertionError, match=complaint):
+        check_compressor(cls)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_unregistered_compressor_is_told_how_to_register():
+    with pytest.raises(AssertionError, match=r"simfed.register\('compressor', 'broken'"):
+        check_compressor(OneTooFew)

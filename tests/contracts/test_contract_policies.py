@@ -1,0 +1,92 @@
+"""Every registered policy keeps the contract, and the check notices those that do not."""
+
+import random
+
+import pytest
+
+from simfed.policy import Ascend, Pull, Replay, Uniform
+from simfed.registry import registry
+from simfed.testing import check_policy
+
+OPTIONS = {"uniform": {"strategy": "random-k"}}
+
+
+@pytest.mark.parametrize("name", registry("policy").names())
+def test_registered_policy_keeps_the_contract(name):
+    check_policy(registry("policy").get(name), **OPTIONS.get(name, {}))
+
+
+def test_replay_keeps_the_contract():
+    check_policy(Replay, recorded=["top-k", "random-k", "periodic-k"] * 21)
+
+
+class StrangeArm(Ascend):
+    def pull(self, rng):
+        return Pull("zip", "explore", 1.0)
+
+
+class NoProbability(Ascend):
+    def pull(self, rng):
+        return Pull("top-k", "explore", 0.0)
+
+
+class PlaysForced(Ascend):
+    def pull(self, rng):
+        return Pull("top-k", "forced")
+
+
+class GlobalRandomness(Ascend):
+    def pull(self, rng):
+        random.random()
+        return super().pull(rng)
+
+
+class SharedMemory(Ascend):
+    plays = 0
+
+    def pull(self, rng):
+        SharedMemory.plays += 1
+        return Pull(self.arms[SharedMemory.plays % 3], "explore", 1.0)
+
+
+class ForgetsTheWarmUp(Ascend):
+    def state(self):
+        return {**super().state(), "slots_left": [0, 0, 0]}
+
+
+class ReadingMovesIt(Ascend):
+    def values(self):
+        self._pulls += 1
+        return super().values()
+
+
+class LearnsInSecret(Ascend):
+    learns = False
+
+
+class HeedsForcedPulls(Ascend):
+    def update(self, pull, reward):
+        super().update(Pull(pull.arm, "exploit"), reward)
+
+
+@pytest.mark.parametrize(
+    ("cls", "complaint"),
+    [
+        (StrangeArm, "one of its arms"),
+        (NoProbability, "probability"),
+        (PlaysForced, "a choice of"),
+        (GlobalRandomness, "global random"),
+        (SharedMemory, "the same pulls|nothing shared"),
+        (ForgetsTheWarmUp, "state"),
+        (ReadingMovesIt, "change nothing"),
+        (LearnsInSecret, "rewards to make no difference"),
+        (HeedsForcedPulls, "forced pulls"),
+    ],
+)
+def test_a_broken_policy_is_noticed(cls, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_policy(cls, warmup=2)
+
+
+def test_uniform_may_play_an_arm_beside_the_others():
+    assert Uniform(("top-k",), strategy="dense").arms == ("top-k", "dense")

@@ -1,0 +1,242 @@
+"""The learning side's arithmetic for one run: clients' work dealt to processes, the server's done here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simfed.contract import Evaluation
+from simfed.learn.catalogue import ModelFacts, model_facts
+from simfed.learn.crew import Crew
+from simfed.learn.federation import Federation, prototype_clients
+from simfed.learn.losses import kl_sum, mean_logits, soft_targets
+from simfed.learn.memory import Arena
+from simfed.learn.models import build_model
+from simfed.learn.prototype import Prototype
+from simfed.learn.worker import (
+    ACTIVITIES,
+    Distil,
+    Evaluate,
+    Knowledge,
+    OwnLoss,
+    Worker,
+)
+from simfed.registry import registry
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+__all__ = ["Engine", "Part"]
+
+PARTS = 4
+"""A public or test set is worked through in so many units, whatever the number of processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A client's share in an average."""
+
+    client: int
+    entries: int
+    scale: float
+    """What makes its payload a change of weights: −η for gradients, −1 for weight differences."""
+    weight: float
+    """Of sum 1 over the prototype's participants."""
+
+
+class Engine:
+    """Prototypes, their clients' rows, and what can be done with them, on CPU processes.
+
+    Nothing here knows of rounds being accepted or lost; `LearningWorkload` does.
+    """
+
+    def __init__(
+        self, scenario: Scenario, streams: Streams, data: Federation, *, workers: int = 1
+    ) -> None:
+        self.scenario = scenario
+        self.data = data
+        arena = Arena(shared=workers > 1)
+        clients = prototype_clients(scenario)
+        self.facts: dict[str, ModelFacts] = {}
+        self.prototypes: dict[str, Prototype] = {}
+        for name, prototype in scenario.prototypes.items():
+            model, shape, classes = prototype.model, data.input_shape, data.classes
+            seed = streams.integer("init", name)
+            self.facts[name] = model_facts(model, shape, classes)
+            self.prototypes[name] = Prototype(
+                name,
+                lambda: build_model(model, shape, classes, seed=seed),  # noqa: B023 - used at once
+                clients[name],
+                arena,
+                k=_largest_k(scenario, name),
+                public=scenario.dataset.public_batch or len(data.public),
+                classes=classes,
+                parts=PARTS,
+            )
+        self.worker = Worker(
+            scenario, streams, data, self.prototypes, arena, processes=workers, parts=PARTS
+        )
+        self._wall: dict[str, float] = dict.fromkeys((*ACTIVITIES, "server"), 0.0)
+        self._crew = Crew(self.worker, workers)
+
+    @property
+    def workers(self) -> int:
+        """Processes that share the work."""
+        return self._crew.workers
+
+    def run(self, units: Sequence[Any]) -> list[Any]:
+        """The results of units of any kinds, in order; the time goes to the activities' account."""
+        begin, before = time.perf_counter(), self.worker.spent()
+        results = self._crew.map("run", units, [self._cost(unit) for unit in units])
+        wall = time.perf_counter() - begin
+        spent = [now - then for now, then in zip(self.worker.spent(), before, strict=True)]
+        total = sum(spent)
+        for activity, share in zip(ACTIVITIES, spent, strict=True):
+            self._wall[activity] += wall * share / total if total else 0.0
+        return results
+
+    def remember(self) -> None:
+        """Keep the server's weights and statistics as they are, to return to."""
+        for prototype in self.prototypes.values():
+            prototype.remember()
+
+    def return_to_remembered(self) -> None:
+        """Weights and statistics as they were when `remember` was last called."""
+        for prototype in self.prototypes.values():
+            prototype.return_to_remembered()
+
+    def average(self, parts: Sequence[Part]) -> None:
+        """Each prototype becomes the weighted mean of its participating clients' models.
+
+        `parts` in the order of client ids, their weights of sum 1 per prototype; a prototype
+        without any stays as it is. Sparse: to change the server's weights by every client's share
+        of its K entries is the mean of the dense client models, up to rounding.
+        """
+        begin = time.perf_counter()
+        for prototype in self.prototypes.values():
+            mine = [part for part in parts if part.client in prototype.row]
+            if mine and prototype.buffers:
+                statistics = prototype.server.statistics.zero_()
+                for part in mine:
+                    statistics.add_(
+                        prototype.statistics[prototype.row[part.client]], alpha=part.weight
+                    )
+            for part in mine:
+                indices, values = prototype.sent(part.client, part.entries)
+                prototype.server.weights.index_add_(0, indices, values * (part.scale * part.weight))
+            prototype.moved()
+        self._wall["server"] += time.perf_counter() - begin
+
+    def teach(self, clients: Sequence[int]) -> None:
+        """The students' targets: softened mean of the logits in these clients' rows."""
+        of = self.worker.prototype_of
+        self._set_targets(mean_logits([of[c].logits[of[c].row[c]] for c in clients]))
+
+    def distil(self, round: int, rate: float, steps: int) -> dict[str, float]:
+        """The distillation loss per prototype, then `steps` gradient steps on it."""
+        first: dict[str, float] = {}
+        for _ in range(steps):
+            losses = self._distillation(round)
+            first = first or losses
+            begin = time.perf_counter()
+            for prototype in self.prototypes.values():
+                for gradient in prototype.gradients:
+                    prototype.server.weights.sub_(gradient, alpha=rate)
+                prototype.moved()
+            self._wall["distillation"] += time.perf_counter() - begin
+        return first
+
+    def initial_distillation_loss(self) -> dict[str, float]:
+        """L_KD of the initial models, with the logits of all clients: those of their prototypes."""
+        begin = time.perf_counter()
+        logits: dict[str, Tensor] = {}
+        with torch.no_grad():
+            for name, prototype in self.prototypes.items():
+                module = prototype.server.module.eval()
+                logits[name] = torch.cat([module(x) for _, x in self.worker.public_chunks(0)])
+        counts = {name: len(prototype.clients) for name, prototype in self.prototypes.items()}
+        weighted = torch.stack([logits[name] * counts[name] for name in logits])
+        self._set_targets(weighted.sum(0) / sum(counts.values()))
+        losses = {
+            name: kl_sum(self.worker.targets, own, self._temperature).item() / len(own)
+            for name, own in logits.items()
+        }
+        self._wall["distillation"] += time.perf_counter() - begin
+        return losses
+
+    def evaluation_units(self) -> list[Evaluate]:
+        """What evaluates every prototype on the test set."""
+        samples = len(self.data.test_labels)
+        return (
+            [Evaluate(name, part) for name in self.prototypes for part in range(PARTS)]
+            if samples
+            else []
+        )
+
+    def evaluation(self, results: Sequence[tuple[int, float]]) -> dict[str, Evaluation]:
+        """Accuracy and loss per prototype from the results of `evaluation_units`."""
+        if not results:
+            return {}
+        samples = len(self.data.test_labels)
+        found = {}
+        for i, name in enumerate(self.prototypes):
+            mine = results[i * PARTS : (i + 1) * PARTS]
+            found[name] = Evaluation(
+                accuracy=sum(right for right, _ in mine) / samples,
+                loss=sum(loss for _, loss in mine) / samples,
+            )
+        return found
+
+    def timings(self) -> dict[str, float]:
+        """Host seconds by activity; work shared by processes counts as long as it took."""
+        return dict(self._wall)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._crew.close()
+
+    def _distillation(self, round: int) -> dict[str, float]:
+        units = [Distil(name, part, round) for name in self.prototypes for part in range(PARTS)]
+        sums = self.run(units)
+        return {
+            name: sum(sums[i * PARTS : (i + 1) * PARTS]) / self.worker.public
+            for i, name in enumerate(self.prototypes)
+        }
+
+    def _set_targets(self, logits: Tensor) -> None:
+        self.worker.targets.copy_(soft_targets(logits, self._temperature))
+
+    @property
+    def _temperature(self) -> float:
+        return self.scenario.distillation.temperature
+
+    def _cost(self, unit: Any) -> float:
+        """FLOPs, roughly: enough to balance the processes."""
+        if isinstance(unit, (Distil, Evaluate)):
+            facts = self.facts[unit.prototype]
+            if isinstance(unit, Distil):
+                return facts.train_flops * self.worker.public / PARTS
+            return facts.forward_flops * len(self.data.test_labels) / PARTS
+        facts = self.facts[self.worker.prototype_of[unit.client].name]
+        public: float = facts.forward_flops * self.worker.public
+        if isinstance(unit, Knowledge):
+            return public
+        own: float = facts.forward_flops * self.worker.own_count(unit.client)
+        if isinstance(unit, OwnLoss):
+            return own
+        training: float = facts.train_flops * self.worker.training_count(unit.client)
+        return training + unit.with_loss * own + unit.with_knowledge * public
+
+
+def _largest_k(scenario: Scenario, prototype: str) -> int | None:
+    """The most entries that a client of `prototype` may send; None for all of them."""
+    groups = [group for group in scenario.clients if group.prototype == prototype]
+    arms = {"top-k", *scenario.compression.strategies}  # top-k may be forced upon anybody
+    arms |= {s for g in groups if (s := scenario.policy_of_group(g).strategy) is not None}
+    if any(getattr(registry("compressor").get(arm), "keeps_all", False) for arm in arms):
+        return None
+    return max(scenario.k_of_group(group) for group in groups)

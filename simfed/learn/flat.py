@@ -1,0 +1,116 @@
+"""Modules whose weights are one flat tensor.
+
+Compression, residuals, aggregation and worker processes work on one vector per model; modules
+want a tensor per layer. A `FlatModel` is both: every trainable parameter is a view of `weights`,
+every running statistic a view of `statistics`, so writing the vector moves the module and no
+copy is ever made between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["FlatModel"]
+
+
+class FlatModel:
+    """`module`, rebuilt upon flat storage. Weights keep the order of `module.parameters()`.
+
+    `weights` and `statistics` may be given (shared memory of the right length); their content is
+    replaced by the module's, or kept when `adopt` is set. Frozen parameters stay outside the flat
+    vector and never change. Step counters (integer buffers) belong to a run of one process; they
+    are put back by `reset_counters` before each use that could see them.
+
+    >>> model = FlatModel(nn.Linear(2, 1))
+    >>> model.weights.copy_(torch.tensor([1.0, 2.0, 3.0])).tolist()
+    [1.0, 2.0, 3.0]
+    >>> model.module(torch.ones(1, 2)).item()
+    6.0
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        weights: Tensor | None = None,
+        statistics: Tensor | None = None,
+        adopt: bool = False,
+    ) -> None:
+        self.module = module
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._slots = [
+            (owner, name, buffer)
+            for owner in module.modules()
+            for name, buffer in owner._buffers.items()
+            if buffer is not None and buffer.is_floating_point()
+        ]
+        self._counters = [
+            (b, b.clone()) for b in module.buffers() if b is not None and not b.is_floating_point()
+        ]
+        self.weights = _backing(weights, self._parameters)
+        self.statistics = _backing(statistics, [b for _, _, b in self._slots])
+        if not adopt:
+            self._write_module_values()
+        for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
+            parameter.data = view
+        for (owner, name, _), view in zip(
+            self._slots, _views(self.statistics, [b for _, _, b in self._slots]), strict=True
+        ):
+            owner._buffers[name] = view
+
+    @property
+    def parameters(self) -> int:
+        """d, the length of `weights`."""
+        return self.weights.numel()
+
+    def split(self, flat: Tensor) -> Iterator[Tensor]:
+        """Views of a flat vector of length d in the shapes of the parameters."""
+        return _views(flat, self._parameters)
+
+    def accumulate_into(self, gradient: Tensor | None) -> None:
+        """From now on `backward()` adds to `gradient`, a flat vector of length d.
+
+        What is in it stays: a residual that is given here becomes residual + gradient without a
+        further pass over memory. None undoes it.
+        """
+        if gradient is None:
+            for parameter in self._parameters:
+                parameter.grad = None
+            return
+        for parameter, view in zip(self._parameters, self.split(gradient), strict=True):
+            parameter.grad = view
+
+    def reset_counters(self) -> None:
+        """Integer buffers back to their initial values, so that no result hangs on who ran before."""
+        for counter, initial in self._counters:
+            counter.copy_(initial)
+
+    def _write_module_values(self) -> None:
+        with torch.no_grad():
+            for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
+                view.copy_(parameter)
+            buffers = [b for _, _, b in self._slots]
+            for buffer, view in zip(buffers, _views(self.statistics, buffers), strict=True):
+                view.copy_(buffer)
+
+
+def _backing(given: Tensor | None, like: list[Tensor] | list[nn.Parameter]) -> Tensor:
+    size = sum(t.numel() for t in like)
+    device = like[0].device if like else None
+    if given is None:
+        return torch.zeros(size, device=device)
+    if given.numel() != size or given.dtype != torch.float32:
+        raise ValueError(
+            f"flat storage of {size} float32 values, got {given.numel()} {given.dtype}"
+        )
+    return given
+
+
+def _views(flat: Tensor, like: list[Tensor] | list[nn.Parameter]) -> Iterator[Tensor]:
+    start = 0
+    for tensor in like:
+        yield flat[start : start + tensor.numel()].view(tensor.shape)
+        start += tensor.numel()

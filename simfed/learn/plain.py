@@ -1,0 +1,100 @@
+"""Learning without a clock: the Workload contract in a plain loop. SimPy is never imported.
+
+Rounds follow one another, everybody's upload arrives, and a second is a round: policies that learn
+are paid the gain per round. With a policy that does not look at time, a full run's learning curve is the
+same bit for bit, whatever its network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from simfed.contract import Outcome, Task, Workload
+from simfed.policy import Policy, Pull, gain, reward
+from simfed.registry import registry
+from simfed.scenario import Scenario
+from simfed.scenario.model import Reward
+from simfed.seeding import Streams
+
+__all__ = ["PlainRound", "build_policies", "plain_rounds"]
+
+
+@dataclass(frozen=True)
+class PlainRound:
+    """One round of the plain loop: what was played and what came of it."""
+
+    round: int
+    arms: dict[int, str]
+    uplink_bytes: dict[int, float]
+    rewards: dict[int, float]
+    outcome: Outcome
+
+
+def build_policies(scenario: Scenario) -> list[Policy]:
+    """One policy per client, in the order of ids."""
+    policies: list[Policy] = []
+    for index in scenario.group_of_client():
+        config = scenario.policy_of_group(scenario.clients[index])
+        kind = registry("policy").get(config.kind)
+        arms = scenario.compression.strategies
+        policies.append(kind(arms, reward_range=config.reward.clip, **config.options))
+    return policies
+
+
+def cohort(scenario: Scenario, streams: Streams, round: int) -> list[int]:
+    """The clients that take part in `round`, in the order of ids."""
+    size = scenario.participation.clients_per_round
+    if size is None:
+        return list(range(scenario.client_count))
+    rng = streams("selection", round)
+    # the clock side's draw, in its own room's words: neither side may import the other
+    return sorted(rng.choice(scenario.client_count, size, replace=False, shuffle=False).tolist())
+
+
+def plain_rounds(
+    scenario: Scenario,
+    workload: Workload,
+    streams: Streams,
+    *,
+    tau_s: Callable[[int, int], float] = lambda round, client: 1.0,
+) -> Iterator[PlainRound]:
+    """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator."""
+    policies = build_policies(scenario)
+    groups = [scenario.clients[index] for index in scenario.group_of_client()]
+    forced: str | None = None
+    for round in range(1, scenario.rounds + 1):
+        pulls: dict[int, Pull] = {}
+        uploads = []
+        for client in cohort(scenario, streams, round):
+            rng = streams("policy", client, round)
+            pulls[client] = Pull(forced, "forced") if forced else policies[client].pull(rng)
+            task = workload.task(round, client)
+            k = min(scenario.k_of_group(groups[client]), task.parameters)
+            uploads.append(workload.execute(task, pulls[client].arm, k))
+        outcome = workload.merge(round, uploads)
+        rewards: dict[int, float] = {}
+        for upload in uploads:
+            client, pull = upload.task.client, pulls[upload.task.client]
+            if not policies[client].learns or pull.choice == "forced":
+                continue
+            rule = scenario.policy_of_group(groups[client]).reward
+            worth = _worth(rule, upload.task, outcome)
+            _, rewards[client] = reward(worth, tau_s(round, client), rule.clip)
+            policies[client].update(pull, rewards[client])
+        forced = outcome.forced_arm
+        yield PlainRound(
+            round,
+            {client: pull.arm for client, pull in pulls.items()},
+            {upload.task.client: upload.uplink_bytes for upload in uploads},
+            rewards,
+            outcome,
+        )
+
+
+def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:
+    """The gain that this round brought one client."""
+    local_before, local_after = outcome.local_loss.get(task.client, (None, None))
+    kd_before = outcome.kd_loss_before.get(task.prototype)
+    kd_after = outcome.kd_loss.get(task.prototype)
+    return gain(rule.rho, rule.beta, kd_before, kd_after, local_before, local_after)

@@ -1,0 +1,140 @@
+"""The arrays of one prototype: the server's model, and one row per client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from simfed.learn.flat import FlatModel
+from simfed.learn.memory import Arena
+
+__all__ = ["Prototype"]
+
+_UPLOAD = ("indices", "values", "statistics")
+
+
+class Prototype:
+    """One architecture: the server's weights, and for each client a row of what outlives its work.
+
+    Residuals are the only dense state per client; the other rows hold what is on its way to the
+    server (K indices and values, running statistics, logits on the public set).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[], nn.Module],
+        clients: NDArray[np.int64],
+        arena: Arena,
+        *,
+        k: int | None,
+        public: int,
+        classes: int,
+        parts: int,
+    ) -> None:
+        self.name = name
+        self.clients = clients
+        self.row = {int(client): row for row, client in enumerate(clients)}
+        module = build()
+        own = FlatModel(module)
+        d, b, n = own.weights.numel(), own.statistics.numel(), len(clients)
+        self.server = FlatModel(module, weights=arena.zeros(d), statistics=arena.zeros(b))
+        self.scratch = FlatModel(build())
+        """This process's stand-in for its clients; a copy of the server's weights between units."""
+        self.scratch_epoch = -1
+        """The epoch of the server's weights that the scratch copy holds."""
+        self.residuals = arena.zeros(n, d)
+        self.used: set[int] = set()
+        """Rows of clients that have worked; the others' pages were never touched."""
+        self.capacity = d if k is None else min(k, d)
+        self.indices = arena.zeros(n, self.capacity, dtype=torch.int64)
+        self.values = arena.zeros(n, self.capacity)
+        self.statistics = arena.zeros(n, b)
+        self.logits = arena.zeros(n, public, classes)
+        self.gradients = arena.zeros(parts, d if public else 0)
+        """Distillation gradients of the parts of the public set."""
+        self.epoch = arena.zeros(1, dtype=torch.int64)
+        """Counts the changes of the server's weights."""
+        self._remembered: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def parameters(self) -> int:
+        """d, the length of the flat gradient."""
+        return self.server.weights.numel()
+
+    @property
+    def buffers(self) -> int:
+        """Number of running statistics."""
+        return self.server.statistics.numel()
+
+    def moved(self) -> None:
+        """The server's weights were changed."""
+        self.epoch += 1
+
+    def remember(self) -> None:
+        """Keep the server's weights and statistics as they are now."""
+        kept = (self.server.weights, self.server.statistics)
+        if self._remembered is None:
+            self._remembered = (kept[0].clone(), kept[1].clone())
+        for memory, now in zip(self._remembered, kept, strict=True):
+            memory.copy_(now)
+
+    def return_to_remembered(self) -> None:
+        """Go back to what `remember` kept."""
+        assert self._remembered is not None
+        self.server.weights.copy_(self._remembered[0])
+        self.server.statistics.copy_(self._remembered[1])
+        self.moved()
+
+    def fresh_scratch(self) -> FlatModel:
+        """The scratch model with the server's weights and statistics."""
+        epoch = int(self.epoch)
+        if self.scratch_epoch != epoch:
+            self.scratch.weights.copy_(self.server.weights)
+            self.scratch_epoch = epoch
+        self.scratch.statistics.copy_(self.server.statistics)
+        return self.scratch
+
+    def sent(self, client: int, entries: int) -> tuple[Tensor, Tensor]:
+        """Views of the indices and values on their way from `client`."""
+        row = self.row[client]
+        return self.indices[row, :entries], self.values[row, :entries]
+
+    def arrays(self, busy: Sequence[int]) -> dict[str, NDArray[Any]]:
+        """What a checkpoint keeps, as name → copy: the server's model, the rows of clients that
+        have a residual, and those of the `busy` ones' uploads."""
+        kept = {"weights": self.server.weights, "statistics": self.server.statistics}
+        rows = torch.tensor(sorted(self.used), dtype=torch.int64)
+        kept |= {"residual_rows": rows, "residuals": self.residuals[rows]}
+        rows = torch.tensor([self.row[c] for c in busy if c in self.row], dtype=torch.int64)
+        kept |= {f"upload_{key}": getattr(self, key)[rows] for key in _UPLOAD} | {
+            "upload_rows": rows
+        }
+        return {f"{self.name}/{key}": value.cpu().numpy().copy() for key, value in kept.items()}
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Inverse of `arrays`."""
+        kept = {
+            key: torch.from_numpy(np.array(arrays[f"{self.name}/{key}"]))
+            for key in (
+                "weights",
+                "statistics",
+                "residual_rows",
+                "residuals",
+                "upload_rows",
+                *[f"upload_{key}" for key in _UPLOAD],
+            )
+        }
+        self.server.weights.copy_(kept["weights"])
+        self.server.statistics.copy_(kept["statistics"])
+        self.used = set(kept["residual_rows"].tolist())
+        self.residuals[kept["residual_rows"]] = kept["residuals"].to(self.residuals.device)
+        for key in _UPLOAD:
+            rows = getattr(self, key)
+            rows[kept["upload_rows"]] = kept[f"upload_{key}"].to(rows.device)
+        self.moved()

@@ -1,0 +1,423 @@
+"""The learning side of the contract: real models behind tasks, contributions and outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from simfed.compress import Payload, undo, wire
+from simfed.contract import Contribution, Evaluation, Outcome, Task
+from simfed.errors import InputError
+from simfed.learn.engine import Engine, Part
+from simfed.learn.federation import Federation, load_federation
+from simfed.learn.worker import Knowledge, OwnLoss, Send, Sent
+from simfed.registry import registry
+from simfed.scenario import Scenario
+from simfed.scenario.model import ClientGroup
+from simfed.seeding import Streams
+
+__all__ = ["FORCED_ARM", "LearningWorkload", "Upload"]
+
+FORCED_ARM = "top-k"
+"""What every client plays in the round after a rollback."""
+
+
+class Upload:
+    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+
+    __slots__ = (
+        "_workload",
+        "arm",
+        "k",
+        "known_for",
+        "loss_after",
+        "loss_before",
+        "payload",
+        "task",
+    )
+
+    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int) -> None:
+        self._workload = workload
+        self.task = task
+        self.arm = arm
+        self.k = min(k, task.parameters)
+        self.payload: Payload | None = None
+        """None until the work is done."""
+        self.known_for: int | None = None
+        """The round on whose public samples its model's logits are in the client's row."""
+        self.loss_before: float | None = None
+        self.loss_after: float | None = None
+        """f_n before and after, where a policy learns from it."""
+
+    @property
+    def uplink_bytes(self) -> float:
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        return self._workload.uplink_bytes(self)
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it beside the arrays in its client's row."""
+        assert self.payload is not None
+        payload = self.payload
+        return {
+            "task": asdict(self.task),
+            "arm": self.arm,
+            "k": self.k,
+            "losses": [self.loss_before, self.loss_after],
+            "sent": [payload.k, payload.state, payload.seed, None],
+            "before": payload.state_before,
+        }
+
+
+class LearningWorkload:
+    """Federated distillation, or federated averaging, with real models.
+
+    `workers` processes share the work; results do not depend on their number. `learns` says
+    whether a policy learns from rewards, in which case local losses are computed. `data` replaces
+    the scenario's data set (tests). `surge` (tests) maps a round to a factor on the distillation
+    losses that the safeguard sees in it, as a bad round would show.
+
+    Work is lazy: `execute` notes what is to be done; it is done, for all clients at once, when a
+    merge, a loss of an upload, a saved state or a size that depends on the data needs it. A merge
+    changes weights, so everything pending is computed before it.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        streams: Streams,
+        *,
+        workers: int = 1,
+        device: str = "cpu",
+        learns: bool = True,
+        data: Federation | None = None,
+        surge: Mapping[int, float] | None = None,
+    ) -> None:
+        if device != "cpu":
+            raise InputError("the device cpu", where="--device", got=device)
+        self.scenario = scenario
+        self.data = data if data is not None else load_federation(scenario, streams)
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self.engine = Engine(scenario, streams, self.data, workers=workers)
+        self.version = 0
+        self._surge = dict(surge or {})
+        self._rollbacks_in_a_row = 0
+        self._distillation_loss: dict[str, float] = {}
+        self._memories: dict[tuple[int, str], Any] = {}
+        self._losses: dict[int, tuple[int, float]] = {}
+        self._open: dict[int, Upload] = {}
+        groups = scenario.group_of_client()
+        self._group = [scenario.clients[group] for group in groups]
+        self._learners = [learns and _learns(scenario, group) for group in self._group]
+        self._local_loss = [scenario.policy_of_group(g).reward.local_loss for g in self._group]
+
+    # ---- the contract ----------------------------------------------------------------------------
+
+    def task(self, round: int, client: int) -> Task:
+        """The work of `client` in `round`."""
+        scenario, name = self.scenario, self._group[client].prototype
+        prototype = self.engine.prototypes[name]
+        value_bytes = 2 if scenario.downlink.payload == "fp16" else 4
+        return Task(
+            round=round,
+            client=client,
+            prototype=name,
+            model=scenario.prototypes[name].model,
+            model_version=self.version,
+            batch_size=scenario.training.batch_size,
+            local_steps=self.engine.worker.steps(client),
+            parameters=prototype.parameters,
+            downlink_bytes=float(value_bytes * prototype.parameters + self._buffer_bytes(name))
+            if scenario.charge.downlink
+            else 0.0,
+        )
+
+    def execute(self, task: Task, arm: str, k: int) -> Upload:
+        """Note the client's work; it reads the weights as they are now, whenever it is done."""
+        if task.client in self._open:
+            raise ValueError(f"client {task.client} is still busy with an earlier task")
+        room = self.engine.prototypes[task.prototype].capacity
+        if min(k, task.parameters) > room:
+            raise ValueError(f"at most the {room} entries that the scenario speaks of, got {k}")
+        upload = self._open[task.client] = Upload(self, task, arm, k)
+        return upload
+
+    def uplink_bytes(self, upload: Upload) -> float:
+        """Size of an upload on the wire, running statistics included where they are charged."""
+        code, d = self.scenario.compression.index_code, upload.task.parameters
+        known = wire.uplink_bytes(upload.arm, d, upload.k, code)
+        if known is None:
+            known = self._payload(upload).wire_bytes(code)
+        return float(known + self._buffer_bytes(upload.task.prototype))
+
+    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+        """Average, distil, check the safeguard, measure what the round was worth."""
+        uploads = sorted((self._own(c) for c in contributions), key=lambda u: u.task.client)
+        self._work(uploads, round)
+        for upload in uploads:
+            del self._open[upload.task.client]
+        if not uploads:
+            _, evaluation = self._measure([], round, True)
+            return Outcome(round, self.version, evaluation=evaluation)
+        before = self._before()
+        self._average(uploads)
+        after = self._distil(uploads, round)
+        rejected = self._reject(round, before, after)
+        local, evaluation = self._measure(uploads, round, not rejected)
+        self._remember_losses(uploads, rejected)
+        if rejected:
+            self.engine.return_to_remembered()
+            for upload in uploads:
+                self._take_back(upload)
+            _, evaluation = self._measure([], round, True)
+            self._rollbacks_in_a_row += 1
+        else:
+            self.version += 1
+            self._rollbacks_in_a_row = 0
+            self._distillation_loss = after
+        return Outcome(
+            round=round,
+            model_version=self.version,
+            rolled_back=rejected,
+            forced_arm=FORCED_ARM if rejected else None,
+            kd_loss=after,
+            kd_loss_before=before,
+            local_loss=local,
+            evaluation=evaluation,
+        )
+
+    def discard(self, contribution: Contribution) -> None:
+        """The upload was lost: its entries return to the residual, its period steps back."""
+        upload = self._own(contribution)
+        self._take_back(upload)
+        del self._open[upload.task.client]
+
+    def timings(self) -> dict[str, float]:
+        """Host seconds by activity."""
+        return self.engine.timings()
+
+    def close(self) -> None:
+        """End worker processes; safe to call twice."""
+        self.engine.close()
+        torch.set_num_threads(self._threads)
+
+    def contribution(self, client: int) -> Upload:
+        """The upload of a client that is under way: what a resumed run goes on with."""
+        return self._open[client]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All that a resumed run needs. Pending work is done first."""
+        self._work()
+        facts: dict[str, Any] = {
+            "version": self.version,
+            "rollbacks_in_a_row": self._rollbacks_in_a_row,
+            "distillation_loss": self._distillation_loss,
+            "memories": [[*key, memory] for key, memory in sorted(self._memories.items())],
+            "losses": [[client, *known] for client, known in sorted(self._losses.items())],
+            "open": [self._open[client].facts() for client in sorted(self._open)],
+        }
+        arrays: dict[str, Any] = {}
+        for prototype in self.engine.prototypes.values():
+            arrays |= prototype.arrays(sorted(self._open))
+        return facts, arrays
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Inverse of `state`, on a workload of the same scenario that has done nothing yet."""
+        self.version = int(facts["version"])
+        self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
+        self._distillation_loss = dict(facts["distillation_loss"])
+        self._memories = {(client, arm): memory for client, arm, memory in facts["memories"]}
+        self._losses = {client: (version, loss) for client, version, loss in facts["losses"]}
+        for prototype in self.engine.prototypes.values():
+            prototype.restore(arrays)
+        for known in facts["open"]:
+            task = Task(**known["task"])
+            upload = self._open[task.client] = Upload(self, task, known["arm"], known["k"])
+            upload.loss_before, upload.loss_after = known["losses"]
+            upload.payload = self._payload_in_row(upload, Sent(*known["sent"]), known["before"])
+
+    # ---- clients ---------------------------------------------------------------------------------
+
+    def _work(self, merging: Sequence[Upload] = (), round: int = 0) -> None:
+        """Do what is pending, and what the merge of `merging` in `round` needs beyond it."""
+        pending = [upload for upload in self._open.values() if upload.payload is None]
+        sure = {u.task.client for u in merging if self._distils and u.task.round == round}
+        units = [self._unit(upload, upload.task.client in sure) for upload in pending]
+        for upload, unit, sent in zip(pending, units, self.engine.run(units), strict=True):
+            self._sent(upload, unit, sent)
+        missing = [u for u in merging if self._distils and u.known_for != round]
+        self.engine.run([self._knowledge(upload, round) for upload in missing])
+
+    def _unit(self, upload: Upload, with_knowledge: bool) -> Send:
+        task = upload.task
+        known = self._losses.get(task.client)
+        # a batch is another one every round
+        fresh = (
+            known is not None
+            and known[0] == self.version
+            and self._local_loss[task.client].data != "batch"
+        )
+        return Send(
+            client=task.client,
+            round=task.round,
+            arm=upload.arm,
+            k=upload.k,
+            memory=self._memories.get((task.client, upload.arm)),
+            rate=self._rate(task.round),
+            scale=self._scale(task.round),
+            with_loss=self._learners[task.client] and not fresh,
+            with_knowledge=with_knowledge,
+        )
+
+    def _sent(self, upload: Upload, unit: Send, sent: Sent) -> None:
+        client = unit.client
+        upload.payload = self._payload_in_row(upload, sent, unit.memory)
+        upload.known_for = unit.round if unit.with_knowledge else None
+        self._memories[client, upload.arm] = sent.memory
+        if self._learners[client]:
+            printed = self._local_loss[client].credit == "as-printed"
+            now = sent.loss if sent.loss is not None else self._losses[client][1]
+            held = self._losses[client][1] if client in self._losses else now
+            upload.loss_before, upload.loss_after = (held, now) if printed else (now, None)
+            if printed or self._local_loss[client].data != "batch":
+                self._losses[client] = (self.version, now)
+
+    def _payload_in_row(self, upload: Upload, sent: Sent, memory_before: Any) -> Payload:
+        prototype = self.engine.prototypes[upload.task.prototype]
+        prototype.used.add(prototype.row[upload.task.client])
+        indices, values = prototype.sent(upload.task.client, sent.entries)
+        return Payload(
+            strategy=upload.arm,
+            length=prototype.parameters,
+            indices=indices,
+            values=values,
+            state=sent.memory,
+            state_before=memory_before,
+            seed=sent.seed,
+        )
+
+    def _knowledge(self, upload: Upload, round: int) -> Knowledge:
+        upload.known_for = round
+        scale = self._scale(upload.task.round)
+        return Knowledge(upload.task.client, round, self._payload(upload).k, scale)
+
+    def _take_back(self, upload: Upload) -> None:
+        """What was sent returns to the residual; the compressor forgets the play."""
+        prototype = self.engine.prototypes[upload.task.prototype]
+        residual = prototype.residuals[prototype.row[upload.task.client]]
+        self._memories[upload.task.client, upload.arm] = undo(residual, self._payload(upload))
+
+    def _payload(self, upload: Upload) -> Payload:
+        if upload.payload is None:
+            self._work()
+        assert upload.payload is not None
+        return upload.payload
+
+    def _own(self, contribution: Contribution) -> Upload:
+        upload = self._open.get(contribution.task.client)
+        if upload is not contribution:
+            raise ValueError(f"a contribution that is under way, got that of client {contribution.task.client}")  # fmt: skip
+        return upload
+
+    # ---- the server ------------------------------------------------------------------------------
+
+    def _average(self, uploads: Sequence[Upload]) -> None:
+        if self.scenario.safeguard.rollback is not None:
+            self.engine.remember()
+        shares: dict[int, float] = {}
+        for name in self.engine.prototypes:
+            mine = [u.task.client for u in uploads if u.task.prototype == name]
+            sizes = [
+                len(self.data.owned[c]) if self.scenario.method == "fedavg" else 1 for c in mine
+            ]
+            shares |= {c: size / sum(sizes) for c, size in zip(mine, sizes, strict=True)}
+        self.engine.average(
+            [
+                Part(
+                    u.task.client,
+                    self._payload(u).k,
+                    self._scale(u.task.round),
+                    shares[u.task.client],
+                )
+                for u in uploads
+            ]
+        )
+
+    def _distil(self, uploads: Sequence[Upload], round: int) -> dict[str, float]:
+        if not self._distils:
+            return {}
+        self.engine.teach([upload.task.client for upload in uploads])
+        distillation = self.scenario.distillation
+        rate = distillation.learning_rate or self.scenario.training.learning_rate
+        rate *= self.scenario.learning_rate_factor(round)
+        return self.engine.distil(round, rate, distillation.steps)
+
+    def _before(self) -> dict[str, float]:
+        """L_KD of the last accepted round; the initial models count as round 0."""
+        if self._distils and not self._distillation_loss:
+            self._distillation_loss = self.engine.initial_distillation_loss()
+        return self._distillation_loss
+
+    def _reject(self, round: int, before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+        rollback = self.scenario.safeguard.rollback
+        if rollback is None or self._rollbacks_in_a_row >= rollback.max_consecutive:
+            return False
+        surge = self._surge.get(round, 1.0)
+        # not (≤) rather than (>), so that a NaN is rejected
+        return any(not surge * after[p] <= rollback.threshold * before[p] for p in after)
+
+    def _measure(
+        self, uploads: Sequence[Upload], round: int, evaluate: bool
+    ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
+        """Local losses before and after, and the evaluation if it is due, in one go."""
+        waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
+        units: list[Any] = [OwnLoss(u.task.client, u.task.round) for u in waiting]
+        tests = self.engine.evaluation_units() if evaluate and self._evaluates(round) else []
+        results = self.engine.run([*units, *tests])
+        for upload, loss in zip(waiting, results, strict=False):
+            upload.loss_after = loss
+        local = {
+            u.task.client: (u.loss_before, u.loss_after)
+            for u in uploads
+            if u.loss_before is not None and u.loss_after is not None
+        }
+        return local, self.engine.evaluation(results[len(units) :])
+
+    def _remember_losses(self, uploads: Sequence[Upload], rejected: bool) -> None:
+        """A loss after an accepted merge is the next round's loss before, if no sample changes."""
+        for upload in uploads:
+            client = upload.task.client
+            local = self._local_loss[client]
+            if upload.loss_after is None or local.credit == "as-printed":
+                continue
+            if not rejected and local.data != "batch":
+                self._losses[client] = (self.version + 1, upload.loss_after)
+
+    def _evaluates(self, round: int) -> bool:
+        return round % self.scenario.evaluation.every == 0 or round == self.scenario.rounds
+
+    # ---- plain facts -----------------------------------------------------------------------------
+
+    @property
+    def _distils(self) -> bool:
+        return self.scenario.method == "fedkd"
+
+    def _rate(self, round: int) -> float:
+        return self.scenario.training.learning_rate * self.scenario.learning_rate_factor(round)
+
+    def _scale(self, round: int) -> float:
+        """What makes a payload a change of weights: −η for gradients, −1 for weight differences."""
+        return -self._rate(round) if self._distils else -1.0
+
+    def _buffer_bytes(self, prototype: str) -> int:
+        return 4 * self.engine.prototypes[prototype].buffers if self.scenario.charge.buffers else 0
+
+
+def _learns(scenario: Scenario, group: ClientGroup) -> bool:
+    """Whether the clients of this group choose by their rewards."""
+    policy = scenario.policy_of_group(group)
+    kind = registry("policy").get(policy.kind)
+    return policy.arms_from is None and bool(getattr(kind, "learns", True))

@@ -1,0 +1,422 @@
+"""One round and many, against the textbook loop; and the facts that tie rounds together."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny
+from reference_loop import ReferenceLoop
+
+from simfed.compress import wire
+from simfed.learn.catalogue import facts
+from simfed.learn.losses import kl_sum, mean_logits, soft_targets
+from simfed.learn.plain import plain_rounds
+from simfed.learn.workload import LearningWorkload
+from simfed.seeding import Streams
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def workload(scenario, **options):
+    return LearningWorkload(scenario, Streams(scenario.seed), **options)
+
+
+def played(scenario, **options):
+    work = workload(scenario, **options)
+    rounds = list(plain_rounds(scenario, work, Streams(scenario.seed)))
+    work.close()
+    return work, rounds
+
+
+def weights(work):
+    return {name: p.server.weights.clone() for name, p in work.engine.prototypes.items()}
+
+
+def assert_same_round(theirs, ours):
+    """Equal choices, and every loss to 1e-6 relative."""
+    assert ours.arms == theirs["arms"]
+    assert ours.outcome.rolled_back == theirs["rolled_back"]
+    assert dict(ours.outcome.kd_loss) == pytest.approx(theirs["kd"], rel=1e-6)
+    assert set(ours.outcome.local_loss) == set(theirs["local"])
+    for client, losses in theirs["local"].items():
+        assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-6)
+
+
+SCENARIOS = {
+    "ascend": {},
+    "several local steps": {"training": {"batch_size": 16, "local_steps": 3}},
+    "distillation": {"distillation": {"learning_rate": 0.1, "steps": 2, "temperature": 2.0}},
+    "schedule": {"training": {"batch_size": 16, "schedule": {"kind": "inverse-sqrt"}}},
+    "public subset": {"dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}},
+    "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
+    "exp3": {"policy": {"kind": "exp3", "reward": {"local_loss": {"samples": 40}}}},
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_rounds_equal_those_of_the_textbook_loop(name):
+    scenario = tiny.scenario(rounds=4, **SCENARIOS[name])
+    reference = ReferenceLoop(scenario, Streams(scenario.seed))
+    work = workload(scenario)
+    for ours in plain_rounds(scenario, work, Streams(scenario.seed)):
+        assert_same_round(reference.round(ours.round), ours)
+    accuracy = {name: found.accuracy for name, found in ours.outcome.evaluation.items()}
+    assert accuracy == pytest.approx(reference.accuracy(), abs=1e-3)
+
+
+def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
+    scenario = tiny.scenario(
+        rounds=2,
+        dataset={"name": "cifar10", "public": 12},
+        prototypes={"small": {"model": "resnet18"}, "large": {"model": "wresnet40-2"}},
+        training={"batch_size": 8},
+    )
+    data = tiny.federation(scenario, side=8, channels=3, train=120, test=12)
+    reference = ReferenceLoop(scenario, Streams(scenario.seed), data)
+    work = workload(scenario, data=data)
+    for ours in plain_rounds(scenario, work, Streams(scenario.seed)):
+        theirs = reference.round(ours.round)
+        # deep networks after batch norm over 8 samples: rounding grows on its way through 40 layers
+        assert ours.arms == theirs["arms"]
+        assert dict(ours.outcome.kd_loss) == pytest.approx(theirs["kd"], rel=1e-4)
+        for client, losses in theirs["local"].items():
+            assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-4)
+    for name, model in reference.models.items():
+        prototype = work.engine.prototypes[name]
+        expected = torch.cat([b.flatten() for b in model.buffers() if b.is_floating_point()])
+        torch.testing.assert_close(prototype.server.statistics, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
+    scenario = tiny.scenario(policy={"kind": "uniform", "strategy": "top-k"})
+    reference = ReferenceLoop(scenario, Streams(0))
+    work = workload(scenario, learns=False)
+    for client in range(4):
+        task = work.task(1, client)
+        upload = work.execute(task, "top-k", 500)
+        gradient, _ = reference.gradient(client, 1, 0.02)
+        payload = work._payload(upload)
+        kept = torch.topk(gradient.abs(), 500).indices.sort().values
+        # the engine pools in another way, which gives the same bits
+        assert torch.equal(payload.indices, kept)
+        assert torch.equal(payload.values, gradient[kept])
+        residual = gradient.clone()
+        residual[kept] = 0.0
+        prototype = work.engine.prototypes[task.prototype]
+        assert torch.equal(prototype.residuals[prototype.row[client]], residual)
+
+
+@pytest.mark.parametrize("arm", ["top-k", "random-k", "periodic-k"])
+def test_what_was_sent_and_what_stays_add_up_to_all_gradients(arm):
+    scenario = tiny.scenario(
+        rounds=6, compression={"k": 2000}, policy={"kind": "uniform", "strategy": arm}
+    )
+    work = workload(scenario, learns=False)
+    client, prototype = 0, work.engine.prototypes["small"]
+    gradients = torch.zeros(prototype.parameters, dtype=torch.float64)
+    sent = torch.zeros_like(gradients)
+    for round in range(1, 7):
+        before = prototype.residuals[0].clone()
+        upload = work.execute(work.task(round, client), arm, 2000)
+        payload = work._payload(upload)
+        # one addition per entry, so the gradient is known up to that addition's rounding
+        gradients += (prototype.residuals[0] + payload.dense()).double() - before.double()
+        sent += payload.dense().double()
+        assert torch.equal(prototype.residuals[0][payload.indices], torch.zeros(payload.k))
+        work.merge(round, [upload])
+    torch.testing.assert_close(gradients, sent + prototype.residuals[0].double(), rtol=0, atol=1e-7)
+
+
+def test_distillation_loss_by_hand():
+    teacher = soft_targets(torch.log(torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])), 1.0)
+    student = torch.log(torch.tensor([[0.25, 0.5, 0.25], [0.2, 0.2, 0.6]]))
+    expected = 0.5 * np.log(2) - 0.25 * np.log(2)  # sample 1; sample 2 agrees
+    assert kl_sum(teacher, student, 1.0).item() == pytest.approx(expected, rel=1e-6)
+    hot = kl_sum(soft_targets(torch.tensor([[4.0, 0.0]]), 2.0), torch.tensor([[0.0, 0.0]]), 2.0)
+    p = 1 / (1 + np.exp(-2.0))
+    assert hot.item() == pytest.approx(p * np.log(2 * p) + (1 - p) * np.log(2 * (1 - p)), rel=1e-6)
+
+
+def test_mean_logits_is_over_clients_not_prototypes():
+    logits = [torch.tensor([[float(i)]]) for i in (1, 2, 6)]
+    assert mean_logits(logits).item() == 3.0
+    assert logits[0].item() == 1.0
+
+
+# ---- the safeguard -------------------------------------------------------------------------------
+
+
+def test_a_surge_undoes_the_round_and_forces_top_k_once():
+    scenario = tiny.scenario(rounds=4, policy={"kind": "uniform", "strategy": "periodic-k"},
+                             safeguard={"rollback": {"threshold": 2.0}})  # fmt: skip
+    work = workload(scenario, surge={2: 1e6, 3: 1e6})
+    rounds = plain_rounds(scenario, work, Streams(0))
+    first = next(rounds)
+    assert not first.outcome.rolled_back
+    before = weights(work)
+    residuals = {n: p.residuals.clone() for n, p in work.engine.prototypes.items()}
+    memories = dict(work._memories)
+    second = next(rounds)
+    assert second.outcome.rolled_back
+    assert second.outcome.forced_arm == "top-k"
+    assert second.outcome.model_version == first.outcome.model_version == 1
+    assert work._memories == memories
+    for name, prototype in work.engine.prototypes.items():
+        assert torch.equal(prototype.server.weights, before[name])
+        gained = prototype.residuals - residuals[name]
+        assert (gained != 0).any(dim=1).all()  # the gradient of the undone round stays
+    third = next(rounds)
+    assert set(third.arms.values()) == {"top-k"}
+    assert not third.outcome.rolled_back  # at most one in a row
+    assert third.outcome.kd_loss_before == first.outcome.kd_loss
+    fourth = next(rounds)
+    assert set(fourth.arms.values()) == {"periodic-k"}
+
+
+def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
+    scenario = tiny.scenario(policy={"kind": "uniform", "strategy": "random-k"},
+                             safeguard={"rollback": {"threshold": 2.0}})  # fmt: skip
+    undone = workload(scenario, surge={1: 1e9}, learns=False)
+    kept = workload(scenario, learns=False)
+    for work in (undone, kept):
+        uploads = [work.execute(work.task(1, c), "random-k", 700) for c in range(4)]
+        payloads = [work._payload(u) for u in uploads]
+        whole = [
+            work.engine.prototypes[u.task.prototype].residuals[
+                work.engine.prototypes[u.task.prototype].row[c]
+            ]
+            + p.dense()
+            for c, (u, p) in enumerate(zip(uploads, payloads, strict=True))
+        ]
+        outcome = work.merge(1, uploads)
+        assert outcome.rolled_back == (work is undone)
+    for c, expected in enumerate(whole):
+        prototype = undone.engine.worker.prototype_of[c]
+        assert torch.equal(prototype.residuals[prototype.row[c]], expected)
+
+
+def test_two_rollbacks_in_a_row_where_they_are_allowed():
+    scenario = tiny.scenario(rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}})  # fmt: skip
+    _, rounds = played(scenario)
+    assert [r.outcome.rolled_back for r in rounds] == [True, True, False, True]
+
+
+def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
+    scenario = tiny.scenario(rounds=3, safeguard={"rollback": {"threshold": 1e-9}})
+    _, rounds = played(scenario)
+    assert [r.outcome.rolled_back for r in rounds] == [True, False, True]
+    assert [len(r.rewards) for r in rounds] == [4, 0, 4]
+
+
+# ---- sizes, losses, lost uploads -----------------------------------------------------------------
+
+
+def test_sizes_on_the_wire_with_and_without_statistics():
+    d, b = 11_170_884, 9_600  # 4 classes instead of 10
+    for charge, down, extra in (
+        ({"downlink": True, "buffers": True}, 4 * (d + b), 4 * b),
+        ({"downlink": False, "buffers": False}, 0, 0),
+    ):
+        scenario = tiny.scenario(
+            prototypes={"only": {"model": "resnet18"}},
+            clients=[{"count": 1, "prototype": "only", "device": "any"}],
+            charge=charge,
+        )
+        work = workload(scenario, data=tiny.federation(scenario, side=8, channels=3), learns=False)
+        task = work.task(1, 0)
+        assert (task.parameters, task.downlink_bytes) == (d, down)
+        upload = work.execute(task, "top-k", 1000)
+        assert upload.uplink_bytes == wire.uplink_bytes("top-k", d, 1000, "ideal") + extra
+        assert upload.payload is None  # a size that does not depend on data costs no work
+
+
+def test_half_precision_halves_the_charged_weights_only():
+    scenario = tiny.scenario(downlink={"payload": "fp16"})
+    work = workload(scenario, learns=False)
+    assert work.task(1, 0).downlink_bytes == 2 * facts("lenet5-half", "mnist").parameters
+
+
+def test_a_size_that_depends_on_data_runs_the_work():
+    scenario = tiny.scenario(compression={"index_code": "rice"})
+    work = workload(scenario, learns=False)
+    upload = work.execute(work.task(1, 0), "top-k", 300)
+    payload_bytes = upload.uplink_bytes
+    indices = upload.payload.indices.numpy()
+    values = upload.payload.values.numpy()
+    d = upload.task.parameters
+    assert payload_bytes == len(wire.encode("top-k", indices, values, d, "rice"))
+
+
+def test_k_above_d_keeps_everything():
+    scenario = tiny.scenario(compression={"k": 10**9})
+    work = workload(scenario, learns=False)
+    upload = work.execute(work.task(1, 0), "top-k", 10**9)
+    assert upload.k == work._payload(upload).k == 15_738
+
+
+def test_more_entries_than_the_scenario_speaks_of_are_refused():
+    work = workload(tiny.scenario(), learns=False)
+    with pytest.raises(ValueError, match="at most the 1000 entries"):
+        work.execute(work.task(1, 0), "top-k", 1001)
+
+
+def test_a_lost_upload_returns_to_the_residual_and_the_period_steps_back():
+    scenario = tiny.scenario(safeguard={"rollback": None})
+    work = workload(scenario, learns=False)
+    first = work.execute(work.task(1, 0), "periodic-k", 300)
+    work.merge(1, [first])
+    prototype = work.engine.prototypes["small"]
+    memory = work._memories[0, "periodic-k"]
+    lost = work.execute(work.task(2, 0), "periodic-k", 300)
+    payload = work._payload(lost)
+    whole = prototype.residuals[0] + payload.dense()
+    work.discard(lost)
+    assert torch.equal(prototype.residuals[0], whole)
+    assert work._memories[0, "periodic-k"] == memory
+    again = work.execute(work.task(3, 0), "periodic-k", 300)
+    assert work.merge(3, [again]).model_version == 2
+
+
+def test_a_merge_of_nothing_changes_nothing():
+    work = workload(tiny.scenario())
+    before = weights(work)
+    outcome = work.merge(2, [])
+    assert outcome.model_version == 0
+    assert set(outcome.evaluation) == {"small", "large"}
+    assert all(torch.equal(before[n], w) for n, w in weights(work).items())
+
+
+def test_a_prototype_without_participants_is_only_distilled():
+    scenario = tiny.scenario(distillation={"learning_rate": 1e-12}, safeguard={"rollback": None})
+    work = workload(scenario)
+    before = weights(work)
+    work.merge(1, [work.execute(work.task(1, 0), "top-k", 100)])
+    after = weights(work)
+    torch.testing.assert_close(after["large"], before["large"], rtol=0, atol=1e-9)
+    assert (after["small"] - before["small"]).abs().max() > 1e-6
+
+
+def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
+    results = []
+    for order, early in (([0, 1, 2, 3], False), ([3, 1, 0, 2], True)):
+        scenario = tiny.scenario()
+        work = workload(scenario)
+        uploads = [work.execute(work.task(1, c), "random-k", 300) for c in range(4)]
+        if early:
+            work._payload(uploads[2])
+        outcome = work.merge(1, [uploads[i] for i in order])
+        results.append((outcome, weights(work)))
+    assert results[0][0] == results[1][0]
+    assert all(torch.equal(results[0][1][n], w) for n, w in results[1][1].items())
+
+
+def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
+    causal, printed = (
+        played(tiny.scenario(rounds=4, seed=3, policy={
+            "kind": "exp3", "mixing": 1.0,  # uniformly random whatever the rewards
+            "reward": {"local_loss": {"credit": credit, "samples": 40}}}))[1]
+        for credit in ("causal", "as-printed")
+    )  # fmt: skip
+    for client in range(4):
+        before, after = printed[0].outcome.local_loss[client]
+        assert before == after
+        for now, then in zip(printed[1:], causal, strict=False):
+            assert now.outcome.local_loss[client] == then.outcome.local_loss[client]
+
+
+@pytest.mark.parametrize("data", ["probe", "full", "batch"])
+def test_local_loss_is_over_the_samples_it_names(data):
+    scenario = tiny.scenario(policy={"kind": "ascend", "reward": {"local_loss": {"data": data, "samples": 40}}})  # fmt: skip
+    work = workload(scenario)
+    samples = work.engine.worker._own_samples(1, 1)
+    owned = work.data.owned[1]
+    assert len(samples) == {"probe": 40, "full": len(owned), "batch": 16}[data]
+    assert set(samples) <= set(owned)
+    model = work.engine.prototypes["large"].server.module.eval()
+    with torch.no_grad():
+        logits = model(work.data.samples(torch.from_numpy(samples)))
+    expected = torch.nn.functional.cross_entropy(logits, work.data.labels[samples]).item()
+    outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 300) for c in range(4)])
+    assert outcome.local_loss[1][0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
+    scenario = tiny.scenario(
+        clients=[
+            {"count": 2, "prototype": "small", "device": "any", "policy": {"kind": "uniform", "strategy": "top-k"}},
+            {"count": 2, "prototype": "large", "device": "any"},
+        ]
+    )  # fmt: skip
+    _, rounds = played(scenario)
+    assert set(rounds[0].outcome.local_loss) == {1, 3}
+    _, rounds = played(scenario, learns=False)
+    assert not rounds[0].outcome.local_loss
+
+
+def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
+    scenario = tiny.scenario(training={"batch_size": 100_000})
+    work = workload(scenario, learns=False)
+    batches = work.engine.worker._batches(0, 1)
+    assert len(batches) == 1
+    assert np.array_equal(batches[0], work.data.owned[0])
+
+
+# ---- saving --------------------------------------------------------------------------------------
+
+
+def test_a_restored_workload_goes_on_bit_for_bit():
+    scenario = tiny.scenario(rounds=5, safeguard={"rollback": {"threshold": 0.9}})
+    streams = Streams(0)
+    arms = ("periodic-k", "top-k", "random-k")
+
+    def play(work, rounds):
+        outcomes = []
+        for t in rounds:
+            uploads = [work.execute(work.task(t, c), arms[(c + t) % 3], 300) for c in range(4)]
+            outcomes.append(work.merge(t, uploads))
+        return outcomes
+
+    whole = LearningWorkload(scenario, streams)
+    expected = play(whole, range(1, 6))
+    first = LearningWorkload(scenario, streams)
+    play(first, range(1, 3))
+    facts, arrays = first.state()
+    second = LearningWorkload(scenario, streams)
+    second.restore(facts, arrays)
+    assert play(second, range(3, 6)) == expected[2:]
+    assert all(torch.equal(weights(whole)[n], w) for n, w in weights(second).items())
+
+
+def test_uploads_under_way_are_saved_and_go_on():
+    scenario = tiny.scenario()
+    first = workload(scenario)
+    uploads = [first.execute(first.task(1, c), "periodic-k", 300) for c in range(4)]
+    facts, arrays = first.state()
+    second = workload(scenario)
+    second.restore(facts, arrays)
+    resumed = [second.contribution(c) for c in range(4)]
+    assert [u.task for u in resumed] == [u.task for u in uploads]
+    assert second.merge(1, resumed) == first.merge(1, uploads)
+    assert all(torch.equal(weights(first)[n], w) for n, w in weights(second).items())
+
+
+def test_state_is_json_and_arrays():
+    import json
+
+    work = workload(tiny.scenario())
+    work.merge(1, [work.execute(work.task(1, c), "periodic-k", 300) for c in range(4)])
+    facts, arrays = work.state()
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    assert all(isinstance(array, np.ndarray) for array in arrays.values())

@@ -1,0 +1,52 @@
+"""Tiny worlds for tests of the learning engine: a small data set, small models, short scenarios."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfed.learn.data import Dataset, deal
+from simfed.learn.federation import Federation
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+
+def scenario(**changes):
+    """Ten clients of two LeNets on mnist-mini, or what `changes` make of it."""
+    plain = {
+        "name": "tiny",
+        "rounds": 3,
+        "dataset": {"name": "mnist-mini", "public": 48},
+        "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+        "client_order": "round-robin",
+        "clients": [
+            {"count": 2, "prototype": "small", "device": "any"},
+            {"count": 2, "prototype": "large", "device": "any"},
+        ],
+        "training": {"batch_size": 16},
+        "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 40}}},
+        "evaluation": {"every": 2},
+    }
+    return Scenario.model_validate({**plain, **changes})
+
+
+def dataset(side=12, channels=1, train=400, test=60, classes=4):
+    """Noise with a class-dependent stripe: learnable, and quick to make."""
+    rng = np.random.default_rng(5)
+
+    def split(count):
+        labels = np.arange(count) % classes
+        images = rng.integers(0, 120, (count, channels, side, side), dtype=np.uint8)
+        images[np.arange(count), :, labels * side // classes] += 130
+        return images, labels
+
+    return Dataset(*split(train), *split(test), classes=classes, mean=(0.4,), sd=(0.3,))
+
+
+def federation(scenario, **shape):
+    """The tiny data set dealt to the scenario's clients."""
+    made = dataset(**shape)
+    public = scenario.dataset.public if scenario.method == "fedkd" else 0
+    split = deal(
+        made.train_labels, Streams(scenario.seed), clients=scenario.client_count, public=public
+    )
+    return Federation(made, split.clients, split.public)

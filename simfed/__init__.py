@@ -1,5 +1,91 @@
-"""simfed: a discrete-event simulator of federated learning."""
+"""simfed: a discrete-event simulator of federated learning that can be trusted with a decision.
 
+    import simfed
+    scenario = simfed.load_scenario("scenarios/quickstart.yaml", overrides={"rounds": 20})
+    result = simfed.run(scenario, out="runs/quick")
+    result.rounds                                   # pandas.DataFrame, as are its siblings
+
+One word, one meaning:
+
+scenario        a validated, frozen experiment file
+run             scenario + seed → run directory
+study           many runs and what to compare
+client, server  the federation; a *prototype* is an architecture and its weights
+round           one exchange: tasks go out, contributions come back, a merge follows
+task            what one client is asked to do in a round
+contribution    what it sends back
+arm             a compression strategy, as a bandit sees it; *pull*, *update*, *reward*, *regret*
+compressor      which entries of a gradient travel; the *residual* keeps the rest; the *payload* goes
+uplink          client to server; *downlink*: server to client
+link, path      what bytes cross; a *flow* is one transfer on a path
+barrier         what the server waits for; the *cohort* is who takes part
+profile         a device's calibrated times
+span, track     an interval on a timeline, and the line it is drawn on
+
+Units are seconds, bytes and bytes per second inside; suffixes say so (`_s`, `_at_s`, `_bytes`,
+`_bytes_per_s`). Host time is spelled `wall_*` and never enters simulated time.
+
+Importing this package imports neither torch nor simpy; names load when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from simfed.errors import (
+    BrokenInvariant,
+    InputError,
+    InputErrors,
+    Interrupted,
+    RunFailed,
+    SimfedError,
+)
+from simfed.registry import register
 from simfed.version import VERSION as __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from simfed import compress, net
+    from simfed.experiment import RunResult, check, load_run, run
+    from simfed.scenario import Scenario, load_scenario
+
+_HOMES = {
+    "RunResult": "simfed.experiment",
+    "Scenario": "simfed.scenario",
+    "check": "simfed.experiment",
+    "load_run": "simfed.experiment",
+    "load_scenario": "simfed.scenario",
+    "run": "simfed.experiment",
+}
+_ROOMS = ("compress", "net")
+
+__all__ = [
+    "BrokenInvariant",
+    "InputError",
+    "InputErrors",
+    "Interrupted",
+    "RunFailed",
+    "RunResult",
+    "Scenario",
+    "SimfedError",
+    "__version__",
+    "check",
+    "compress",
+    "load_run",
+    "load_scenario",
+    "net",
+    "register",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"simfed.{name}")
+    raise AttributeError(f"module 'simfed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

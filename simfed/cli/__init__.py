@@ -61,15 +61,11 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _usage_or_bug(error: Exception) -> int:
-    import click
-
-    # typer may carry a click of its own, so its errors are known by what they can do
-    if isinstance(error, click.exceptions.Exit) or hasattr(error, "exit_code"):
-        show = getattr(error, "show", None)
-        if callable(show):
-            show()
-            return 2
-        return int(getattr(error, "exit_code", 1))
-    if type(error).__name__ == "Abort":
-        return 130
+    # click's errors, known by what they can do: typer may bring a click of its own
+    show = getattr(error, "show", None)
+    if callable(show):
+        show()
+        return 2
+    if type(error).__name__ in ("Exit", "Abort"):
+        return int(getattr(error, "exit_code", 130))
     raise error

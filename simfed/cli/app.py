@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simfed.cli import inspect
+from simfed.cli import inspect, run
 
 app = typer.Typer(
     name="simfed",
@@ -15,6 +15,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command()(run.run)
 app.command()(inspect.validate)
 app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
+app.command()(run.verify)

@@ -53,11 +53,16 @@ def validated(data: Mapping[str, Any], *, source: str, folder: Path) -> Scenario
     return validate_as(Scenario, data, source=source, folder=folder)
 
 
-def dump_scenario(scenario: Scenario) -> str:
-    """The resolved scenario as YAML: every default spelled out; loads to an equal scenario."""
-    return yaml.safe_dump(
-        scenario.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100
-    )
+def dump_scenario(scenario: Scenario, profile_names: Mapping[str, str] | None = None) -> str:
+    """The resolved scenario as YAML: every default spelled out; loads to an equal scenario.
+
+    `profile_names` renames calibration profiles, for a copy that stands beside copies of them.
+    """
+    plain = scenario.model_dump(mode="json")
+    for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
+        if device is not None and profile_names:
+            device["profile"] = profile_names[device["profile"]]
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
 
 def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:

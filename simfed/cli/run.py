@@ -1,0 +1,128 @@
+"""`simfed run` and `simfed verify`: make a run directory, and check one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simfed.cli.inspect import Overrides
+from simfed.errors import BrokenInvariant, InputError
+from simfed.units import format_duration
+
+if TYPE_CHECKING:
+    from simfed.experiment import RunResult
+
+__all__ = ["run", "verify"]
+
+
+def run(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the scenario's seed.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
+    set_: Overrides = None,
+    time_only: Annotated[
+        bool, typer.Option("--time-only", help="The clock without learning (no torch).")
+    ] = False,
+    device: Annotated[str, typer.Option(help="Where to learn: cpu or cuda.")] = "cpu",
+    workers: Annotated[
+        int | None, typer.Option(help="Learning processes; the results do not depend on it.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
+    ] = False,
+    figures: Annotated[
+        bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Print where the host's time went.")
+    ] = False,
+) -> None:
+    """Run a scenario and write its run directory."""
+    from simfed import experiment
+    from simfed.progress import RunProgress
+    from simfed.scenario import load_scenario, parse_assignment
+
+    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
+    pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
+    if device not in ("cpu", "cuda"):
+        raise InputError("cpu or cuda", where="--device", got=device)
+    if workers is not None and workers < 1:
+        raise InputError("a whole number of at least 1", where="--workers", got=workers)
+    loaded = load_scenario(scenario, pairs)
+    if resume and out is None:
+        raise InputError("--out DIR of the run to go on with", where="--resume")
+    folder = out if out is not None else _next_free(Path("runs") / _as_file_name(loaded.name))
+    if not quiet:
+        print(f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → {folder}",
+              file=sys.stderr)  # fmt: skip
+    result = experiment.run(
+        loaded, folder, source=scenario, workers=workers, device=device, time_only=time_only,
+        resume=resume, overwrite=overwrite, progress=RunProgress(loaded.rounds, quiet=quiet),
+    )  # fmt: skip
+    if figures:
+        _draw(result)
+    if not quiet:
+        _summarise(result, figures=figures)
+    if timings:
+        _print_timings(result)
+
+
+def verify(folder: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
+    """Check every invariant of a run directory; exit code 3 if one is broken."""
+    from simfed import record
+
+    broken = record.verify(folder)
+    if broken:
+        raise BrokenInvariant("\n".join(f"{folder}: {sentence}" for sentence in broken))
+    typer.echo(f"{folder}: all invariants hold")
+
+
+def _summarise(result: RunResult, *, figures: bool) -> None:
+    from rich.console import Console
+
+    from simfed.report.summary import summary_table
+
+    console = Console()
+    console.print(summary_table(result))
+    for warning in result.manifest["warnings"]:
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+    files = f"{result.path}/" + ("accuracy.png, timeline.png, *.parquet" if figures else "")
+    console.print(f"{files}; a page: simfed report {result.path}", markup=False, highlight=False)
+
+
+def _print_timings(result: RunResult) -> None:
+    wall = dict(result.manifest["wall_s"])
+    total = wall.pop("total")
+    width = max(len(name) for name in wall)
+    for name, seconds in sorted(wall.items(), key=lambda item: -item[1]):
+        typer.echo(f"{name:<{width}}  {format_duration(seconds):>12}  {seconds / total:6.1%}")
+    typer.echo(f"{'total':<{width}}  {format_duration(total):>12}")
+
+
+def _draw(result: RunResult) -> None:
+    from simfed.report.pictures import draw_run
+
+    draw_run(result, result.path)
+
+
+def _as_file_name(name: str) -> str:
+    """A scenario's name as one path component."""
+    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
+    return kept[:80] or "run"
+
+
+def _next_free(folder: Path) -> Path:
+    """`folder`, or the first of `folder-2`, `folder-3`, … that is not there."""
+    candidate, n = folder, 1
+    while candidate.exists():
+        n += 1
+        candidate = folder.with_name(f"{folder.name}-{n}")
+    return candidate

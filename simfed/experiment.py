@@ -1,0 +1,598 @@
+"""The composition root: from a scenario to built parts, to a run, to its result.
+
+Nothing here simulates or learns. `check` builds everything that can be wrong without torch, so
+that `simfed validate` finds it in a moment; `run` builds the rest and lets the clock play.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfed.contract import Workload
+from simfed.device import Device, ModelWork, Processor, Profile, build_processor, load_profile
+from simfed.errors import InputError, InputErrors, Interrupted
+from simfed.learn.catalogue import ModelFacts, facts
+from simfed.progress import RunProgress
+from simfed.record.digest import fingerprint
+from simfed.record.directory import RunDirectory
+from simfed.record.manifest import versions
+from simfed.record.read import Run, open_run
+from simfed.record.recorder import Recorder
+from simfed.record.schema import TABLES
+from simfed.record.summary import summarise
+from simfed.registry import registry
+from simfed.scenario import Scenario, dump_scenario
+from simfed.seeding import Streams
+
+if TYPE_CHECKING:
+    from simfed.policy import Policy
+    from simfed.record.checkpoint import Checkpoint
+    from simfed.scenario.device import Device as DeviceSpec
+    from simfed.scenario.model import ClientGroup
+    from simfed.sim import Recorded, Simulation
+
+__all__ = [
+    "Parts",
+    "Progress",
+    "RunResult",
+    "available_profiles",
+    "check",
+    "default_workers",
+    "load_run",
+    "run",
+]
+
+RunResult = Run
+Progress = Callable[[int, float, "float | None"], None]
+"""`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
+
+load_run = open_run
+"""A run from its directory: the same object that `run` returned."""
+
+
+class Parts:
+    """Everything of a scenario that is built without torch, made when it is first asked for.
+
+    `source` is the scenario's file: profiles are looked for beside it, in a folder `calibration`
+    there or above, and among simfed's own.
+    """
+
+    def __init__(self, scenario: Scenario, source: str | Path | None = None) -> None:
+        self.scenario = scenario
+        self.streams = Streams(scenario.seed)
+        self._source = Path(source) if source is not None else None
+        self._group_of_client: list[int] = scenario.group_of_client().tolist()
+
+    @property
+    def name(self) -> str:
+        """What errors call this scenario: its file, or its name."""
+        return str(self._source) if self._source is not None else self.scenario.name
+
+    @cached_property
+    def facts(self) -> dict[str, ModelFacts]:
+        """Prototype → sizes of its model."""
+        dataset = self.scenario.dataset.name
+        return {name: facts(p.model, dataset) for name, p in self.scenario.prototypes.items()}
+
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
+        """Profile name → profile, told the sizes of the models in use."""
+        specs = [group.device for group in self.scenario.clients]
+        if self.scenario.server.device is not None:
+            specs.append(self.scenario.server.device)
+        found = {}
+        for name in dict.fromkeys(spec.profile for spec in specs):
+            profile = found[name] = load_profile(name, self._profile_folders())
+            for prototype, of_model in self.facts.items():
+                profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
+                    of_model.parameters, of_model.forward_flops, of_model.train_flops
+                )
+        return found
+
+    @cached_property
+    def processors(self) -> list[Processor]:
+        """Group index → what its clients' devices have in common."""
+        return [self._processor(group.device) for group in self.scenario.clients]
+
+    @cached_property
+    def recorded(self) -> dict[str, Recorded]:
+        """Run directory → its arms and sizes, for `policy.arms_from`."""
+        from simfed.sim import Recorded
+
+        policies = [self.scenario.policy_of_group(group) for group in self.scenario.clients]
+        return {p.arms_from: Recorded(open_run(p.arms_from)) for p in policies if p.arms_from}
+
+    def group(self, client: int) -> ClientGroup:
+        """The group a client belongs to."""
+        return self.scenario.clients[self._group_of_client[client]]
+
+    def local_steps(self, client: int) -> int:
+        """Local SGD steps of one round, as the learning side counts them."""
+        training = self.scenario.training
+        if self.scenario.method != "fedavg":
+            return training.local_steps
+        owned = int(self._owned_samples[client])
+        return training.local_epochs * -(-owned // training.batch_size)
+
+    @cached_property
+    def _owned_samples(self) -> list[int]:
+        from simfed.learn.data import deal, load_dataset
+
+        data = self.scenario.dataset
+        split = deal(
+            load_dataset(data.name).train_labels,
+            self.streams,
+            clients=self.scenario.client_count,
+            public=0,
+            kind=data.partition.kind,
+            alpha=data.partition.alpha,
+            shards_per_client=data.partition.shards_per_client,
+        )
+        return [len(samples) for samples in split.clients]
+
+    def device(self, client: int) -> Device:
+        """One client's device."""
+        return self.processors[self._group_of_client[client]].client(self.streams, client)
+
+    def server_device(self) -> Device | None:
+        """The server's device; it is nobody's client, so its draws are keyed by -1."""
+        spec = self.scenario.server.device
+        return None if spec is None else self._processor(spec).client(self.streams, -1)
+
+    def policy(self, client: int) -> Policy:
+        """A new policy for one client."""
+        from simfed.policy import Replay
+
+        scenario = self.scenario
+        spec = scenario.policy_of_group(self.group(client))
+        arms = scenario.compression.strategies
+        if spec.arms_from is not None:
+            arms_played = self.recorded[spec.arms_from].arms(client)
+            return Replay(tuple(dict.fromkeys((*arms, *arms_played))), recorded=arms_played)
+        made: Policy = registry("policy").get(spec.kind)(
+            arms, reward_range=spec.reward.clip, **spec.options
+        )
+        return made
+
+    @cached_property
+    def topology(self) -> Any:
+        """Links and paths of all clients."""
+        from simfed import net
+
+        scenario = self.scenario
+        links = [scenario.clients[g].link for g in self._group_of_client]
+        inf = float("inf")
+        server = scenario.network.server
+        return net.Star(
+            len(links),
+            up_bytes_per_s=[inf if link.up is None else link.up for link in links],
+            down_bytes_per_s=[inf if link.down is None else link.down for link in links],
+            latency_s=[link.latency for link in links],
+            receive_bytes_per_s=inf if server.receive is None else server.receive,
+            send_bytes_per_s=inf if server.send is None else server.send,
+            server_latency_s=server.latency,
+        )
+
+    @property
+    def clients_of_prototype(self) -> dict[str, int]:
+        """Prototype → how many clients have it."""
+        counts = dict.fromkeys(self.scenario.prototypes, 0)
+        for group in self.scenario.clients:
+            counts[group.prototype] += group.count
+        return counts
+
+    def errors(self) -> list[InputError]:
+        """What is wrong with the scenario beyond its form: every sentence, in file order."""
+        found: list[InputError] = []
+        self._gather(found, None, lambda: self.facts)
+        if found:
+            return found
+        self._gather(found, None, self._check_data)
+        for i in range(len(self.scenario.clients)):
+            self._gather(found, f"clients[{i}].device", partial(self._try_device, i))
+            self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
+        self._gather(found, "server.device", self._try_server)
+        self._gather(found, "network", lambda: self.topology)
+        return list({str(error): error for error in found}.values())
+
+    def warnings(self) -> list[str]:
+        """What the profiles in use have to say (after `errors` or a run): one sentence each."""
+        return list(dict.fromkeys(w for p in self.profiles.values() for w in p.warnings))
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def _processor(self, spec: DeviceSpec) -> Processor:
+        return build_processor(spec.plain(), self.profiles[spec.profile])
+
+    def _profile_folders(self) -> list[Path]:
+        here = (self._source.parent if self._source else Path()).resolve()
+        return [here, *here.parents]
+
+    @staticmethod
+    def _gather(found: list[InputError], where: str | None, build: Callable[[], object]) -> None:
+        try:
+            build()
+        except InputError as error:
+            found.append(error.within(where) if where else error)
+
+    def _check_data(self) -> None:
+        from simfed.learn.catalogue import dataset_facts
+
+        data = self.scenario.dataset
+        known = dataset_facts(data.name)
+        left = known.train_samples - self.scenario.client_count
+        if self.scenario.method == "fedkd" and data.public > left:
+            raise InputError(
+                f"at most {left} public images, so that each client owns one of the "
+                f"{known.train_samples}", where="dataset.public", got=data.public,
+            )  # fmt: skip
+
+    def _arms(self, index: int) -> tuple[str, ...]:
+        policy = self.scenario.policy_of_group(self.scenario.clients[index])
+        if policy.arms_from is not None:
+            played = self.recorded[policy.arms_from]
+            clients = [c for c, g in enumerate(self._group_of_client) if g == index]
+            return tuple(dict.fromkeys(arm for client in clients for arm in played.arms(client)))
+        if policy.strategy is not None:
+            return (policy.strategy,)
+        return self.scenario.compression.strategies
+
+    def _try_device(self, index: int) -> None:
+        group = self.scenario.clients[index]
+        processor = self._processor(group.device)
+        of_model = self.facts[group.prototype]
+        model = self.scenario.prototypes[group.prototype].model
+        processor.nominal_s("training", model=model, batch=self.scenario.training.batch_size)
+        k = min(self.scenario.k_of_group(group), of_model.parameters)
+        for arm in self._arms(index):
+            processor.nominal_s("compression", model=model, strategy=arm, k=k)
+
+    def _try_policy(self, index: int) -> None:
+        try:
+            self.policy(self._group_of_client.index(index))
+        except TypeError as error:
+            raise InputError(f"parameters that the policy takes ({error})") from None
+
+    def _try_server(self) -> None:
+        device = self.server_device()
+        if device is None:
+            return
+        for i, group in enumerate(self.scenario.clients):
+            model = self.scenario.prototypes[group.prototype].model
+            k = min(self.scenario.k_of_group(group), self.facts[group.prototype].parameters)
+            for arm in self._arms(i):
+                device.nominal_s("decompression", model=model, strategy=arm, k=k)
+            if self.scenario.method == "fedkd":
+                samples = self.scenario.dataset.public_batch or self.scenario.dataset.public
+                device.nominal_s("inference", model=model, samples=samples)
+                device.nominal_s("distillation", model=model, samples=samples)
+
+
+def check(scenario: Scenario, *, source: str | Path | None = None) -> list[str]:
+    """Build everything that needs no torch; the warnings that a run would record.
+
+    Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
+    more public images than data.
+    """
+    return _checked(scenario, source).warnings()
+
+
+def _checked(scenario: Scenario, source: str | Path | None) -> Parts:
+    parts = Parts(scenario, source)
+    errors = parts.errors()
+    if errors:
+        raise InputErrors([error.within(parts.name) for error in errors])
+    return parts
+
+
+def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
+    """Name and one line of provenance of each calibration profile at hand."""
+    from simfed.device import profile_names
+
+    here = Path(folder).resolve()
+    rows = []
+    for name in profile_names([here, *here.parents]):
+        profile = load_profile(name, [here, *here.parents])
+        measured = profile.provenance.get("description") or profile.provenance.get("source") or ""
+        rows.append((name, f"{profile.kind}; {measured}".rstrip("; ")))
+    return rows
+
+
+def run(
+    scenario: Scenario,
+    out: str | Path | None = None,
+    *,
+    source: str | Path | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    time_only: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+) -> RunResult:
+    """Play a scenario; its run directory goes to `out` (None: nothing is written).
+
+    Args:
+        source: the scenario's file, beside which profiles are looked for.
+        workers: learning processes, 1 to as many as there are clients; None picks one per core.
+            The results do not depend on it.
+        device: where to learn, `cpu` or `cuda`.
+        time_only: the clock without learning; torch is never imported.
+        resume: go on from the checkpoint in `out`.
+        overwrite: replace the run that is in `out`.
+        progress: True shows it on standard error; or a function called after each round.
+
+    Raises:
+        InputError, InputErrors: the scenario or `out` is wrong; nothing was run.
+        RunFailed: the run could not go on; `out` says why.
+        Interrupted: Ctrl-C; the state was saved where there is an `out`.
+    """
+    if resume and out is None:
+        raise InputError("a run directory to go on with", where="resume")
+    began = time.perf_counter()
+    parts = _checked(scenario, source)
+    mode = "time-only" if time_only else "full"
+    directory = None
+    if out is not None:
+        directory = _directory(parts, Path(out), mode, resume=resume, overwrite=overwrite)
+    recorder = directory.recorder() if directory else Recorder()
+    try:
+        with _workload(parts, time_only=time_only, workers=workers, device=device) as workload:
+            simulation = _simulation(parts, workload, recorder)
+            shown = _shown(progress, scenario)
+            _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
+            facts_at_end = _at_end(parts, workload, simulation, device)
+        summary = summarise(recorder.table, parts.clients_of_prototype)
+        facts_at_end["wall_s"]["total"] = time.perf_counter() - began
+        if directory is None:
+            return _in_memory(parts, recorder, facts_at_end, summary, mode)
+        directory.finish(recorder, manifest=facts_at_end, summary=summary)
+    except BaseException as error:
+        _give_up(directory, error, nothing_done=not resume and not recorder.rounds)
+        if isinstance(error, InputError):
+            raise error.within(parts.name) from None
+        raise
+    return open_run(directory.path)
+
+
+# ---- the steps of a run ------------------------------------------------------------------------
+
+
+def _directory(
+    parts: Parts, out: Path, mode: str, *, resume: bool, overwrite: bool
+) -> RunDirectory:
+    """The run directory, begun or gone on with; it holds the profiles, so it runs as it is."""
+    files, text = _self_contained(parts)
+    if resume:
+        return RunDirectory.resume(out, scenario_yaml=text, mode=mode)
+    directory = RunDirectory.create(
+        out, scenario_yaml=text, manifest=_at_start(parts, mode), overwrite=overwrite
+    )
+    (directory.path / "calibration").mkdir()
+    for name, content in files.items():
+        (directory.path / "calibration" / name).write_bytes(content)
+    return directory
+
+
+def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
+    """Files of the profiles in use, and the scenario that finds them beside it by name."""
+    files: dict[str, bytes] = {}
+    renamed: dict[str, str] = {}
+    for name, profile in parts.profiles.items():
+        stem = unique = Path(profile.source).stem
+        number = 1
+        while f"{unique}.yaml" in files:  # two profiles of one name in different folders
+            number += 1
+            unique = f"{stem}-{number}"
+        files[f"{unique}.yaml"] = Path(profile.source).read_bytes()
+        renamed[name] = unique
+    return files, dump_scenario(parts.scenario, renamed)
+
+
+@contextmanager
+def _workload(
+    parts: Parts, *, time_only: bool, workers: int | None, device: str
+) -> Iterator[Workload]:
+    if time_only:
+        workload: Workload = _time_only(parts)
+    else:
+        from simfed.learn.workload import LearningWorkload
+
+        workload = LearningWorkload(
+            parts.scenario, parts.streams, workers=workers or default_workers(parts.scenario),
+            device=device,
+        )  # fmt: skip
+    try:
+        yield workload
+    finally:
+        workload.close()
+
+
+def default_workers(scenario: Scenario) -> int:
+    """One learning process per core that this process may use, at most one per client."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:  # macOS
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, scenario.client_count))
+
+
+def _time_only(parts: Parts) -> Workload:
+    from simfed.sim import PrototypeSize, TimeOnlyWorkload
+
+    scenario = parts.scenario
+    recorded = None
+    for i, group in enumerate(scenario.clients):
+        policy = scenario.policy_of_group(group)
+        if policy.arms_from is not None:
+            recorded = parts.recorded[policy.arms_from]
+        elif getattr(registry("policy").get(policy.kind), "learns", True):
+            raise InputError(
+                "a policy that needs no rewards in a time-only run",
+                where="policy.kind" if group.policy is None else f"clients[{i}].policy.kind",
+                got=policy.kind,
+                hint="policy.arms_from: RUN replays the arms of a full run",
+            )
+    value_bytes = 2 if scenario.downlink.payload == "fp16" else 4
+    charge = scenario.charge
+    sizes = {}
+    for name, of_model in parts.facts.items():
+        buffers = of_model.buffer_bytes if charge.buffers else 0
+        down = value_bytes * of_model.parameters + buffers if charge.downlink else 0
+        sizes[name] = PrototypeSize(scenario.prototypes[name].model, of_model.parameters, float(down), float(buffers))  # fmt: skip
+    return TimeOnlyWorkload(
+        sizes,
+        prototype_of=lambda client: parts.group(client).prototype,
+        index_code=scenario.compression.index_code,
+        batch_size=scenario.training.batch_size,
+        local_steps=parts.local_steps,
+        recorded=recorded,
+    )
+
+
+def _simulation(parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
+    from simfed.net import Network
+    from simfed.sim import Simulation
+
+    return Simulation(
+        parts.scenario,
+        workload=workload,
+        make_policy=parts.policy,
+        make_device=parts.device,
+        make_network=lambda env, on_use: Network(env, parts.topology, on_use=on_use),
+        recorder=recorder,
+        streams=parts.streams,
+        server_device=parts.server_device(),
+    )
+
+
+def _play(
+    simulation: Simulation,
+    directory: RunDirectory | None,
+    recorder: Recorder,
+    shown: RunProgress | Progress | None,
+    save_every: int,
+) -> None:
+    """Let the clock run, from the checkpoint where there is one, with Ctrl-C at round borders."""
+
+    def save(checkpoint: Checkpoint) -> None:
+        if directory is not None:
+            directory.save_checkpoint(checkpoint, recorder)
+
+    if directory is not None:
+        kept = directory.load_checkpoint(recorder)
+        if kept is not None:
+            simulation.restore(kept)
+    with _polite_interrupt() as stop_requested, contextlib.ExitStack() as stack:
+        if isinstance(shown, RunProgress):
+            stack.enter_context(shown)
+        simulation.run(
+            progress=shown,
+            stop_requested=stop_requested,
+            save=save if directory is not None else None,
+            save_every=save_every,
+        )
+
+
+@contextmanager
+def _polite_interrupt() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks for a stop at the next round border; the second stops at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set  # only the main thread may handle signals
+        return
+
+    def on_signal(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        print("stopping after this round; Ctrl-C again stops at once", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
+    if progress is True:
+        return RunProgress(scenario.rounds)
+    return progress or None
+
+
+def _give_up(directory: RunDirectory | None, error: BaseException, *, nothing_done: bool) -> None:
+    """Say in the manifest why the run stopped, if that can still be written."""
+    if directory is None:
+        return
+    if nothing_done and isinstance(error, InputError):
+        shutil.rmtree(directory.path, ignore_errors=True)  # the run never began
+        return
+    stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
+    reason = str(error) or type(error).__name__
+    with contextlib.suppress(OSError):  # a full disk is already the error that is on its way
+        directory.stop("interrupted" if stopped else "failed", reason)
+
+
+# ---- what the manifest says --------------------------------------------------------------------
+
+
+def _at_start(parts: Parts, mode: str) -> dict[str, Any]:
+    scenario = parts.scenario
+    return {
+        "name": scenario.name,
+        "mode": mode,
+        "seed": scenario.seed,
+        "versions": versions(),
+        "models": {
+            name: {
+                "model": scenario.prototypes[name].model,
+                "parameters": of_model.parameters,
+                "buffers": of_model.buffers,
+            }
+            for name, of_model in parts.facts.items()
+        },
+        "network": scenario.network.model,
+        "warnings": [],
+    }
+
+
+def _at_end(
+    parts: Parts, workload: Workload, simulation: Simulation, device: str
+) -> dict[str, Any]:
+    return {
+        "warnings": parts.warnings(),
+        "wall_s": {"total": 0.0, **simulation.wall_s()},
+        "learning_wall_s": dict(workload.timings()),
+        "device": device,
+    }
+
+
+def _in_memory(
+    parts: Parts, recorder: Recorder, at_end: dict[str, Any], summary: dict[str, Any], mode: str
+) -> Run:
+    tables = {name: recorder.table(name) for name in TABLES}
+    manifest = {
+        **_at_start(parts, mode),
+        **at_end,
+        "fingerprint": fingerprint(lambda name: [tables[name]]),
+        "status": "finished",
+    }
+    return Run(
+        path=None,
+        manifest=manifest,
+        summary=summary,
+        scenario_yaml=dump_scenario(parts.scenario),
+        read_table=tables.__getitem__,
+    )

@@ -99,23 +99,25 @@ def _top_k_of_raw(raw: Any, k: int) -> Indices:
     threshold = None if raw.size < _DIRECT_BELOW else _threshold_below_kth(raw, k)
     if threshold is not None:
         indices, magnitudes = _entries_above(raw, threshold)
+        _refuse_non_finite(magnitudes.max(initial=threshold))
         if indices.size >= k:
             return indices[_top_k_of_magnitudes(magnitudes, k)]
         # Many are equal to the threshold, and the first of them are the rest.
         ties = _first_equal(raw, threshold, k - indices.size)
         if indices.size + ties.size == k:
             return np.sort(np.concatenate([indices, ties]))
-    return _top_k_of_magnitudes(_magnitudes(raw), k)
+    magnitudes = _magnitudes(raw)
+    _refuse_non_finite(magnitudes.max())
+    return _top_k_of_magnitudes(magnitudes, k)
 
 
 def _top_k_of_magnitudes(magnitudes: Any, k: int) -> Indices:
     """Sorted positions of the k largest, ties to the lowest position."""
-    ordered = np.partition(magnitudes, magnitudes.size - k)[magnitudes.size - k :]
-    _refuse_non_finite(ordered.max())
-    chosen = np.flatnonzero(magnitudes >= ordered[0])
+    kth = np.partition(magnitudes, magnitudes.size - k)[magnitudes.size - k]
+    chosen = np.flatnonzero(magnitudes >= kth)
     surplus = chosen.size - k
     if surplus:
-        ties = np.flatnonzero(magnitudes[chosen] == ordered[0])
+        ties = np.flatnonzero(magnitudes[chosen] == kth)
         chosen = np.delete(chosen, ties[-surplus:])
     return chosen
 
@@ -137,7 +139,6 @@ def _threshold_below_kth(raw: Any, k: int) -> Any:
 
 def _entries_above(raw: Any, threshold: Any) -> tuple[Indices, Any]:
     """(indices, magnitudes) of the entries whose magnitude exceeds `threshold`."""
-    _refuse_non_finite(threshold)
     found = []
     for start in range(0, raw.size, _BLOCK):
         magnitudes = _magnitudes(raw[start : start + _BLOCK])

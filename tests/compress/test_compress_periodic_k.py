@@ -1,0 +1,113 @@
+"""Periodic-K: every coordinate exactly once per period before the fill-in; and its hidden order."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2_contingency, chisquare
+
+from simfed.compress import PeriodicK
+from simfed.compress.permutation import KeyedPermutation
+
+
+def play(d, ks, seed=0):
+    """[(indices, state before, state after)] of one client."""
+    rng, state, plays = np.random.default_rng(seed), None, []
+    for k in ks:
+        made = PeriodicK().select(np.zeros(d), k, state=state, rng=rng)
+        plays.append((made.indices, state, made.state))
+        state = made.state
+    return plays
+
+
+@given(d=st.integers(1, 200), ks=st.lists(st.integers(1, 220), min_size=1, max_size=30))
+def test_new_coordinates_first_then_all_that_are_left_and_visited_ones(d, ks):
+    visited = set()
+    for (indices, _, state), k in zip(play(d, ks), ks, strict=True):
+        chosen = set(indices.tolist())
+        assert len(indices) == len(chosen) == min(k, d)
+        new = chosen - visited
+        assert len(new) == min(k, d, d - len(visited))  # a visited one only when no other is left
+        visited |= chosen
+        assert (state is None) == (len(visited) == d)
+        if state is None:
+            visited = set()
+
+
+def test_each_coordinate_once_when_k_divides_d():
+    plays = play(12, [4] * 3)
+    assert sorted(np.concatenate([indices for indices, _, _ in plays]).tolist()) == list(range(12))
+    assert plays[-1][2] is None
+
+
+def test_the_next_period_has_another_order():
+    plays = play(1000, [100] * 20)
+    assert not np.array_equal(plays[0][0], plays[10][0])
+
+
+def test_the_fill_in_is_uniform_over_the_visited():
+    counts = np.zeros(20)
+    for seed in range(3000):
+        (first, _, _), (second, _, _) = play(20, [15, 10], seed)
+        filled = np.intersect1d(first, second)
+        assert len(filled) == 5
+        counts[np.searchsorted(first, filled)] += 1
+    assert chisquare(counts[:15]).pvalue > 1e-4
+    assert not counts[15:].any()
+
+
+def test_undoing_a_play_visits_the_same_coordinates_again():
+    first, second = play(50, [20, 20])
+    again = PeriodicK().select(np.zeros(50), 20, state=second[1], rng=np.random.default_rng(99))
+    assert np.array_equal(again.indices, second[0])  # the order belongs to the period
+    assert again.state == second[2]
+    assert first[2] == second[1]
+
+
+def test_a_client_remembers_two_numbers():
+    (_, _, state), *_ = play(10_000_000, [10])
+    assert [type(number) for number in state] == [int, int]
+
+
+@pytest.mark.parametrize("d", [*range(1, 40), 99, 100, 101, 4096, 61_706])
+def test_the_order_is_a_bijection(d):
+    order = KeyedPermutation(d, key=d)(np.arange(d))
+    assert np.array_equal(np.sort(order), np.arange(d))
+
+
+def test_the_order_of_the_largest_model_is_a_bijection():
+    d = 11_173_962
+    seen = np.zeros(d, bool)
+    order = KeyedPermutation(d, key=5)
+    for start in range(0, d, 2**20):
+        seen[order(np.arange(start, min(d, start + 2**20)))] = True
+    assert seen.all()
+
+
+@pytest.mark.parametrize("d", [3, 4])
+def test_all_orders_of_few_are_equally_likely(d):
+    counts = dict.fromkeys(permutations(range(d)), 0)
+    for key in range(300 * len(counts)):
+        counts[tuple(KeyedPermutation(d, key)(np.arange(d)).tolist())] += 1
+    # tiny Feistel networks are uniform only nearly: every order within a third of its share
+    assert min(counts.values()) > 200
+    assert max(counts.values()) < 400
+
+
+def test_neighbouring_positions_go_to_independent_places():
+    d, keys = 10_000, 8000
+    places = np.array([KeyedPermutation(d, key)(np.array([4321, 4322])) for key in range(keys)])
+    table, _, _ = np.histogram2d(*places.T, bins=8, range=[[0, d], [0, d]])
+    assert chisquare(table.sum(axis=0)).pvalue > 1e-4
+    assert chisquare(table.sum(axis=1)).pvalue > 1e-4
+    assert chi2_contingency(table).pvalue > 1e-4
+
+
+def test_the_first_of_a_period_are_spread_like_random_ones():
+    d, k = 100_000, 5000
+    for key in range(20):
+        indices = KeyedPermutation(d, key)(np.arange(k))
+        assert chisquare(np.bincount(indices // 1000, minlength=100)).pvalue > 1e-5
+        assert chisquare(np.bincount(indices % 100, minlength=100)).pvalue > 1e-5

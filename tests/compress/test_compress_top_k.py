@@ -1,0 +1,171 @@
+"""Exact Top-K: the first k of a stable sort by falling magnitude, by every path through the code."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from simfed.compress import selection, top_k_indices
+from simfed.errors import InputError
+
+
+def stable_sort_top_k(values, k):
+    return np.sort(np.argsort(-np.abs(values.astype(np.float64)), kind="stable")[:k])
+
+
+@contextmanager
+def sampled_path(sample=16, block=8):
+    """Small vectors take the path that large ones take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "_DIRECT_BELOW", 1)
+        patch.setattr(selection, "_SAMPLE", sample)
+        patch.setattr(selection, "_BLOCK", block)
+        yield
+
+
+def vectors():
+    """Flat vectors with many ties, both zeros, the smallest and the largest finite numbers."""
+    tied = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, 2.0**-149, -(2.0**-149), 3.4e38])
+    any_finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
+    sizes = st.integers(1, 80)
+    return st.one_of(
+        hnp.arrays(np.float32, sizes, elements=tied),
+        hnp.arrays(np.float32, sizes, elements=any_finite),
+        hnp.arrays(np.float64, sizes, elements=st.floats(allow_nan=False, allow_infinity=False)),
+        hnp.arrays(
+            np.float16,
+            sizes,
+            elements=st.floats(allow_nan=False, allow_infinity=False, width=16),
+        ),
+    )
+
+
+@given(values=vectors(), k=st.integers(1, 90))
+def test_equals_a_stable_sort(values, k):
+    got = top_k_indices(values, k)
+    assert got.dtype == np.int64
+    assert got.tolist() == stable_sort_top_k(values, k).tolist()
+
+
+@given(values=vectors(), k=st.integers(1, 90), sample=st.integers(1, 40))
+def test_the_path_of_large_vectors_equals_a_stable_sort(values, k, sample):
+    with sampled_path(sample=sample):
+        assert top_k_indices(values, k).tolist() == stable_sort_top_k(values, k).tolist()
+
+
+def large_vectors():
+    rng = np.random.default_rng(0)
+    d = 2 * selection._DIRECT_BELOW + 12345
+    normal = rng.standard_normal(d, dtype=np.float32)
+    sparse = np.where(rng.random(d) < 0.95, np.float32(0), normal)
+    return {
+        "normal": normal,
+        "heavy-tailed": rng.standard_t(1.1, d).astype(np.float32),
+        "all equal": np.full(d, -0.25, np.float32),
+        "all zero": np.zeros(d, np.float32),
+        "mostly zero": sparse,
+        "few levels": np.round(2 * normal),
+        "rising": np.arange(d, dtype=np.float32),
+        "falling": -np.arange(d, 0, -1, dtype=np.float32),
+        "one large stretch": np.where(np.arange(d) < 3000, np.float32(9), normal),
+    }
+
+
+@pytest.mark.parametrize("name", large_vectors())
+def test_large_vectors_of_any_shape(name):
+    values = large_vectors()[name]
+    for k in (1, 37, 3000, len(values) // 5, len(values) - 1):
+        assert np.array_equal(top_k_indices(values, k), stable_sort_top_k(values, k))
+
+
+def test_ties_go_to_the_lowest_index():
+    assert top_k_indices(np.array([1.0, -2.0, 2.0, 2.0, -1.0]), 2).tolist() == [1, 2]
+    assert top_k_indices(np.array([-0.0, 0.0, 0.0]), 2).tolist() == [0, 1]
+
+
+def test_k_beyond_the_length_takes_everything():
+    assert top_k_indices(np.array([0.0, 1.0]), 5).tolist() == [0, 1]
+
+
+def test_views_are_read_as_they_are():
+    values = np.arange(20.0, dtype=np.float32)
+    assert top_k_indices(values[::-2], 2).tolist() == [0, 1]
+    values.setflags(write=False)
+    assert top_k_indices(values, 2).tolist() == [18, 19]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("k", [1, 3, 40])
+@pytest.mark.parametrize("at", [0, 39])
+def test_what_is_not_finite_is_refused(bad, k, at):
+    values = np.zeros(40, np.float32)
+    values[at] = bad
+    with pytest.raises(InputError, match=r"finite entries, got (inf|nan)"):
+        top_k_indices(values, k)
+    with sampled_path(), pytest.raises(InputError, match=r"finite entries, got (inf|nan)"):
+        top_k_indices(values, k)
+    with sampled_path(), pytest.raises(InputError, match=r"finite entries, got (inf|nan)"):
+        top_k_indices(np.full(40, bad), k)
+
+
+@pytest.mark.parametrize("k", [0, -5, 2.5, True, None])
+def test_k_is_a_whole_number_of_at_least_1(k):
+    with pytest.raises(InputError, match="a whole number of at least 1 for k, got"):
+        top_k_indices(np.ones(3), k)
+
+
+@pytest.mark.parametrize(
+    "values", [np.ones(0), np.ones((2, 3)), np.ones(3, int), np.ones(3, ">f4"), np.ones(3, complex)]
+)
+def test_only_flat_vectors_of_floats(values):
+    with pytest.raises(InputError, match="a flat, non-empty vector"):
+        top_k_indices(values, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_tensors_give_tensors(dtype):
+    import torch
+
+    values = torch.randn(500, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    values[::7] = values[3]
+    got = top_k_indices(values.requires_grad_(), 50)
+    assert isinstance(got, torch.Tensor)
+    assert got.tolist() == stable_sort_top_k(values.detach().double().numpy(), 50).tolist()
+
+
+def test_a_tensor_with_bfloat16_beyond_the_range_of_float16_is_finite():
+    import torch
+
+    assert top_k_indices(torch.tensor([1.0, 1e38], dtype=torch.bfloat16), 1).tolist() == [1]
+
+
+@given(values=vectors().filter(lambda v: v.dtype == np.float32), k=st.integers(1, 80))
+def test_the_kernels_for_accelerators_give_the_same(values, k):
+    import torch
+
+    k = min(k, len(values))
+    got = selection._top_k_on_device(torch.from_numpy(values), k)
+    assert got.tolist() == stable_sort_top_k(values, k).tolist()
+
+
+def test_accelerators_take_at_most_32_bits():
+    import torch
+
+    with pytest.raises(InputError, match="32-bit floats on an accelerator"):
+        selection._top_k_on_device(torch.ones(3, dtype=torch.float64), 1)
+
+
+@pytest.mark.gpu
+def test_cuda_gives_the_same_indices():
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    rng = np.random.default_rng(0)
+    values = np.round(100 * rng.standard_normal(500_000, dtype=np.float32))
+    on_device = top_k_indices(torch.from_numpy(values).cuda(), 4321)
+    assert on_device.device.type == "cuda"
+    assert np.array_equal(on_device.cpu().numpy(), top_k_indices(values, 4321))

@@ -114,7 +114,8 @@ def decode(
     k = d if code == "none" else checked_k(k, d)
     size = uplink_bytes(strategy, d, k, index_code)
     if len(data) < 4 * k or size not in (None, len(data)):
-        raise InputError(f"a payload of {size or f'at least {4 * k}'} bytes", got=len(data))
+        allowed = f"at least {4 * k}" if size is None else f"{size:.0f}"
+        raise InputError(f"a payload of {allowed} bytes", got=len(data))
     values = np.frombuffer(data[: 4 * k], "<f4").astype(np.float32)
     if code == "seeded":
         mirror = registry("compressor").get(strategy)().mirror

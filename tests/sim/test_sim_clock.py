@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sim_worlds as sim
 
 from simfed.errors import RunFailed
 from simfed.net import Star
@@ -9,7 +10,7 @@ from simfed.net import Star
 K_BYTES = 8 * 1000  # raw32: 4 bytes of value, 4 of index
 
 
-def test_a_round_is_download_training_compression_upload_then_waiting_for_the_slowest(sim):
+def test_a_round_is_download_training_compression_upload_then_waiting_for_the_slowest():
     world = sim.build(
         sim.scenario(rounds=1, clients=two_clients()),
         star=Star(2, up_bytes_per_s=[8000.0, 4000.0], down_bytes_per_s=1000.0, latency_s=0.25),
@@ -34,13 +35,13 @@ def test_a_round_is_download_training_compression_upload_then_waiting_for_the_sl
     assert spans(world, "link client-1/up") == [("busy", "busy", 3.75, 5.75)]
 
 
-def test_rounds_follow_each_other_without_a_gap(sim):
+def test_rounds_follow_each_other_without_a_gap():
     world = sim.build(sim.scenario(rounds=4), devices=[sim.Fixed()] * 4).run()
     assert world.column("rounds", "started_at_s") == [0.0, 1.5, 3.0, 4.5]
     assert world.column("rounds", "finished_at_s") == [1.5, 3.0, 4.5, 6.0]
 
 
-def test_an_uncharged_downlink_and_an_unlimited_link_take_no_time_and_leave_no_span(sim):
+def test_an_uncharged_downlink_and_an_unlimited_link_take_no_time_and_leave_no_span():
     world = sim.build(sim.scenario(rounds=1), devices=[sim.Fixed()] * 4).run()
     assert phases(world)[0] == (0.0, 1.0, 0.5, 0.0, 0.0, 0.0)
     assert spans(world, "client 0") == [
@@ -51,7 +52,7 @@ def test_an_uncharged_downlink_and_an_unlimited_link_take_no_time_and_leave_no_s
 
 
 @pytest.mark.parametrize("rounds", [1, 400])
-def test_a_dedicated_upload_takes_size_over_rate_to_1e12_however_late_it_is(sim, rounds):
+def test_a_dedicated_upload_takes_size_over_rate_to_1e12_however_late_it_is(rounds):
     rate_bytes_per_s = 50e6 / 8
     plain = sim.scenario(rounds=rounds, compression={"k": 500, "index_code": "ideal"})
     world = sim.build(
@@ -64,7 +65,7 @@ def test_a_dedicated_upload_takes_size_over_rate_to_1e12_however_late_it_is(sim,
     assert np.abs(uplink_s / closed_form_s - 1).max() < 1e-12
 
 
-def test_local_steps_multiply_the_training_time(sim):
+def test_local_steps_multiply_the_training_time():
     plain = sim.scenario(rounds=1)
     workload = sim.TimeOnlyWorkload(
         {"small": sim.PrototypeSize("lenet5-half", sim.D, 0.0)},
@@ -76,19 +77,19 @@ def test_local_steps_multiply_the_training_time(sim):
     assert world.column("participations", "training_s") == [2.0, 4.0, 6.0, 8.0]
 
 
-def test_calibrated_devices_charge_the_tables_row(sim):
+def test_calibrated_devices_charge_the_tables_row():
     world = sim.build(sim.scenario(rounds=1)).run()
     row = world.rows("participations")[0]
     assert (row["training_s"], row["compression_s"]) == (0.0025, 3.4e-07)
 
 
-def test_a_device_that_gives_no_number_ends_the_run_with_a_sentence(sim):
+def test_a_device_that_gives_no_number_ends_the_run_with_a_sentence():
     world = sim.build(sim.scenario(), devices=[sim.Fixed(float("nan"))] * 4)
     with pytest.raises(RunFailed, match="client 0, round 1: the device model gave nan seconds"):
         world.run()
 
 
-def test_what_a_device_lacks_is_an_input_error_with_its_place(sim):
+def test_what_a_device_lacks_is_an_input_error_with_its_place():
     from simfed.errors import InputError
 
     plain = sim.scenario(prototypes={"small": {"model": "logistic-regression"}})
@@ -96,7 +97,7 @@ def test_what_a_device_lacks_is_an_input_error_with_its_place(sim):
         sim.build(plain).run()
 
 
-def test_server_work_comes_after_the_last_upload_while_clients_wait(sim):
+def test_server_work_comes_after_the_last_upload_while_clients_wait():
     server = sim.Fixed(decompression=0.125, inference=0.25, distillation=0.5)
     plain = sim.scenario(rounds=2, clients=two_clients(), distillation={"steps": 3})
     world = sim.build(plain, devices=[sim.Fixed(1.0), sim.Fixed(2.0)], server_device=server).run()
@@ -112,14 +113,14 @@ def test_server_work_comes_after_the_last_upload_while_clients_wait(sim):
     ]
 
 
-def test_fedavg_charges_the_server_for_decompression_only(sim):
+def test_fedavg_charges_the_server_for_decompression_only():
     server = sim.Fixed(decompression=0.125, inference=100.0, distillation=100.0)
     plain = sim.scenario(rounds=1, method="fedavg")
     world = sim.build(plain, devices=[sim.Fixed()] * 4, server_device=server).run()
     assert world.column("rounds", "server_s") == [0.5]
 
 
-def test_only_the_cohort_is_in_flight_and_ids_are_in_order(sim):
+def test_only_the_cohort_is_in_flight_and_ids_are_in_order():
     plain = sim.scenario(
         rounds=6,
         clients=[{"count": 50, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
@@ -134,7 +135,7 @@ def test_only_the_cohort_is_in_flight_and_ids_are_in_order(sim):
     assert world.column("rounds", "participants") == [3] * 6
 
 
-def test_a_round_is_the_same_whether_or_not_anybody_looks(sim):
+def test_a_round_is_the_same_whether_or_not_anybody_looks():
     plain = sim.scenario(rounds=5)
     star = Star(4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3)
     seen = []
@@ -149,7 +150,7 @@ def test_a_round_is_the_same_whether_or_not_anybody_looks(sim):
     assert {facts[2] for facts in seen} == {None}
 
 
-def test_wall_time_is_split_without_a_gap(sim):
+def test_wall_time_is_split_without_a_gap():
     world = sim.build(sim.scenario(rounds=3)).run()
     wall = world.simulation.wall_s()
     assert set(wall) == {"learning", "simulation", "recording"}

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from simfed.device import build_processor, load_profile
 from simfed.net import Network, Star
 from simfed.policy import Replay
@@ -143,7 +141,9 @@ def resume(path, world_of, plain, **run_options):
 
 
 def finish(directory, recorder, plain):
-    directory.finish(recorder, manifest={}, summary=summarise(recorder.table, plain.clients_of_prototype))
+    directory.finish(
+        recorder, manifest={}, summary=summarise(recorder.table, plain.clients_of_prototype)
+    )
     return open_run(directory.path)
 
 
@@ -151,11 +151,3 @@ def as_yaml(plain):
     import yaml
 
     return yaml.safe_dump(plain.model_dump(mode="json"), sort_keys=False)
-
-
-@pytest.fixture
-def sim():
-    """This module's helpers, for tests that cannot import a conftest."""
-    import sys
-
-    return sys.modules[__name__]

@@ -1,0 +1,115 @@
+"""Who held the round up, and what the round would have been without them."""
+
+import pytest
+import sim_worlds as sim
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfed.net import Star
+from simfed.record.summary import critical_sentences, straggler_table
+
+SIZE = 8000.0  # bytes of one upload
+
+
+def one_round(star, devices, **options):
+    clients = [{"count": len(devices), "prototype": "small", "device": "rtx3090-ryzen4800h"}]
+    plain = sim.scenario(rounds=1, clients=clients)
+    return sim.build(plain, star=star, devices=devices, **options).run()
+
+
+def blamed(world):
+    row = world.rows("rounds")[0]
+    names = ("critical_client", "critical_phase", "critical_link", "saved_without_critical_s")
+    return tuple(row[name] for name in names)
+
+
+def test_a_slow_processor_is_blamed_for_training_and_no_link():
+    world = one_round(Star(3, up_bytes_per_s=SIZE), [sim.Fixed(1), sim.Fixed(9), sim.Fixed(2)])
+    assert blamed(world) == (1, "training", None, 7.0)
+    assert world.column("participations", "slack_s") == [8.0, 0.0, 7.0]
+
+
+def test_a_slow_link_is_blamed_by_its_name():
+    star = Star(2, up_bytes_per_s=[SIZE, SIZE / 16])
+    world = one_round(star, [sim.Fixed(1), sim.Fixed(1)])
+    assert blamed(world) == (1, "upload", "client-1/up", 15.0)
+
+
+def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
+    # three at once on a link of 1 upload/s: all end after 3 s; without one the rest take 2 s.
+    # The simple difference to the next one would say that nothing is saved.
+    star = Star(3, receive_bytes_per_s=SIZE, up_bytes_per_s=SIZE)
+    world = one_round(star, [sim.Fixed(1, 0)] * 3)
+    assert blamed(world) == (0, "upload", "server/receive", pytest.approx(1.0))
+    assert critical_sentences(world.recorder.table) == {
+        1: "round 1: client 0, 75 % upload, shared link server/receive"
+    }
+
+
+def test_a_download_can_be_to_blame():
+    star = Star(2, down_bytes_per_s=[1000.0, 500.0])
+    world = one_round(star, [sim.Fixed(1)] * 2, downlink_bytes=2000.0)
+    assert blamed(world) == (1, "download", "client-1/down", 2.0)
+
+
+def test_the_servers_own_work_can_be_to_blame_and_shrinks_with_the_client():
+    server = sim.Fixed(decompression=4.0, inference=3.0, distillation=2.0)
+    world = one_round(Star(2), [sim.Fixed(1.0), sim.Fixed(1.5)], server_device=server)
+    assert blamed(world) == (1, "server", None, 0.5 + 4.0 + 3.0)
+    assert critical_sentences(world.recorder.table) == {1: "round 1: client 1, 89 % server"}
+
+
+def test_ties_blame_the_lowest_id():
+    world = one_round(Star(3), [sim.Fixed(1)] * 3)
+    assert blamed(world) == (0, "training", None, 0.0)
+
+
+def test_a_client_alone_has_nobody_to_be_compared_with():
+    assert blamed(one_round(Star(1), [sim.Fixed(2)])) == (0, "training", None, None)
+
+
+@given(
+    uploads=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=6),
+    training=st.lists(st.floats(0.0, 5.0), min_size=6, max_size=6),
+    receive=st.floats(0.2, 8.0),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_saving_is_that_of_a_run_in_which_the_client_never_was(uploads, training, receive):
+    def play(clients):
+        star = Star(
+            len(clients),
+            up_bytes_per_s=[SIZE * uploads[c] for c in clients],
+            receive_bytes_per_s=SIZE * receive,
+        )
+        return one_round(star, [sim.Fixed(training[c], 0.0) for c in clients])
+
+    everybody = list(range(len(uploads)))
+    world = play(everybody)
+    critical, _, _, saved_s = blamed(world)
+    without = play([client for client in everybody if client != critical])
+    lengths = [w.column("rounds", "duration_s")[0] for w in (world, without)]
+    assert saved_s == pytest.approx(lengths[0] - lengths[1], abs=1e-9 * lengths[0])
+
+
+def test_the_second_play_is_left_out_where_no_link_is_shared(monkeypatch):
+    from simfed.sim import blame
+
+    played = []
+    monkeypatch.setattr(
+        blame, "play_again", lambda flights, network: played.append(len(flights)) or 0.0
+    )
+    one_round(Star(3, up_bytes_per_s=SIZE, down_bytes_per_s=SIZE), [sim.Fixed()] * 3)
+    assert played == []
+    one_round(Star(3, up_bytes_per_s=SIZE, receive_bytes_per_s=SIZE), [sim.Fixed()] * 3)
+    assert played == [2]
+
+
+def test_the_straggler_table_counts_rounds_phases_links_and_savings():
+    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
+    plain = sim.scenario(rounds=5, clients=clients)
+    star = Star(2, up_bytes_per_s=[SIZE, SIZE / 4])
+    world = sim.build(plain, star=star, devices=[sim.Fixed(1)] * 2).run()
+    assert straggler_table(world.recorder.table) == [
+        {"client": 1, "rounds": 5, "phases": {"upload": 5}, "links": {"client-1/up": 5}, "saved_s": 15.0}
+    ]  # fmt: skip
+    assert list(critical_sentences(world.recorder.table, {2, 4})) == [2, 4]

@@ -1,0 +1,252 @@
+"""Pulls, rewards, forced rounds and lost uploads, with a scripted learning side."""
+
+import math
+
+import pytest
+import sim_worlds as sim
+
+from simfed.contract import Evaluation, Outcome
+from simfed.errors import RunFailed
+from simfed.net import Star
+from simfed.seeding import Streams
+
+ARMS = ("top-k", "random-k", "periodic-k")
+
+
+class Scripted:
+    """A learning side whose losses are given: `script[round]` is what its merge says."""
+
+    def __init__(self, sizes, script):
+        self._sizes = sizes
+        self._script = script
+        self.log = []
+
+    def __getattr__(self, name):
+        return getattr(self._sizes, name)
+
+    def execute(self, task, arm, k):
+        self.log.append(("execute", task.round, task.client, arm))
+        return self._sizes.execute(task, arm, k)
+
+    def merge(self, round, contributions):
+        self.log.append(("merge", round, [c.task.client for c in contributions]))
+        version = self._sizes.merge(round, contributions).model_version
+        return Outcome(round, version, **self._script.get(round, {}))
+
+    def discard(self, contribution):
+        self.log.append(("discard", contribution.task.round, contribution.task.client))
+
+
+def build(plain, script, **options):
+    sizes = sim.TimeOnlyWorkload(
+        {"small": sim.PrototypeSize("lenet5-half", sim.D, 0.0)},
+        prototype_of=lambda client: "small",
+        index_code="raw32",
+    )
+    devices = [sim.Fixed(1.0, 0.5) for _ in range(plain.client_count)]
+    star = Star(
+        plain.client_count, up_bytes_per_s=[8000.0 * (c + 1) for c in range(plain.client_count)]
+    )
+    return sim.build(plain, workload=Scripted(sizes, script), devices=devices, star=star, **options)
+
+
+def ascend(**changes):
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"rho": 0.5, "beta": 0.25}}
+    return sim.scenario(rounds=3, policy=policy, **changes)
+
+
+def losses(kd, before=None):
+    return {
+        "kd_loss": {"small": kd},
+        "kd_loss_before": {"small": before} if before is not None else {},
+        "local_loss": {c: (2.0, 1.0 + c) for c in range(4)},
+    }
+
+
+def test_the_reward_is_gain_over_training_compression_and_upload():
+    world = build(ascend(), {1: losses(1.0, before=3.0)}).run()
+    for row in world.rows("participations")[:4]:
+        client = row["client"]
+        gain = 0.5 * (3.0 - 1.0) + 0.25 * (2.0 - (1.0 + client))
+        tau_s = 1.0 + 0.5 + 1.0 / (client + 1)
+        assert row["gain"] == gain
+        assert row["reward_raw"] == gain / tau_s
+        assert row["reward"] == max(-1.0, min(1.0, gain / tau_s))
+        assert row["local_loss"] == 1.0 + client
+
+
+def test_waiting_downlink_and_server_work_are_no_part_of_the_rewards_time():
+    quick = build(ascend(), {1: losses(1.0, before=3.0)}).run()
+    server = sim.Fixed(decompression=5.0, inference=5.0, distillation=5.0)
+    slow = build(ascend(), {1: losses(1.0, before=3.0)}, server_device=server).run()
+    assert slow.column("rounds", "duration_s")[0] > quick.column("rounds", "duration_s")[0] + 40
+    assert slow.column("participations", "reward") == quick.column("participations", "reward")
+
+
+def test_a_missing_loss_counts_nothing():
+    script = {1: {"kd_loss": {"small": 1.0}}}  # no earlier KD loss, no local losses
+    world = build(ascend(), script).run()
+    assert world.column("participations", "gain")[:4] == [0.0] * 4
+
+
+def test_values_before_each_pull_are_recorded_for_policies_that_learn():
+    world = build(ascend(), {1: losses(1.0, before=1.2)}).run()
+    rows = world.rows("policies")
+    assert len(rows) == 3 * 4 * 3
+    assert [row["value"] for row in rows[:12]] == [None] * 12
+    first = {row["client"]: (row["arm"], row["reward"]) for row in world.rows("participations")[:4]}
+    for row in rows[12:24]:
+        arm, reward = first[row["client"]]
+        assert row["value"] == (reward if row["arm"] == arm else None)
+    uniform = build(sim.scenario(), {}).run()
+    assert uniform.rows("policies") == []
+    assert set(uniform.column("participations", "choice")) == {"fixed"}
+
+
+def test_pulls_are_keyed_by_client_and_round_and_not_by_who_else_is_there():
+    four = build(ascend(), {}).run().rows("participations")
+    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
+    two = build(ascend(clients=clients), {}).run().rows("participations")
+    arms_of_four = {(row["round"], row["client"]): row["arm"] for row in four}
+    assert all(arms_of_four[row["round"], row["client"]] == row["arm"] for row in two)
+
+
+def test_the_round_after_a_rollback_is_forced_and_costs_no_warm_up_slot():
+    plain = ascend().model_copy(update={"rounds": 5})
+    script = {2: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}}
+    world = build(plain, script).run()
+    by_round = {}
+    for row in world.rows("participations"):
+        by_round.setdefault(row["round"], []).append(row)
+    assert {(row["arm"], row["choice"]) for row in by_round[3]} == {("top-k", "forced")}
+    assert {row["reward"] for row in by_round[3]} == {None}
+    assert {row["choice"] for row in by_round[4]} == {"warm-up"}
+    for client in range(4):
+        free = [by_round[r][client] for r in (1, 2, 4)]
+        assert sorted(row["arm"] for row in free) == sorted(ARMS)
+        assert {row["choice"] for row in free} == {"warm-up"}
+    assert world.column("rounds", "rolled_back") == [False, True, False, False, False]
+
+
+def test_rewards_of_a_rejected_round_still_update_the_policy():
+    script = {1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}}
+    world = build(ascend(), script).run()
+    rewards = world.column("participations", "reward")[:4]
+    assert rewards == [-1.0] * 4
+    values = [row["value"] for row in world.rows("policies") if row["round"] == 2]
+    assert sorted(v for v in values if v is not None) == rewards
+
+
+def test_losses_that_are_no_numbers_end_the_run_with_a_sentence():
+    with pytest.raises(RunFailed, match="round 1: the losses of client 0 are no longer finite"):
+        build(ascend(), {1: losses(math.nan, before=1.0)}).run()
+
+
+def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients():
+    plain = sim.scenario(
+        rounds=2,
+        prototypes={"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+        clients=[
+            {"count": 3, "prototype": "small", "device": "rtx3090-ryzen4800h"},
+            {"count": 1, "prototype": "large", "device": "rtx3090-ryzen4800h"},
+        ],
+    )
+    sizes = sim.TimeOnlyWorkload(
+        {name: sim.PrototypeSize("lenet5", sim.D, 0.0) for name in plain.prototypes},
+        prototype_of=lambda client: "small" if client < 3 else "large",
+        index_code="raw32",
+    )
+    tested = {"small": Evaluation(0.5, 1.5), "large": Evaluation(0.9, 0.5)}
+    shown = []
+    world = sim.build(plain, workload=Scripted(sizes, {2: {"evaluation": tested}}))
+    world.run(progress=lambda *facts: shown.append(facts[2]))
+    assert shown == [None, pytest.approx((3 * 0.5 + 0.9) / 4)]
+    assert [(r["prototype"], r["test_accuracy"], r["kd_loss"]) for r in world.rows("prototypes")] == [
+        ("small", 0.5, None), ("large", 0.9, None)
+    ]  # fmt: skip
+
+
+def lose_at(world, at_s, client, outcome):
+    """Have this client lose its participation at an instant of the first round."""
+    simulation, serve = world.simulation, world.simulation._serve
+
+    def story():
+        yield simulation._env.timeout(at_s)
+        simulation.lose(client, outcome)
+
+    def serve_and_lose():
+        simulation._env.process(story())
+        yield from serve()
+
+    simulation._serve = serve_and_lose
+    return world
+
+
+@pytest.mark.parametrize(
+    ("at_s", "phases", "uplink_bytes"),
+    [
+        (0.25, (0.25, 0.0, 0.0), 0.0),
+        (1.25, (1.0, 0.25, 0.0), 0.0),
+        (1.75, (1.0, 0.5, 0.25), 2000.0),
+    ],
+)
+def test_a_dropped_client_is_discarded_and_spends_the_rest_of_the_round_away(
+    at_s, phases, uplink_bytes
+):
+    world = build(ascend(), {1: losses(1.0, before=1.2)})
+    lose_at(world, at_s, 0, "dropped").run()
+    row = world.rows("participations")[0]
+    assert (row["training_s"], row["compression_s"], row["uplink_s"]) == phases
+    assert row["uplink_bytes"] == uplink_bytes
+    # without client 0 (1 s of upload), client 1 (0.5 s) is the last to arrive
+    assert world.column("rounds", "duration_s")[0] == max(2.0, at_s)
+    assert (row["outcome"], row["offline_s"], row["waiting_s"]) == ("dropped", 2.0 - at_s, 0.0)
+    assert (row["gain"], row["reward"], row["slack_s"]) == (None, None, None)
+    assert ("discard", 1, 0) in world.workload.log
+    assert ("merge", 1, [1, 2, 3]) in world.workload.log
+    assert world.column("rounds", "dropped") == [1, 0, 0]
+
+
+def test_a_lost_warm_up_pull_gives_its_slot_back():
+    plain = ascend().model_copy(update={"rounds": 4})
+    world = lose_at(build(plain, {}), 1.75, 0, "dropped").run()
+    mine = [row for row in world.rows("participations") if row["client"] == 0]
+    assert [row["choice"] for row in mine] == ["warm-up"] * 4
+    assert sorted(row["arm"] for row in mine if row["outcome"] == "aggregated") == sorted(ARMS)
+
+
+def test_a_failed_client_stays_and_waits():
+    world = lose_at(build(ascend(), {}), 0.25, 0, "failed").run()
+    row = world.rows("participations")[0]
+    assert (row["outcome"], row["waiting_s"], row["offline_s"]) == ("failed", 1.75, 0.0)
+    assert world.column("rounds", "dropped") == [1, 0, 0]
+
+
+def test_a_lost_last_client_ends_the_round_when_it_is_lost():
+    one = [{"count": 1, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
+    plain = ascend(clients=one)
+    sizes = sim.TimeOnlyWorkload(
+        {"small": sim.PrototypeSize("lenet5-half", sim.D, 0.0)},
+        prototype_of=lambda client: "small",
+        index_code="raw32",
+    )
+    world = sim.build(plain, workload=Scripted(sizes, {}), devices=[sim.Fixed()])
+    lose_at(world, 0.25, 0, "dropped").run()
+    assert world.column("rounds", "duration_s") == [0.25, 1.5, 1.5]
+    assert ("merge", 1, []) in world.workload.log
+    assert world.column("participations", "model_version") == [0, 0, 1]
+
+
+def test_the_learning_side_is_asked_in_client_order_whatever_the_clock_does():
+    world = build(sim.scenario(rounds=2), {}).run()
+    assert [entry[:3] for entry in world.workload.log] == [
+        *(("execute", 1, c) for c in range(4)), ("merge", 1, [0, 1, 2, 3]),
+        *(("execute", 2, c) for c in range(4)), ("merge", 2, [0, 1, 2, 3]),
+    ]  # fmt: skip
+
+
+def test_the_streams_of_a_run_are_its_seeds():
+    a, b, c = (build(ascend(), {}, seed=s).run() for s in (0, 0, 1))
+    assert a.rows("participations") == b.rows("participations")
+    assert a.column("participations", "arm") != c.column("participations", "arm")
+    assert Streams(0).integer("policy", 0, 1) != Streams(1).integer("policy", 0, 1)

@@ -95,13 +95,13 @@ def get(
 def _from_source(published: Published, source: Path) -> dict[str, bytes]:
     if not source.exists():
         raise InputError("a folder or archive that is there", where="--from", got=str(source))
-    for view in published.views(source):
-        try:
+    try:
+        for view in published.views(source):
             files = published.read(view, loose=True)
-        except InputError as error:
-            raise error.within("--from") from None
-        if files is not None:
-            return files
+            if files is not None:
+                return files
+    except InputError as error:
+        raise error.within("--from") from None
     raise InputError(f"a folder or archive with {', '.join(published.files)}", where="--from", got=str(source))  # fmt: skip
 
 
@@ -298,7 +298,7 @@ def _receive(url: str, part: Path, progress: Progress) -> bool:
                     file.write(chunk)
                     progress(url.rpartition("/")[2], file.tell(), total)
                     if file.tell() > LARGEST_BYTES:
-                        raise http.client.HTTPException(f"it goes on after {format_bytes(LARGEST_BYTES)}")  # fmt: skip
+                        raise Unavailable(f"{part.stem}: more than {format_bytes(LARGEST_BYTES)}")
                 return total is None or file.tell() == total
             finally:
                 if file.tell() != total and not goes_on and answer.headers.get("Accept-Ranges") != "bytes":  # fmt: skip

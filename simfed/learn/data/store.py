@@ -101,7 +101,8 @@ class Archive:
         try:
             yield
         except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            raise InputError(f"a whole tar archive ({error})", where=str(self.place)) from None
+            reason = str(error).splitlines()[0].rstrip(":") if str(error) else type(error).__name__
+            raise InputError(f"a whole tar archive ({reason})", where=str(self.place)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def plain_files(folder: str) -> Layout:
             path = f"{folder}/{name}" if folder else name
             content = view.read(path, file.size_bytes)
             if content is None:
-                packed = view.read(f"{path}.gz", file.size_bytes)
+                packed = view.read(f"{path}.gz", 2 * file.size_bytes + 1024)
                 if packed is not None:
                     content = _gunzip(packed, file.size_bytes, f"{view.place / path}.gz")
             if content is not None:

@@ -1,0 +1,52 @@
+"""A published data set of a few bytes, for tests of reading and fetching: 20 + 5 samples of 2×2."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from simfed.learn.catalogue import DatasetFacts
+from simfed.learn.data.formats import read_mnist
+from simfed.learn.data.store import Published, PublishedFile, plain_files
+
+
+def _idx(array: np.ndarray) -> bytes:
+    return struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+_rng = np.random.default_rng(1)
+TINY_FILES = {
+    "train-images-idx3-ubyte": _idx(_rng.integers(0, 256, (20, 2, 2), dtype=np.uint8)),
+    "train-labels-idx1-ubyte": _idx((np.arange(20) % 3).astype(np.uint8)),
+    "t10k-images-idx3-ubyte": _idx(_rng.integers(0, 256, (5, 2, 2), dtype=np.uint8)),
+    "t10k-labels-idx1-ubyte": _idx((np.arange(5) % 3).astype(np.uint8)),
+}
+
+TINY = Published(
+    name="tiny",
+    title="Tiny",
+    facts=DatasetFacts((1, 2, 2), 3, 20, 5),
+    mean=(0.5,),
+    sd=(0.5,),
+    licence="none",
+    citation="none",
+    folder="Tiny/raw",
+    files={n: PublishedFile(hashlib.sha256(c).hexdigest(), len(c)) for n, c in TINY_FILES.items()},
+    decode=read_mnist,
+    layouts=(plain_files("Tiny/raw"), plain_files("tiny")),
+    loose_layouts=(plain_files(""), plain_files("package/data"), plain_files("usr/share/tiny")),
+    archives=("tiny.tar.gz",),
+)
+
+
+def write_tiny(folder: Path, *, packed: bool = False, leave_out: str | None = None) -> None:
+    """Write Tiny's files into `folder`, gzipped if `packed`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in TINY_FILES.items():
+        if name != leave_out:
+            path = folder / (f"{name}.gz" if packed else name)
+            path.write_bytes(gzip.compress(content) if packed else content)

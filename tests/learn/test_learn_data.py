@@ -1,0 +1,449 @@
+"""Data sets: what they hold, how files are read and checked, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learn_tiny import TINY, TINY_FILES, write_tiny
+
+from simfed.errors import InputError
+from simfed.learn.catalogue import PUBLISHED_DATASETS, dataset_facts, facts
+from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, Dataset, load_dataset
+from simfed.learn.data.formats import (
+    cifar_row_bytes,
+    cifar_rows_from_pickle,
+    cifar_rows_from_png,
+    read_cifar,
+    read_idx,
+    read_mnist,
+)
+from simfed.learn.data.store import Archive, Folder, cache_folder, data_folders
+from simfed.registry import REGISTRIES, Registry, registry
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture
+def dataset_registry(monkeypatch):
+    """A registry of data sets that forgets what a test adds."""
+    fresh = Registry("dataset", dict(registry("dataset")._builtin))
+    monkeypatch.setitem(REGISTRIES, "dataset", fresh)
+    return fresh
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Data folders of this test's own: ($SIMFED_DATA, cache)."""
+    monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "data", tmp_path / "cache" / "simfed" / "datasets"
+
+
+def arrays(**changes):
+    """Valid arguments of a Dataset: 6 training and 4 test samples of 2×3×3 bytes, 3 classes."""
+    return {
+        "train_images": rng.integers(0, 256, (6, 2, 3, 3), dtype=np.uint8),
+        "train_labels": np.array([0, 1, 2, 0, 1, 2]),
+        "test_images": rng.integers(0, 256, (4, 2, 3, 3), dtype=np.uint8),
+        "test_labels": np.array([2, 2, 0, 1]),
+        "classes": 3,
+    } | changes
+
+
+# ---- mnist-mini --------------------------------------------------------------------------------
+
+
+def test_mnist_mini_is_balanced_real_digits():
+    data = load_dataset("mnist-mini")
+    assert np.bincount(data.train_labels).tolist() == [1000] * 10
+    assert np.bincount(data.test_labels).tolist() == [200] * 10
+    assert data.facts == dataset_facts("mnist-mini")
+    images, _ = data.test()
+    assert images.shape == (2000, 1, 28, 28)
+    assert images.dtype == np.float32
+    # MNIST's own mean and deviation normalise it
+    train = data.normalise(data.train_images)
+    assert abs(train.mean()) < 0.03
+    assert abs(train.std() - 1) < 0.03
+    # no digit is in both sets
+    assert not {i.tobytes() for i in data.train_images} & {i.tobytes() for i in data.test_images}
+
+
+def test_mnist_mini_is_small_and_states_licence_and_citation():
+    files = [path for path in MNIST_MINI.home.iterdir() if path.suffix == ".gz"]
+    assert sum(path.stat().st_size for path in files) <= 2_500_000
+    assert "CC BY-SA" in MNIST_MINI.licence
+    assert "LeCun" in load_dataset("mnist-mini").citation
+
+
+def test_mnist_mini_needs_no_data_folder(folders, monkeypatch):
+    monkeypatch.setenv("SIMFED_DATA", "/nowhere")
+    assert load_dataset("mnist-mini").classes == 10
+
+
+@pytest.mark.parametrize("published", [MNIST_MINI, MNIST, FASHION_MNIST, CIFAR10])
+def test_facts_of_the_catalogue_fit_the_published_files(published):
+    facts_ = PUBLISHED_DATASETS[published.name]
+    values = int(np.prod(facts_.input_shape))
+    samples = facts_.train_samples + facts_.test_samples
+    headers = 0 if published is CIFAR10 else 2 * 16 + 2 * 8
+    assert published.size_bytes == samples * (values + 1) + headers
+    assert all(len(file.sha256) == 64 for file in published.files.values())
+
+
+def test_data_sets_need_no_torch():
+    program = "import sys, simfed.learn.data as d; d.load_dataset('mnist-mini'); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# ---- Dataset -----------------------------------------------------------------------------------
+
+
+def test_bytes_are_normalised_per_channel_when_used():
+    data = Dataset(**arrays(mean=(0.5, 0.25), sd=(0.5, 2.0)))
+    images, labels = data.train(np.array([4, 0]))
+    assert images.dtype == np.float32
+    assert labels.tolist() == [1, 0]
+    stored = data.train_images[[4, 0]].astype(np.float64) / 255
+    expected = (stored - np.array([0.5, 0.25])[:, None, None]) / np.array([0.5, 2.0])[:, None, None]
+    np.testing.assert_allclose(images, expected, atol=1e-6)
+
+
+def test_one_mean_serves_all_channels_and_none_scales_to_one():
+    data = Dataset(**arrays(mean=(0.5,), sd=(0.5,)))
+    np.testing.assert_allclose(data.normalise(np.full((1, 2, 3, 3), 255, np.uint8)), 1.0, atol=1e-6)
+    plain = Dataset(**arrays())
+    np.testing.assert_allclose(plain.normalise(np.full((1, 2, 3, 3), 51, np.uint8)), 0.2, atol=1e-7)
+
+
+def test_floats_are_used_as_they_are():
+    values = rng.normal(size=(6, 4)).astype(np.float32)
+    data = Dataset(**arrays(train_images=values, test_images=values[:4]))
+    images, _ = data.train(np.arange(6))
+    assert np.array_equal(images, values)
+    images[:] = 0  # in fresh memory
+    assert np.array_equal(data.train_images, values)
+
+
+def test_a_data_set_is_read_only():
+    data = Dataset(**arrays())
+    with pytest.raises(ValueError, match="read-only"):
+        data.train_images[0] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        data.train_labels[0] = 1
+
+
+def test_the_digest_changes_with_every_part():
+    base = arrays()
+    digests = {Dataset(**base).digest, Dataset(**base).digest}
+    assert len(digests) == 1
+    for key in ("train_images", "test_images"):
+        changed = base[key].copy()
+        changed.flat[3] ^= 1
+        digests.add(Dataset(**base | {key: changed}).digest)
+    for key in ("train_labels", "test_labels"):
+        digests.add(Dataset(**base | {key: base[key][::-1].copy()}).digest)
+    digests.add(Dataset(**base | {"mean": (0.5,)}).digest)
+    digests.add(Dataset(**base | {"classes": 4}).digest)
+    assert len(digests) == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"classes": 1}, "at least 2 classes, got 1"),
+        ({"classes": 2}, "train_labels: labels from 0 to 1, got 2"),
+        ({"train_labels": np.array([0, 1, 2])}, "train_labels: 6 whole numbers, one per sample"),
+        ({"test_labels": np.zeros(4)}, "test_labels: 4 whole numbers"),
+        ({"train_images": np.zeros((6, 2, 3, 3), int)}, "train_images: uint8 or float32 samples"),
+        ({"train_images": np.zeros((0, 2, 3, 3), np.uint8)}, "train_images: uint8 or float32 samples"),
+        ({"test_images": np.zeros((4, 2, 3, 4), np.uint8)}, r"test_images like train_images, uint8 of shape \(n, 2, 3, 3\)"),
+        ({"test_images": np.zeros((4, 2, 3, 3), np.float32)}, "test_images like train_images"),
+        ({"test_images": np.full((4, 2, 3, 3), np.nan)}, "test_images: finite values"),
+        ({"mean": (0.1, 0.2, 0.3)}, r"mean: one value, or one per channel \(2\)"),
+        ({"sd": (0.0,)}, "sd above 0"),
+        ({"mean": (np.nan,)}, "finite mean"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Dataset(**arrays(**changes))
+
+
+# ---- the registry ------------------------------------------------------------------------------
+
+
+def test_a_users_data_set_is_a_callable(dataset_registry):
+    dataset_registry.add("mine", lambda: Dataset(**arrays()))
+    assert load_dataset("mine").facts.input_shape == (2, 3, 3)
+    assert dataset_facts("mine").train_samples == 6
+    assert facts("logistic-regression", "mine").parameters == 18 * 3 + 3
+
+
+def test_a_users_data_set_with_static_facts_is_not_read_for_them(dataset_registry):
+    def mine():
+        raise AssertionError("read")
+
+    mine.facts = dataset_facts("cifar10")
+    dataset_registry.add("mine", mine)
+    assert dataset_facts("mine") == dataset_facts("cifar10")
+
+
+def test_a_callable_that_returns_something_else_is_refused(dataset_registry):
+    dataset_registry.add("mine", lambda: (1, 2))
+    with pytest.raises(InputError, match=r"dataset\.name: data set mine: a callable .*got 'tuple'"):
+        load_dataset("mine", where="dataset.name")
+    with pytest.raises(InputError, match="did you mean 'mnist'"):
+        load_dataset("mnits")
+
+
+def test_errors_of_a_users_data_set_say_which_key_asked_for_it(dataset_registry):
+    dataset_registry.add("mine", lambda: Dataset(**arrays(classes=2)))
+    with pytest.raises(InputError, match=r"dataset\.name: train_labels: labels from 0 to 1"):
+        load_dataset("mine", where="dataset.name")
+
+
+# ---- formats -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_an_idx_file_reads_back(shape):
+    array = rng.integers(0, 256, shape, dtype=np.uint8)
+    content = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+    assert np.array_equal(read_idx(content), array)
+    with pytest.raises(InputError, match=f"{len(content)} bytes, as its header says"):
+        read_idx(content + b"x")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\0", b"\x1f\x8b\x08\0", b"\0\0\x08\x02\0\0\0\x01"])  # fmt: skip
+def test_what_is_no_idx_file_is_refused(content):
+    with pytest.raises(InputError, match="an idx file of unsigned bytes"):
+        read_idx(content)
+
+
+def test_an_idx_header_with_huge_axes_is_refused_without_memory():
+    with pytest.raises(InputError, match="as its header says"):
+        read_idx(b"\0\0\x08\x04" + b"\xff" * 16)
+
+
+def cifar_batch(samples):
+    """Labels, images (n, 3, 32, 32) and the binary version of a made-up batch."""
+    labels = rng.integers(0, 10, samples, dtype=np.uint8)
+    images = rng.integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
+    rows = b"".join(bytes([label]) + image.tobytes() for label, image in zip(labels, images, strict=True))  # fmt: skip
+    return labels, images, rows
+
+
+def test_the_binary_version_of_cifar_reads_in_the_order_of_its_batches():
+    batches = {f"data_batch_{i}.bin": cifar_batch(3) for i in (2, 1)}
+    test = cifar_batch(2)
+    files = {name: rows for name, (_, _, rows) in batches.items()} | {"test_batch.bin": test[2]}
+    (images, labels), (test_images, test_labels) = read_cifar(files)
+    first, second = batches["data_batch_1.bin"], batches["data_batch_2.bin"]
+    assert np.array_equal(images, np.concatenate([first[1], second[1]]))
+    assert np.array_equal(labels, np.concatenate([first[0], second[0]]))
+    assert np.array_equal(test_images, test[1])
+    assert np.array_equal(test_labels, test[0])
+    assert cifar_row_bytes(test[0], test[1].reshape(2, -1)) == test[2]
+
+
+def test_cifar_as_pictures_becomes_the_binary_version():
+    from PIL import Image
+
+    labels, images, rows = cifar_batch(4)
+    picture = io.BytesIO()
+    Image.fromarray(images.reshape(4, 3, 1024).transpose(0, 2, 1)).save(picture, "PNG")
+    assert cifar_rows_from_png(picture.getvalue(), labels.tolist()) == rows
+    with pytest.raises(InputError, match="5 rows of pixels"):
+        cifar_rows_from_png(picture.getvalue(), [0] * 5)
+    with pytest.raises(InputError, match="a whole PNG picture"):
+        cifar_rows_from_png(picture.getvalue()[:-3000], labels.tolist())
+    with pytest.raises(InputError, match="a whole PNG picture"):
+        cifar_rows_from_png(b"no picture", labels.tolist())
+
+
+def python2_batch(labels, images, kind=b"u1", callable_=b"numpy.core.multiarray\n_reconstruct\n"):
+    """The opcodes Python 2 wrote for one batch: {labels: list, data: array of bytes}."""
+
+    def text(value):
+        return b"U" + bytes([len(value)]) + value
+
+    pixels = images.reshape(len(images), -1)
+    content = b"T" + struct.pack("<I", pixels.size) + pixels.tobytes()
+    shape = b"".join(b"J" + struct.pack("<i", n) for n in pixels.shape) + b"\x86"
+    dtype = b"cnumpy\ndtype\n" + text(kind) + b"K\x00K\x01\x87R(K\x03" + text(b"|") + b"NNN" + 2 * b"J\xff\xff\xff\xff" + b"K\x00tb"  # fmt: skip
+    array = b"c" + callable_ + b"cnumpy\nndarray\nK\x00\x85" + text(b"b") + b"\x87R(K\x01" + shape + dtype + b"\x89" + content + b"tb"  # fmt: skip
+    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    return b"\x80\x02}(" + text(b"labels") + numbers + text(b"data") + array + b"u."
+
+
+def test_cifar_as_pickles_becomes_the_binary_version():
+    labels, images, rows = cifar_batch(4)
+    content = python2_batch(labels, images)
+    # it is what Python 2 with NumPy would have written: the ordinary reader agrees
+    ordinary = pickle.loads(content, encoding="bytes")
+    assert np.array_equal(ordinary[b"data"], images.reshape(4, -1))
+    assert cifar_rows_from_pickle(content) == rows
+
+
+def test_a_pickle_cannot_run_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    with pytest.raises(
+        InputError, match=r"a pickled batch of CIFAR-10 \(it asks for posix\.mkdir\)"
+    ):
+        cifar_rows_from_pickle(pickle.dumps(Evil(), protocol=2))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no pickle",
+        pickle.dumps([1, 2], protocol=2),
+        pickle.dumps({b"labels": [1]}, protocol=2),
+        pickle.dumps({b"labels": [1], b"data": b"x" * 3072}, protocol=2),
+    ],
+)
+def test_a_pickle_of_something_else_is_refused(content):
+    with pytest.raises(InputError, match="a pickled batch of CIFAR-10"):
+        cifar_rows_from_pickle(content)
+
+
+def test_a_pickled_array_of_something_else_is_refused():
+    labels, images, _ = cifar_batch(2)
+    with pytest.raises(InputError, match="unsigned bytes"):
+        cifar_rows_from_pickle(python2_batch(labels, images, kind=b"i8"))
+    with pytest.raises(InputError, match="a pickled batch of CIFAR-10"):
+        cifar_rows_from_pickle(python2_batch(labels, images)[:-40])
+
+
+# ---- where files are found ---------------------------------------------------------------------
+
+
+def test_data_folders_are_the_variable_then_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("SIMFED_DATA", "~/sets")
+    assert data_folders() == [tmp_path.home() / "sets", tmp_path / "simfed" / "datasets"]
+    monkeypatch.delenv("SIMFED_DATA")
+    assert data_folders() == [tmp_path / "simfed" / "datasets"]
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder().is_relative_to(tmp_path.home())
+
+
+def test_a_data_set_that_is_not_here_says_how_to_get_it(folders, dataset_registry):
+    dataset_registry.add("tiny", TINY)
+    with pytest.raises(
+        InputError, match=r"`simfed data get tiny` fetches it; looked in .*data or .*datasets"
+    ):
+        load_dataset("tiny", where="dataset.name")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("folder", ["Tiny/raw", "tiny"])
+def test_files_are_found_in_every_folder_and_layout(folders, index, packed, folder):
+    write_tiny(folders[index] / folder, packed=packed)
+    data = TINY()
+    (images, labels), (test_images, _) = read_mnist(TINY_FILES)
+    assert np.array_equal(data.train_images, images)
+    assert np.array_equal(data.train_labels, labels)
+    assert np.array_equal(data.test_images, test_images)
+
+
+def test_an_archive_in_a_data_folder_is_read_without_unpacking(folders):
+    folders[0].mkdir()
+    with tarfile.open(folders[0] / "tiny.tar.gz", "w:gz") as tar:
+        for name, content in TINY_FILES.items():
+            member = tarfile.TarInfo(f"./Tiny/raw/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    assert TINY().facts.train_samples == 20
+    assert [path.name for path in folders[0].iterdir()] == ["tiny.tar.gz"]
+
+
+def test_a_missing_file_is_named(folders):
+    write_tiny(folders[0] / "Tiny/raw", leave_out="t10k-labels-idx1-ubyte")
+    with pytest.raises(
+        InputError, match=r"Tiny/raw: all files of Tiny, got 'no t10k-labels-idx1-ubyte'"
+    ):
+        TINY()
+
+
+def test_an_altered_file_is_refused(folders):
+    write_tiny(folders[0] / "Tiny/raw")
+    path = folders[0] / "Tiny/raw/train-images-idx3-ubyte"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(
+        InputError, match=r"train-images-idx3-ubyte: a file of Tiny with SHA-256 \w{64}, got"
+    ):
+        TINY()
+
+
+def test_a_truncated_file_is_refused(folders):
+    write_tiny(folders[0] / "Tiny/raw")
+    path = folders[0] / "Tiny/raw/train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(
+        InputError, match=r"train-images-idx3-ubyte: 96 bytes \(it is truncated\), got 95"
+    ):
+        TINY()
+
+
+@pytest.mark.parametrize("keep", [5, 30, -1])
+def test_a_truncated_gzip_file_is_refused(folders, keep):
+    write_tiny(folders[0] / "Tiny/raw", packed=True)
+    path = folders[0] / "Tiny/raw/train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match=r"train-images-idx3-ubyte\.gz: a whole gzip file"):
+        TINY()
+
+
+def test_a_gzip_bomb_is_not_unpacked(folders):
+    write_tiny(folders[0] / "Tiny/raw", packed=True)
+    bomb = gzip.compress(bytes(10_000_000))
+    (folders[0] / "Tiny/raw/train-labels-idx1-ubyte.gz").write_bytes(bomb)
+    with pytest.raises(InputError, match="SHA-256"):
+        TINY()
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive at all", gzip.compress(b"x" * 2000)[:30], lzma.compress(b"x")[:20]])  # fmt: skip
+def test_a_damaged_archive_is_refused(tmp_path, content):
+    (tmp_path / "tiny.tar.gz").write_bytes(content)
+    with pytest.raises(InputError, match=r"tiny\.tar\.gz: a whole tar archive"):
+        Archive(tmp_path / "tiny.tar.gz")
+
+
+def test_a_folder_view_reads_no_more_than_asked(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert Folder(tmp_path).read("file", 4) == b"01234"
+    assert Folder(tmp_path).read("none", 4) is None
+    assert Folder(tmp_path).read("file/deeper", 4) is None
+
+
+def test_labels_in_json_are_checked():
+    from simfed.learn.data.formats import read_labels_json
+
+    assert read_labels_json(json.dumps([1, 2]).encode()) == [1, 2]
+    for wrong in (b"", b"{}", b'["1"]', b"[1, "):
+        with pytest.raises(InputError, match="a JSON list of labels"):
+            read_labels_json(wrong)

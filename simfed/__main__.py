@@ -1,0 +1,7 @@
+"""`python -m simfed`."""
+
+import sys
+
+from simfed.cli import main
+
+sys.exit(main())

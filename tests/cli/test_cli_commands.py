@@ -1,0 +1,172 @@
+"""The command line: exit codes, one sentence per error, and what is not imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simfed.cli import main
+
+TINY = """
+name: tiny
+rounds: 3
+dataset: {name: mnist-mini, public: 32}
+prototypes: {small: {model: lenet5-half}}
+clients: [{count: 2, prototype: small, device: rtx3090-ryzen4800h, link: {up: 50 Mbps}}]
+policy: {kind: uniform, strategy: top-k}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return "tiny.yaml"
+
+
+def test_run_and_verify(tiny, capsys):
+    assert main(["run", tiny, "--workers", "1", "--timings", "--out", "r"]) == 0
+    said = capsys.readouterr()
+    assert "simulated time" in said.out
+    assert "learning" in said.out
+    assert "round 3/3" in said.err
+    assert main(["verify", "r"]) == 0
+    assert "all invariants hold" in capsys.readouterr().out
+
+
+def test_the_default_folder_is_the_next_free_one(tiny, tmp_path):
+    for _ in range(2):
+        assert main(["run", tiny, "--time-only", "--quiet", "--no-figures"]) == 0
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2"}
+
+
+def test_quiet_says_nothing(tiny, capsys):
+    assert main(["run", tiny, "--time-only", "--quiet", "--no-figures"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_set_seed_and_rounds(tiny):
+    command = ["run", tiny, "--time-only", "--quiet", "--no-figures", "--out", "r"]
+    assert (
+        main([*command, "--seed", "7", "--rounds", "5", "--set", "clients[*].link.up=5 Mbps"]) == 0
+    )
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    summary = json.loads(Path("r/summary.json").read_text())
+    assert (manifest["seed"], summary["rounds"]) == (7, 5)
+
+
+def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
+    assert main(["run", tiny, "--time-only", "--quiet", "--no-figures", "--out", "r"]) == 0
+    summary = json.loads(Path("r/summary.json").read_text())
+    summary["uplink_bytes"] += 1
+    Path("r/summary.json").write_text(json.dumps(summary))
+    assert main(["verify", "r"]) == 3
+    assert "uplink_bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "none.yaml"], "none.yaml: a file that exists"),
+        (["run", "tiny.yaml", "--set", "rounds"], "--set: key.path=value, got 'rounds'"),
+        (["run", "tiny.yaml", "--set", "clients[*].link.upp=1"], "did you mean 'up'?"),
+        (["run", "tiny.yaml", "--rounds", "0"], "tiny.yaml: rounds: a whole number of at least 1, got 0"),
+        (["run", "tiny.yaml", "--workers", "0"], "--workers: a whole number of at least 1, got 0"),
+        (["run", "tiny.yaml", "--device", "tpu"], "--device: cpu or cuda, got 'tpu'"),
+        (["run", "tiny.yaml", "--resume"], "--resume: --out DIR"),
+        (["verify", "."], "a run directory"),
+        (["verify", "nowhere"], "nowhere"),
+        (["list", "compressor"], ""),
+        (["list", "modles"], "list: compressors, policies, models, datasets or profiles, got 'modles' (did you mean 'models'?)"),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_one_sentence(tiny, capsys, arguments, sentence):
+    code = main(arguments)
+    err = capsys.readouterr().err
+    if not sentence:
+        assert code == 0
+        return
+    assert code == 2
+    lines = [line for line in err.splitlines() if line.startswith("simfed: ")]
+    assert len(lines) == 1
+    assert sentence in lines[0]
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["run"], ["validate", "--foo"], []])
+def test_wrong_usage_is_exit_code_2(arguments, capsys):
+    assert main(arguments) == 2
+    assert "Usage" in "".join(capsys.readouterr())
+
+
+def test_validate_reports_every_error_of_every_file(tiny, tmp_path, capsys):
+    (tmp_path / "bad.yaml").write_text(TINY + "colour: red\n")
+    (tmp_path / "worse.yaml").write_text(TINY.replace("rounds: 3", "rounds: 0").replace("rtx3090-ryzen4800h", "none"))  # fmt: skip
+    (tmp_path / "unknown.yaml").write_text(TINY.replace("rtx3090-ryzen4800h", "none"))
+    assert main(["validate", tiny, "bad.yaml", "worse.yaml", "unknown.yaml"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "tiny.yaml: valid (2 clients, 3 rounds)\n"
+    starts = [line.split(": ")[1] for line in said.err.splitlines()]
+    assert starts == ["bad.yaml", "worse.yaml", "unknown.yaml"]
+
+
+def test_validate_resolved_is_a_scenario_again(tiny, tmp_path, capsys):
+    assert main(["validate", tiny, "--resolved"]) == 0
+    (tmp_path / "resolved.yaml").write_text(capsys.readouterr().out)
+    assert main(["validate", "resolved.yaml"]) == 0
+
+
+def test_debug_shows_the_traceback(tiny):
+    from simfed.errors import InputError
+
+    with pytest.raises(InputError):
+        main(["--debug", "run", "none.yaml"])
+
+
+@pytest.mark.parametrize("kind", ["compressors", "policies", "models", "datasets", "profiles"])
+def test_list_explains_each(kind, capsys):
+    assert main(["list", kind]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(len(line.split("  ", 1)) == 2 for line in lines), "a name and an explanation"
+
+
+def test_schema_is_json(capsys):
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert "extends" in schema["properties"]
+
+
+LIGHT = """
+import sys
+from simfed.cli import main
+code = main({arguments})
+heavy = sorted({{"torch", "simpy", "pandas", "matplotlib", "scipy", "networkx"}} & set(sys.modules))
+assert (code, heavy) == (0, []), (code, heavy)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["validate", "tiny.yaml"], ["schema"], ["run", "--help"]]
+)
+def test_light_commands_import_nothing_heavy(tiny, arguments):
+    script = LIGHT.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_time_only_never_imports_torch(tiny):
+    arguments = ["run", "tiny.yaml", "--time-only", "--quiet", "--no-figures"]
+    script = LIGHT.format(arguments=arguments).replace(
+        '"torch", "simpy", "pandas", "matplotlib", "scipy", "networkx"', '"torch"'
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_closed_pipe_is_no_error(tiny):
+    command = f"{sys.executable} -m simfed schema | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""

@@ -1,0 +1,241 @@
+"""Whole runs through the composition root: what is written, what is equal, what is refused."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+import simfed
+from simfed.errors import InputError, InputErrors, Interrupted
+from simfed.experiment import Parts, available_profiles, default_workers
+from simfed.record import verify
+
+TINY = """
+name: tiny
+rounds: 4
+dataset: {name: mnist-mini, public: 32}
+prototypes: {small: {model: lenet5-half}, large: {model: lenet5}}
+client_order: round-robin
+clients:
+  - {count: 2, prototype: small, device: rtx3090-ryzen4800h, link: {up: 50 Mbps, down: 300 Mbps, latency: 10 ms}}
+  - {count: 2, prototype: large, device: {profile: rtx3090-ryzen4800h, speed: 0.5}, link: {up: 20 Mbps}}
+compression: {k: 500}
+policy: {kind: ascend, warmup: 1, reward: {local_loss: {samples: 16}}}
+network: {server: {receive: 60 Mbps}}
+evaluation: {every: 2}
+"""
+FILES = {"scenario.yaml", "manifest.json", "summary.json", "checkpoint", "calibration"} | {
+    f"{t}.parquet" for t in ("rounds", "prototypes", "participations", "policies", "links", "spans")
+}
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+def play(path, out=None, overrides=(), **options):
+    scenario = simfed.load_scenario(path, overrides)
+    return simfed.run(scenario, out, source=path, **{"progress": False, "workers": 1, **options})
+
+
+def sentences(path, overrides):
+    with pytest.raises((InputErrors, InputError)) as caught:
+        simfed.check(simfed.load_scenario(path, overrides), source=path)
+    return str(caught.value).split("\n")
+
+
+def test_a_run_directory_is_whole_and_sound(tiny, tmp_path):
+    result = play(tiny, tmp_path / "run")
+    assert {f.name for f in (tmp_path / "run").iterdir()} == FILES
+    assert verify(tmp_path / "run") == []
+    assert len(result.rounds) == 4
+    assert len(result.participations) == 16
+    assert result.summary["accuracy"].keys() == {"small", "large", "mean"}
+    assert result.prototypes.dropna()["round"].unique().tolist() == [2, 4]
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["status"] == "finished"
+    assert manifest["models"]["large"] == {"model": "lenet5", "parameters": 61706, "buffers": 0}
+    assert manifest["wall_s"]["total"] > 0
+    assert manifest["fingerprint"] == result.fingerprint
+
+
+def test_the_resolved_scenario_runs_as_it_is_to_the_same_fingerprint(tiny, tmp_path):
+    """From another folder, where only the copy of the profile can be found."""
+    shutil.copy("calibration/rtx3090-ryzen4800h.yaml", tmp_path / "mine.yaml")
+    first = play(tiny, tmp_path / "run", {"clients[*].device.profile": "mine.yaml"})
+    (tmp_path / "mine.yaml").unlink()
+    moved = shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    second = play(moved / "scenario.yaml", tmp_path / "again")
+    assert second.fingerprint == first.fingerprint == simfed.load_run(moved).fingerprint
+
+
+def test_memory_and_disk_hold_the_same_run(tiny, tmp_path):
+    written, kept = play(tiny, tmp_path / "run"), play(tiny)
+    assert kept.path is None
+    assert kept.fingerprint == written.fingerprint
+    assert kept.summary == written.summary
+    assert kept.participations.equals(written.participations)
+
+
+def test_seeds_differ(tiny):
+    assert play(tiny).fingerprint != play(tiny, overrides={"seed": 1}).fingerprint
+
+
+@pytest.mark.long
+def test_workers_do_not_change_a_bit(tiny):
+    assert play(tiny, workers=2).fingerprint == play(tiny).fingerprint
+
+
+def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tiny, tmp_path):
+    def stop_after_two(round, simulated_s, accuracy):
+        if round == 2:
+            raise KeyboardInterrupt
+
+    whole = play(tiny, overrides={"checkpoint.every": 2})
+    with pytest.raises(KeyboardInterrupt):
+        play(tiny, tmp_path / "run", {"checkpoint.every": 1}, progress=stop_after_two)
+    with pytest.raises(InputError, match="interrupted"):
+        simfed.load_run(tmp_path / "run")
+    resumed = play(tiny, tmp_path / "run", {"checkpoint.every": 1}, resume=True)
+    assert len(resumed.rounds) == 4
+    assert resumed.fingerprint == whole.fingerprint
+    assert verify(tmp_path / "run") == []
+
+
+def test_resume_wants_the_same_scenario_and_an_unfinished_run(tiny, tmp_path):
+    play(tiny, tmp_path / "run")
+    with pytest.raises(InputError, match="a run that is not finished"):
+        play(tiny, tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match="a run directory to go on with"):
+        play(tiny, resume=True)
+
+
+def test_another_run_is_never_overwritten_unasked(tiny, tmp_path):
+    play(tiny, tmp_path / "run", time_only_overrides(), time_only=True)
+    with pytest.raises(InputError, match="one that holds a run"):
+        play(tiny, tmp_path / "run")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("precious")
+    with pytest.raises(InputError, match="a folder with other files in it"):
+        play(tiny, tmp_path / "notes", overwrite=True)
+    assert (tmp_path / "notes" / "thesis.txt").read_text() == "precious"
+    play(tiny, tmp_path / "run", time_only_overrides(seed=9), time_only=True, overwrite=True)
+    assert simfed.load_run(tmp_path / "run").manifest["seed"] == 9
+
+
+def time_only_overrides(**more):
+    return {"policy": {"kind": "uniform", "strategy": "random-k"}, **more}
+
+
+def test_time_only_gives_the_full_runs_timeline(tiny):
+    overrides = time_only_overrides()
+    full, clock = play(tiny, overrides=overrides), play(tiny, overrides=overrides, time_only=True)
+    assert clock.spans.equals(full.spans)
+    assert clock.links.equals(full.links)
+    assert clock.rounds.equals(full.rounds)
+    assert clock.manifest["mode"] == "time-only"
+
+
+def test_time_only_replays_the_arms_of_a_learning_policy(tiny, tmp_path):
+    full = play(tiny, tmp_path / "full", {"compression.index_code": "rice"})
+    overrides = {"compression.index_code": "rice", "policy.arms_from": str(tmp_path / "full")}
+    clock = play(tiny, overrides=overrides, time_only=True)
+    assert clock.spans.equals(full.spans)
+    assert clock.participations["arm"].equals(full.participations["arm"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({}, "policy.kind: a policy that needs no rewards in a time-only run, got 'ascend'"),
+        ({"policy": {"kind": "uniform", "strategy": "top-k"}, "compression.index_code": "rice"},
+         "compression.index_code: a size on the wire that does not depend on the data"),
+    ],
+)  # fmt: skip
+def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(tiny, tmp_path, overrides, sentence):  # fmt: skip
+    with pytest.raises(InputError) as caught:
+        play(tiny, tmp_path / "run", overrides, time_only=True)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith(f"{tiny}: ")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"clients[0].device": "rtx3090"}, "clients[0].device: a calibration profile: "),
+        ({"prototypes.large.model": "logistic-regression"}, "clients[1].device: rtx3090-ryzen4800h: training: a model that was measured"),
+        ({"server.device": "rtx3090-ryzen4800h"}, "server.device: rtx3090-ryzen4800h: decompression"),
+        ({"dataset.public": 9_997}, "dataset.public: at most 9996 public images"),
+        ({"prototypes.small.model": "lenet5", "dataset.name": "cifar10"}, "clients[1]"),
+    ],
+)  # fmt: skip
+def test_what_only_building_can_find(tiny, overrides, sentence):
+    if overrides.get("dataset.name") == "cifar10":
+        assert simfed.check(simfed.load_scenario(tiny, overrides), source=tiny) == []
+        return
+    lines = sentences(tiny, overrides)
+    assert any(sentence in line for line in lines), lines
+    assert all(line.startswith(f"{tiny}: ") for line in lines)
+
+
+def test_every_building_error_comes_at_once(tiny):
+    lines = sentences(tiny, {"clients[0].device": "a", "clients[1].device": "b"})
+    assert len(lines) == 2
+
+
+def test_extrapolation_is_said_once_in_the_manifest(tiny):
+    result = play(tiny, overrides={"compression.k": 9_000, **time_only_overrides()}, time_only=True)
+    said = [w for w in result.manifest["warnings"] if "9000" in w or "5000" in w]
+    assert len(said) == len(set(said)) == 2, "one per model"
+
+
+def test_a_failing_run_says_so_and_is_not_taken_for_a_finished_one(tiny, tmp_path):
+    def explode(round, simulated_s, accuracy):
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, progress=explode)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["reason"]) == ("failed", "boom")
+
+
+def test_stopping_politely_saves_a_checkpoint(tiny, tmp_path):
+    import os
+    import signal
+
+    def press_ctrl_c(round, simulated_s, accuracy):
+        if round == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    overrides = time_only_overrides(**{"checkpoint.every": 0})
+    with pytest.raises(Interrupted, match="stopped after round 3; --resume goes on from there"):
+        play(tiny, tmp_path / "run", overrides, time_only=True, progress=press_ctrl_c)
+    resumed = play(tiny, tmp_path / "run", overrides, time_only=True, resume=True)
+    assert resumed.fingerprint == play(tiny, overrides=overrides, time_only=True).fingerprint
+
+
+def test_parts_are_keyed_by_client(tiny):
+    parts = Parts(simfed.load_scenario(tiny), tiny)
+    assert parts.clients_of_prototype == {"small": 2, "large": 2}
+    assert [parts.group(c).prototype for c in range(4)] == ["small", "large"] * 2
+    assert parts.facts["small"].parameters == 15_738
+
+
+def test_profiles_at_hand_are_listed():
+    assert "rtx3090-ryzen4800h" in dict(available_profiles())
+
+
+def test_workers_never_outnumber_clients(tiny):
+    one = simfed.load_scenario(tiny, {"clients[*].count": 1})
+    assert 1 <= default_workers(one) <= 2
+
+
+def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):
+    play(tiny, tmp_path / "run", time_only_overrides(), time_only=True)
+    plain = yaml.safe_load((tmp_path / "run" / "scenario.yaml").read_text())
+    assert plain["clients"][0]["link"]["up"] == "6250000.0 B/s"

@@ -1,0 +1,223 @@
+"""ASCEND against its formulas and an independent slow version."""
+
+import math
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, chisquare
+
+from simfed.errors import InputError
+from simfed.policy import Ascend, Pull
+from simfed.seeding import Streams
+
+ARMS = ("top-k", "random-k", "periodic-k")
+
+
+def played(policy, reward_of, rounds, seed=0):
+    """[(pull, values before it)] of a client that is paid at once."""
+    streams, story = Streams(seed), []
+    for t in range(1, rounds + 1):
+        values = policy.values()
+        pull = policy.pull(streams("policy", 0, t))
+        policy.update(pull, reward_of(pull.arm, t))
+        story.append((pull, values))
+    return story
+
+
+@given(warmup=st.integers(1, 8), arms=st.integers(1, 5), seed=st.integers(0, 1000))
+def test_warm_up_plays_each_arm_exactly_h_times(warmup, arms, seed):
+    names = [f"arm-{i}" for i in range(arms)]
+    story = played(Ascend(names, warmup=warmup), lambda arm, t: 0.0, warmup * arms + 5, seed)
+    first = [pull.arm for pull, _ in story[: warmup * arms]]
+    assert Counter(first) == dict.fromkeys(names, warmup)
+    assert {pull.choice for pull, _ in story[: warmup * arms]} == {"warm-up"}
+    assert "warm-up" not in {pull.choice for pull, _ in story[warmup * arms :]}
+
+
+def test_every_warm_up_order_is_equally_likely():
+    orders = dict.fromkeys(set(permutations("aabb")), 0)
+    for seed in range(200 * len(orders)):
+        story = played(Ascend("ab", warmup=2), lambda arm, t: 0.0, 4, seed)
+        orders[tuple(pull.arm for pull, _ in story)] += 1
+    assert chisquare(list(orders.values())).pvalue > 1e-4
+
+
+def test_the_probability_of_a_warm_up_pull_is_its_share_of_the_slots_left():
+    (first, _), (second, _), _, (last, _) = played(Ascend("ab", warmup=2), lambda arm, t: 0.0, 4)
+    assert first.probability == 1 / 2
+    assert second.probability == (1 / 3 if second.arm == first.arm else 2 / 3)
+    assert last.probability == 1.0
+
+
+def test_utility_after_warm_up_is_the_mean_then_a_moving_average():
+    policy = Ascend(("only",), warmup=4, ema=0.25)
+    rewards = [0.5, -1.0, 0.25, 0.75, 0.9, -0.3, 0.1]
+    story = played(policy, lambda arm, t: rewards[t - 1], len(rewards))
+    seen = [values[0] for _, values in story] + [policy.values()[0]]
+    assert math.isnan(seen[0])
+    assert seen[1:5] == [np.mean(rewards[:n]) for n in range(1, 5)]
+    # closed form: (1 − η)^n·Q_0 + Σ η·(1 − η)^(n − i)·G_i
+    q0, later = np.mean(rewards[:4]), rewards[4:]
+    for n in range(1, 4):
+        weights = [0.25 * 0.75 ** (n - i) for i in range(1, n + 1)]
+        closed = 0.75**n * q0 + np.dot(weights, later[:n])
+        assert seen[4 + n] == pytest.approx(closed, rel=1e-14)
+
+
+def test_other_arms_keep_their_value():
+    policy = Ascend(ARMS, warmup=1, c=0)
+    played(policy, lambda arm, t: float(ARMS.index(arm)), 3)
+    policy.update(Pull("periodic-k", "exploit"), -1.0)
+    assert policy.values() == (0.0, 1.0, 0.9 * 2.0 - 0.1)
+
+
+def test_exploitation_takes_the_best_and_the_lowest_of_equals():
+    for rewards, best in (((0, 1, 0.5), 1), ((0.5, 0.2, 0.5), 0), ((0, 0.3, 0.3), 1)):
+        policy = Ascend(ARMS, warmup=2, c=0)
+        story = played(policy, lambda arm, t, paid=rewards: paid[ARMS.index(arm)], 7)
+        assert story[-1][0] == Pull(ARMS[best], "exploit", 1.0)
+
+
+def test_equal_sets_of_warm_up_rewards_tie_in_any_order():
+    policy = Ascend("ab", warmup=3, c=0)
+    for arm, rewards in (("b", [0.1, 0.2, 0.3]), ("a", [0.3, 0.1, 0.2])):
+        for reward in rewards:
+            policy.update(Pull(arm, "warm-up"), reward)
+    assert policy.values()[0] == policy.values()[1]
+
+
+@pytest.mark.parametrize("t", [10, 50, 400])
+def test_explores_with_probability_c_over_root_t(t):
+    explored = 0
+    for seed in range(2000):
+        policy = Ascend(ARMS, warmup=1, c=3.0)
+        policy.restore({**policy.state(), "pulls": t - 1, "slots_left": [0, 0, 0]})
+        pull = policy.pull(np.random.default_rng(seed))
+        epsilon = min(1.0, 3.0 / math.sqrt(t))
+        explored += pull.choice == "explore"
+        best = 1 - epsilon if pull.arm == ARMS[0] else 0.0
+        assert pull.probability == pytest.approx(epsilon / 3 + best, abs=1e-15)
+    assert binomtest(explored, 2000, epsilon).pvalue > 1e-4
+
+
+def test_exploration_is_uniform_over_all_arms():
+    counts = dict.fromkeys(ARMS, 0)
+    for seed in range(3000):
+        policy = Ascend(ARMS, warmup=1, c=1e9)
+        policy.restore({**policy.state(), "pulls": 100, "slots_left": [0, 0, 0]})
+        counts[policy.pull(np.random.default_rng(seed)).arm] += 1
+    assert chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def test_a_void_warm_up_pull_gives_its_slot_back():
+    policy, streams = Ascend(ARMS, warmup=2), Streams(0)
+    plays = Counter()
+    for t in range(1, 8):
+        pull = policy.pull(streams("policy", 0, t))
+        assert pull.choice == "warm-up"
+        if t == 3:
+            policy.void(pull)
+        else:
+            policy.update(pull, 0.0)
+            plays[pull.arm] += 1
+    assert plays == dict.fromkeys(ARMS, 2)
+    assert policy.pull(streams("policy", 0, 8)).choice != "warm-up"
+
+
+def test_forced_plays_use_no_slot_and_change_no_value():
+    policy = Ascend(ARMS, warmup=1)
+    before = policy.state()
+    policy.update(Pull("top-k", "forced"), 1.0)
+    policy.void(Pull("top-k", "forced"))
+    assert policy.state() == before
+
+
+def test_a_late_warm_up_reward_joins_the_mean_or_the_running_average():
+    policy, streams = Ascend("ab", warmup=2, ema=0.5, c=0), Streams(0)
+    pulls = [policy.pull(streams("policy", 0, t)) for t in range(4)]
+    late_a = next(pull for pull in pulls if pull.arm == "a")
+    for pull in pulls:
+        if pull is not late_a:
+            policy.update(pull, 0.2 if pull.arm == "a" else 0.0)
+    policy.update(late_a, 0.4)
+    assert policy.values() == (pytest.approx(0.3), 0.0)
+    policy.update(Pull("a", "exploit"), 0.5)
+    policy.update(late_a, 0.0)
+    assert policy.values()[0] == pytest.approx(0.2)
+
+
+def test_an_arm_without_a_reward_is_not_exploited():
+    policy = Ascend(ARMS, warmup=1, c=0)
+    policy.restore({**policy.state(), "slots_left": [0, 0, 0]})
+    policy.update(Pull("periodic-k", "exploit"), -0.9)
+    assert policy.pull(np.random.default_rng(0)).arm == "periodic-k"
+    assert policy.values()[2] == -0.9
+
+
+class SlowAscend:
+    """Written from the method's text alone: the whole history, recomputed at each step."""
+
+    def __init__(self, h, c, ema):
+        self.h, self.c, self.ema, self.history = h, c, ema, []
+
+    def q(self, arm):
+        rewards = [reward for played, reward in self.history if played == arm]
+        q = math.fsum(rewards[: self.h]) / self.h
+        for reward in rewards[self.h :]:
+            q = (1 - self.ema) * q + self.ema * reward
+        return q
+
+    def choose(self, coin, uniform_arm):
+        t = len(self.history) + 1
+        if coin < min(1, self.c / t**0.5):
+            return uniform_arm
+        return max(range(3), key=lambda arm: (self.q(arm), -arm))
+
+
+def test_300_rounds_equal_the_slow_version():
+    policy, slow = Ascend(ARMS, warmup=5, c=3, ema=0.1), SlowAscend(5, 3, 0.1)
+    streams = Streams(3)
+    chosen = set()
+    for t in range(1, 301):
+        pull = policy.pull(streams("policy", 0, t))
+        arm = ARMS.index(pull.arm)
+        if t > 15:
+            rng = streams("policy", 0, t)  # the same draws, read independently
+            assert arm == slow.choose(
+                rng.random(), int(rng.integers(3)) if pull.choice == "explore" else None
+            )
+            chosen.add((arm, pull.choice))
+        reward = float(np.clip(streams("reward", t).normal(0.1 * arm, 0.5), -1, 1))
+        policy.update(pull, reward)
+        slow.history.append((arm, reward))
+        if t >= 15:
+            assert policy.values() == tuple(slow.q(arm) for arm in range(3))
+    assert len(chosen) >= 5
+
+
+def test_it_finds_the_best_arm():
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        story = played(
+            Ascend(ARMS),
+            lambda arm, t, rng=rng: rng.normal(0.3 * ARMS.index(arm), 0.2),
+            1000,
+            seed,
+        )
+        late = [pull.arm for pull, _ in story[500:]]
+        assert late.count("periodic-k") > 0.75 * len(late)
+
+
+def test_a_reward_that_is_no_number_is_refused():
+    with pytest.raises(InputError, match="a finite reward, got nan"):
+        Ascend(ARMS).update(Pull("top-k", "warm-up"), math.nan)
+
+
+@pytest.mark.parametrize("arms", [(), ("top-k", "top-k")])
+def test_arms_are_some_and_distinct(arms):
+    with pytest.raises(InputError, match="at least one arm, each once"):
+        Ascend(arms)

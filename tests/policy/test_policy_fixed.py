@@ -1,0 +1,52 @@
+"""Policies that do not learn."""
+
+import numpy as np
+import pytest
+
+from simfed.errors import InputError
+from simfed.policy import Policy, Pull, Replay, Uniform
+
+RNG = np.random.default_rng(0)
+
+
+def test_uniform_plays_one_arm_and_draws_nothing():
+    policy = Uniform(("top-k", "random-k"), strategy="random-k")
+    before = RNG.bit_generator.state
+    assert {policy.pull(RNG) for _ in range(10)} == {Pull("random-k", "fixed", 1.0)}
+    assert RNG.bit_generator.state == before
+    assert policy.values() == (0.0, 1.0)
+    assert policy.state() == {}
+
+
+def test_replay_plays_what_was_recorded_and_shows_what_comes():
+    policy = Replay(("top-k", "random-k"), recorded=["random-k", "top-k"])
+    assert policy.values() == (0.0, 1.0)
+    assert policy.pull(RNG).arm == "random-k"
+    assert policy.values() == (1.0, 0.0)
+    assert policy.pull(RNG).arm == "top-k"
+    assert policy.values() == (0.0, 0.0)
+
+
+def test_replay_goes_on_from_its_state():
+    policy, resumed = (Replay("ab", recorded="abb") for _ in range(2))
+    policy.pull(RNG)
+    resumed.restore(policy.state())
+    assert [resumed.pull(RNG).arm for _ in range(2)] == ["b", "b"]
+
+
+def test_a_replay_that_is_used_up_says_how_far_the_record_goes():
+    policy = Replay("ab", recorded="a")
+    policy.pull(RNG)
+    with pytest.raises(InputError, match="this client takes part more than 1 times"):
+        policy.pull(RNG)
+
+
+def test_a_recorded_arm_must_be_known():
+    with pytest.raises(InputError, match=r"an arm: top-k or random-k, got 'topk'.*did you mean"):
+        Replay(("top-k", "random-k"), recorded=["topk"])
+
+
+def test_they_do_not_learn():
+    assert not Uniform("ab", strategy="a").learns
+    assert not Replay("ab", recorded="a").learns
+    assert isinstance(Uniform("ab", strategy="a"), Policy)

@@ -1,0 +1,194 @@
+"""Time and learning meet in one contract, and nowhere else.
+
+1. A full barrier and a policy that does not look at time: the learning curve is that of a plain loop
+   without a clock, bit for bit, over any network and on any devices.
+2. A strategy and sizes known beforehand: the timeline is that of a run without learning.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+import simfed
+from simfed.learn.plain import plain_rounds
+from simfed.learn.workload import LearningWorkload
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+PROFILE = "rtx3090-ryzen4800h"
+BASE = {
+    "name": "equivalence",
+    "rounds": 4,
+    "dataset": {"name": "mnist-mini", "public": 32},
+    "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+    "client_order": "round-robin",
+    "clients": [
+        {"count": 2, "prototype": "small", "device": PROFILE},
+        {"count": 2, "prototype": "large", "device": PROFILE},
+    ],
+    "compression": {"k": 500},
+    "policy": {"kind": "uniform", "strategy": "random-k"},
+    "evaluation": {"every": 2},
+}
+ASCEND = {"kind": "ascend", "warmup": 1, "c": 1, "reward": {"local_loss": {"samples": 16}}}
+
+
+def group(prototype, *, link=None, **device):
+    return {
+        "count": 2,
+        "prototype": prototype,
+        "device": {"profile": PROFILE, **device},
+        "link": link or {},
+    }
+
+
+WORLDS = {
+    "nothing is charged": {"charge": {"downlink": False, "buffers": False}},
+    "slow links, latency, slow and noisy devices": {
+        "clients": [
+            group("small", link={"up": "1 Mbps", "down": "9 Mbps", "latency": "40 ms"}),
+            group("large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}),
+        ]
+    },
+    "a shared bottleneck": {
+        "clients": [
+            group("small", link={"up": "50 Mbps", "down": "50 Mbps"}),
+            group("large", link={"up": "20 Mbps", "down": "50 Mbps"}, speed=3.0),
+        ],
+        "network": {"server": {"receive": "25 Mbps", "send": "30 Mbps", "latency": "3 ms"}},
+    },
+}  # fmt: skip
+
+
+def scenario(**changes):
+    return Scenario.model_validate({**BASE, **changes})
+
+
+def play(plain, **options):
+    return simfed.run(plain, progress=False, **{"workers": 1, **options})
+
+
+def plain_curve(plain, **options):
+    streams = Streams(plain.seed)
+    learns = plain.policy.kind != "uniform"
+    workload = LearningWorkload(plain, streams, learns=learns)
+    try:
+        return list(plain_rounds(plain, workload, streams, **options))
+    finally:
+        workload.close()
+
+
+def curve_of(run):
+    """What was learned: per round and prototype the losses and accuracy, per client arm and bytes."""
+    prototypes = [tuple(row.values()) for row in run.table("prototypes").to_pylist()]
+    parts = run.table("participations").select(["round", "client", "arm", "uplink_bytes"])
+    return prototypes, [tuple(row.values()) for row in parts.to_pylist()]
+
+
+def curve_of_plain(rounds):
+    prototypes, parts = [], []
+    for played in rounds:
+        outcome = played.outcome
+        for name, kd_loss in outcome.kd_loss.items():
+            tested = outcome.evaluation.get(name)
+            prototypes.append(
+                (played.round, name, kd_loss, tested and tested.accuracy, tested and tested.loss)
+            )
+        parts += [
+            (played.round, client, arm, played.uplink_bytes[client])
+            for client, arm in played.arms.items()
+        ]
+    return prototypes, parts
+
+
+@pytest.fixture(scope="module")
+def without_clock():
+    return curve_of_plain(plain_curve(scenario()))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_full_run_learns_what_a_plain_loop_without_a_clock_learns(world, without_clock):
+    run = play(scenario(**WORLDS[world]))
+    assert curve_of(run) == without_clock
+    assert run.rounds.duration_s.gt(0).all()
+
+
+def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_plain_loop():
+    plain = scenario(policy=ASCEND, **WORLDS["a shared bottleneck"], rounds=6)
+    run = play(plain)
+    parts = run.participations.set_index(["round", "client"])
+    tau_s = parts.training_s + parts.compression_s + parts.uplink_s
+    rounds = plain_curve(plain, tau_s=lambda round, client: tau_s[round, client])
+    assert curve_of(run) == curve_of_plain(rounds)
+    rewards = {(p.round, client): r for p in rounds for client, r in p.rewards.items()}
+    assert parts.reward.dropna().to_dict() == rewards
+
+
+TIMES = {
+    "rounds": [
+        "started_at_s", "finished_at_s", "duration_s", "server_s", "uplink_bytes", "downlink_bytes",
+        "critical_client", "critical_phase", "critical_link", "saved_without_critical_s",
+    ],
+    "participations": [
+        "round", "client", "prototype", "model_version", "arm", "k", "outcome", "started_at_s",
+        "finished_at_s", "downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s",
+        "offline_s", "uplink_bytes", "downlink_bytes", "slack_s",
+    ],
+    "links": ["link", "from_s", "to_s", "bytes", "capacity_bytes_per_s", "flows"],
+    "spans": ["track", "kind", "name", "round", "client", "started_at_s", "finished_at_s"],
+}  # fmt: skip
+
+
+def assert_same_timeline(one, other):
+    for table, names in TIMES.items():
+        assert one.table(table).select(names).equals(other.table(table).select(names)), table
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("index_code", ["ideal", "seeded"])
+def test_a_full_runs_timeline_is_that_of_a_run_without_learning(world, index_code):
+    plain = scenario(**WORLDS[world], compression={"k": 500, "index_code": index_code}, rounds=3)
+    assert_same_timeline(play(plain), play(plain, time_only=True))
+
+
+def test_recorded_arms_and_sizes_give_the_timeline_of_a_policy_that_learned(tmp_path):
+    world = {**WORLDS["a shared bottleneck"], "compression": {"k": 500, "index_code": "rice"}}
+    full = play(scenario(policy=ASCEND, rounds=5, **world), out=tmp_path / "full")
+    policy = {**ASCEND, "arms_from": str(tmp_path / "full")}
+    replayed = play(scenario(policy=policy, rounds=5, **world), time_only=True)
+    assert set(full.participations.arm) == {"top-k", "random-k", "periodic-k"}
+    assert_same_timeline(full, replayed)
+
+
+def test_cohorts_are_the_same_with_and_without_learning():
+    plain = scenario(participation={"clients_per_round": 2}, rounds=6)
+    run = play(plain, time_only=True)
+    rounds = plain_curve(plain)
+    expected = [(p.round, client) for p in rounds for client in p.arms]
+    assert (
+        list(zip(run.participations["round"], run.participations.client, strict=True)) == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import simfed.learn.plain, simfed.learn.workload", "simpy"),
+        (
+            "import simfed; s = simfed.load_scenario(sys.argv[1]);"
+            "simfed.run(s, source=sys.argv[1], time_only=True, progress=False)",
+            "torch",
+        ),
+    ],
+)
+def test_each_side_runs_without_the_others_library(code, absent, tmp_path):
+    import yaml
+
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(BASE))
+    program = f"import sys; {code}; print({absent!r} in sys.modules)"
+    told = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "False"

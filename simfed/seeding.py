@@ -44,6 +44,4 @@ class Streams:
     def _digest(self, purpose: str, keys: tuple[Key, ...]) -> bytes:
         # int() so that NumPy integers name the same stream as Python's.
         plain = tuple(key if isinstance(key, str) else int(key) for key in keys)
-        return hashlib.blake2b(
-            repr((self.seed, purpose, *plain)).encode(), digest_size=16
-        ).digest()
+        return hashlib.blake2b(repr((self.seed, purpose, *plain)).encode(), digest_size=16).digest()

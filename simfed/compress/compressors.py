@@ -14,7 +14,7 @@ from simfed.compress.permutation import KeyedPermutation, keyed_generator
 from simfed.compress.selection import checked_k, is_tensor, random_k_indices, top_k_indices
 from simfed.errors import InputError
 
-__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK"]
+__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK", "beside"]
 
 State = Any
 """What a strategy remembers of one client between its plays: None at first, always JSON-able."""
@@ -24,7 +24,7 @@ class Selection(NamedTuple):
     """What `select` gives: the indices, the state afterwards, and the seed they were made from."""
 
     indices: Any
-    """Sorted, distinct, int64; a NumPy array, or a tensor on the device of the update."""
+    """Sorted, distinct, int64; a NumPy array, or for an update that is a tensor, a tensor beside it."""
     state: State = None
     seed: int | None = None
     """For strategies that do not look at the update: the 64-bit number from which `mirror` makes
@@ -81,7 +81,7 @@ class Dense:
     def select(
         self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
-        return Selection(_beside(update, np.arange(checked_k(len(update), len(update)))), state)
+        return Selection(beside(update, np.arange(checked_k(len(update), len(update)))), state)
 
 
 class _Blind:
@@ -96,7 +96,7 @@ class _Blind:
             raise InputError(f"a generator `rng` for {self.name}", got=rng)
         seed = int(rng.integers(2**64, dtype=np.uint64))
         made = self.mirror(len(update), k, state=state, seed=seed)
-        return made._replace(indices=_beside(update, made.indices))
+        return made._replace(indices=beside(update, made.indices))
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         raise NotImplementedError
@@ -152,9 +152,9 @@ class PeriodicK(_Blind):
         return Selection(indices, [key, after] if after < length else None, seed)
 
 
-def _beside(update: Any, indices: Any) -> Any:
+def beside(update: Any, indices: Any) -> Any:
     """`indices` as a tensor on the device of `update` where that is a tensor."""
-    if not is_tensor(update):
+    if not is_tensor(update) or is_tensor(indices):
         return indices
     import torch
 

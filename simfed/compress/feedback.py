@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simfed.compress import wire
-from simfed.compress.compressors import Compressor, State
+from simfed.compress.compressors import Compressor, State, beside
 from simfed.compress.selection import is_tensor
 from simfed.errors import InputError
 
@@ -109,15 +109,16 @@ class ErrorFeedback:
         """
         _accumulate(residual, update)
         chosen = self.compressor.select(residual, k, state=state, rng=rng)
-        values = residual[chosen.indices]
+        indices = beside(residual, chosen.indices)
+        values = residual[indices]
         if is_tensor(residual):
-            residual.index_fill_(0, chosen.indices, 0.0)
+            residual.index_fill_(0, indices, 0.0)
         else:
-            residual[chosen.indices] = 0.0
+            residual[indices] = 0.0
         return Payload(
             strategy=self.compressor.name,
             length=len(residual),
-            indices=chosen.indices,
+            indices=indices,
             values=values,
             state=chosen.state,
             state_before=state,

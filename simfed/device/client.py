@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from simfed.device.noise import Lognormal, Measured
 from simfed.device.profile import QUANTITIES, Profile
 from simfed.device.speed import Clock, Cores, Load, Memory, Regimes, Thermal
 from simfed.errors import InputError, did_you_mean, listed
@@ -21,23 +22,12 @@ __all__ = ["Device", "Processor", "build_device", "build_processor"]
 
 
 @dataclass(frozen=True, slots=True)
-class LognormalNoise:
-    """A factor of mean 1 and coefficient of variation `cv` on every compute duration."""
-
-    cv: float
-
-    def factor(self, rng: Any) -> float:
-        variance = math.log1p(self.cv**2)
-        return math.exp(math.sqrt(variance) * rng.standard_normal() - variance / 2)
-
-
-@dataclass(frozen=True, slots=True)
 class Processor:
     """What the clients of one group have in common."""
 
     profile: Profile
     regimes: Regimes = field(default_factory=Regimes)
-    noise: LognormalNoise | None = None
+    noise: Lognormal | Literal["measured"] | None = None
     assume: Mapping[str, float] = field(default_factory=dict)
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
@@ -48,6 +38,16 @@ class Processor:
         if quantity in self.assume:
             return self.assume[quantity]
         return self.profile.seconds(quantity, model=model, strategy=strategy, **size)
+
+    def noise_of(self, phase: str) -> Lognormal | Measured | None:
+        """The scatter of one kind of work."""
+        if self.noise != "measured":
+            return self.noise
+        if phase not in self.profile.noise:
+            raise InputError(
+                "a kind of work whose noise was measured", where=f"{self.profile.name}: noise", got=phase
+            )  # fmt: skip
+        return self.profile.noise[phase]
 
     def client(self, streams: Streams, client: int) -> Device:
         """The processor of one client."""
@@ -88,7 +88,7 @@ class Device:
         Calls of one client come in the order of their starts.
         """
         work_s = nominal_s
-        noise = self.processor.noise
+        noise = self.processor.noise_of(phase)
         if noise is not None and nominal_s > 0:
             work_s *= noise.factor(self._streams("device-noise", self.client, round, phase))
         regimes = self.processor.regimes
@@ -123,15 +123,18 @@ class Device:
 _FRESH = Memory()
 
 
-def build_processor(spec: Mapping[str, Any], profile: Profile) -> Processor:
+def build_processor(
+    spec: Mapping[str, Any], profile: Profile, streams: Streams | None = None
+) -> Processor:
     """The processor of a group of clients from plain values.
 
     `spec` has the keys of a scenario's `device`, in base units, as `simfed.scenario.device.Device`
-    gives them by `plain()`: `speed`, `cores`, `background`, `dvfs`, `thermal`, `noise`, `assume`.
-    Keys that are missing or None are at their defaults.
+    gives them by `plain()`: `speed`, `cores`, `background`, `dvfs`, `thermal`, `noise`, `assume`,
+    `uncertainty`. Keys that are missing or None are at their defaults. `streams` are the run's: the
+    uncertainty is drawn from them.
     Raises: `InputError` for values that do not hang together.
     """
-    known = ("speed", "cores", "background", "dvfs", "thermal", "noise", "assume")
+    known = ("speed", "cores", "background", "dvfs", "thermal", "noise", "assume", "uncertainty")
     given = {key: value for key, value in spec.items() if value is not None and key != "profile"}
     for key in given:
         if key not in known:
@@ -149,15 +152,24 @@ def build_processor(spec: Mapping[str, Any], profile: Profile) -> Processor:
         clock=_clock(given.get("dvfs")),
         thermal=_thermal(given.get("thermal")),
     )
-    noise = LognormalNoise(given["noise"]["cv"]) if "noise" in given else None
-    return Processor(profile, regimes, noise, assume)
+    if given.get("uncertainty"):
+        if streams is None:
+            raise TypeError("uncertainty is drawn from streams")
+        profile = profile.drawn(streams)
+    return Processor(profile, regimes, _noise(given.get("noise")), assume)
 
 
 def build_device(
     spec: Mapping[str, Any], profile: Profile, streams: Streams, client: int
 ) -> Device:
     """One client's device; for many clients of a group, build the processor once instead."""
-    return build_processor(spec, profile).client(streams, client)
+    return build_processor(spec, profile, streams).client(streams, client)
+
+
+def _noise(spec: Mapping[str, Any] | None) -> Lognormal | Literal["measured"] | None:
+    if spec is None:
+        return None
+    return "measured" if spec.get("kind") == "measured" else Lognormal(spec["cv"])
 
 
 def _cores(spec: Mapping[str, Any] | None, profile: Profile) -> float:

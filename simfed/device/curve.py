@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simfed.device.laws import Law, Size
 
-__all__ = ["Constant", "Curve", "Fitted", "Points"]
+__all__ = ["Constant", "Curve", "Fitted", "Points", "Spread"]
 
 STEEPEST = 2.0
 """Two close rows with noise in them must not make a power law that explodes a decade further on."""
@@ -44,7 +46,7 @@ class Points:
     seconds: tuple[float, ...]
 
     def at(self, size: Size) -> float:
-        x = size[self.variable]
+        x = float(size[self.variable])
         i = bisect_left(self.sizes, x)
         if i < len(self.sizes) and self.sizes[i] == x:
             return self.seconds[i]
@@ -61,6 +63,10 @@ class Points:
         anchor_x, anchor_y = (x1, y1) if x > x1 else (x0, y0)
         return anchor_y * math.exp(slope * math.log(x / anchor_x))
 
+    def scaled(self, factor: float) -> Points:
+        """All rows times a factor."""
+        return replace(self, seconds=tuple(factor * s for s in self.seconds))
+
     def outside(self, size: Size) -> str | None:
         x = size[self.variable]
         if self.sizes[0] <= x <= self.sizes[-1]:
@@ -72,6 +78,18 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """What a fitted law does not know: spread of log-time around it, and of its own parameters."""
+
+    residual: float
+    """Standard deviation of log(measured median / law)."""
+    freedom: float
+    """Degrees of freedom behind it."""
+    covariance: NDArray[np.float64]
+    """Of the law's coordinates; rows of parameters that are held at 0 are 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fitted:
     """A law with fitted parameters, and what its fit knows of itself."""
 
@@ -79,11 +97,13 @@ class Fitted:
     parameters: Mapping[str, float]
     valid: Mapping[str, tuple[float, float]]
     """Range of each size it was fitted on."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Errors, uncertainty and coverage, as stored in the profile."""
+    error: Mapping[str, float | None] = field(default_factory=dict)
+    """Relative errors as stored in the profile: in_sample, worst, cross_validated, other_model."""
+    spread: Spread | None = None
+    scale: float = 1.0
 
     def at(self, size: Size) -> float:
-        return self.law.seconds(self.parameters, size)
+        return self.scale * float(self.law.seconds(self.parameters, size))
 
     def outside(self, size: Size) -> str | None:
         for variable, (low, high) in self.valid.items():
@@ -92,13 +112,20 @@ class Fitted:
                 return f"{_measured(variable, low, high)}; {variable} = {x:g} follows the law {self.law.formula} beyond it"
         return None
 
+    def drawn(self, rng: np.random.Generator) -> Fitted:
+        """One of the laws that the measurements allow: parameters and a common factor drawn."""
+        assert self.spread is not None
+        centre = np.array(self.law.located(self.parameters))
+        values, vectors = np.linalg.eigh(self.spread.covariance)
+        step = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(values)))
+        scale = math.exp(self.spread.residual * rng.standard_normal())
+        return replace(self, parameters=self.law.parameters_at(centre + step), scale=scale)
+
 
 def _measured(variable: str, low: float, high: float) -> str:
-    return (
-        f"measured at {variable} = {low:g}"
-        if low == high
-        else f"measured for {variable} from {low:g} to {high:g}"
-    )
+    if low == high:
+        return f"measured at {variable} = {low:g}"
+    return f"measured for {variable} from {low:g} to {high:g}"
 
 
 Curve = Constant | Points | Fitted

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from simfed.device.curve import Constant, Curve, Fitted, Points
-from simfed.device.laws import LAWS
+from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
+from simfed.device.laws import LAWS, Law
+from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Profile
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.units import parse_duration, parse_power
@@ -21,8 +23,9 @@ __all__ = ["PHASES", "find_profile", "load_profile", "profile_names"]
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """What a device can be doing, as far as its power is concerned."""
 
-_KEYS = ("kind", "name", "description", "provenance", "power", "noise", *QUANTITIES)
+_KEYS = ("kind", "name", "description", "provenance", "power", "noise", "uncertainty", *QUANTITIES)
 _LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
+_ERROR_KEYS = ("in_sample", "worst", "cross_validated", "coverage_90", "other_model", "sizes")
 _SHIPPED = (
     Path(__file__).resolve().parents[2] / "calibration",  # a checkout
     Path(sys.prefix) / "share" / "simfed" / "calibration",  # an installed wheel
@@ -114,12 +117,17 @@ def _profile(data: Any, path: Path) -> Profile:
         raise InputError(f"times for at least one of {listed(QUANTITIES)}", got=sorted(data))
     power = _mapping(data.get("power", {}), "power", "watts per phase")
     _only(power, PHASES, "power")
+    noise = _mapping(data.get("noise", {}), "noise", "noise per kind of work")
+    _only(noise, QUANTITIES, "noise")
+    uncertainty = _mapping(data.get("uncertainty", {}), "uncertainty", "a number per kind of work")
+    _only(uncertainty, QUANTITIES, "uncertainty")
     return Profile(
         name=str(data.get("name", path.stem)),
         kind=kind,
         curves=curves,
         power_w={phase: parse_power(w, where=f"power.{phase}") for phase, w in power.items()},
-        noise=_mapping(data.get("noise", {}), "noise", "noise per kind of work"),
+        noise={q: Measured.read(node, f"noise.{q}") for q, node in noise.items()},
+        uncertainty={q: _number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()},
         provenance=_mapping(data.get("provenance", {}), "provenance", "a mapping"),
         source=str(path),
     )
@@ -165,34 +173,65 @@ def _points(node: Mapping[Any, Any], variable: str, where: str) -> Points:
 def _law(node: Mapping[Any, Any], variable: str, where: str) -> Fitted:
     _only(node, _LAW_KEYS, where)
     name = node["law"]
-    fitting = [n for n, law in LAWS.items() if variable in law.needs or "flops" in law.needs]
+    fitting = [n for n, law in LAWS.items() if (variable == "k") == ("k" in law.needs)]
     if name not in fitting:
         raise InputError(
-            f"a law in {variable}: {listed(fitting)}", where=f"{where}.law", got=name,
+            f"a law for this work: {listed(fitting)}", where=f"{where}.law", got=name,
             hint=did_you_mean(str(name), fitting),
         )  # fmt: skip
     law = LAWS[name]
     given = _mapping(node.get("parameters"), f"{where}.parameters", "the law's parameters")
-    if set(given) != set(law.parameters):
-        raise InputError(
-            f"the parameters of {law.formula}: {', '.join(law.parameters)}",
-            where=f"{where}.parameters", got=sorted(map(str, given)),
-        )  # fmt: skip
-    valid = _mapping(node.get("valid", {}), f"{where}.valid", "a range per size")
+    _exactly(given, law.parameters, f"{where}.parameters")
     parameters = {p: _number(given[p], f"{where}.parameters.{p}") for p in law.parameters}
-    ranges = {}
-    for v in valid:
-        if not isinstance(valid[v], (list, tuple)) or len(valid[v]) != 2 or v not in law.needs:
-            raise InputError(f"[low, high] for {listed(law.needs)}", where=f"{where}.valid.{v}", got=valid[v])  # fmt: skip
-        low, high = (_number(x, f"{where}.valid.{v}") for x in valid[v])
-        if low > high:
-            raise InputError("[low, high]", where=f"{where}.valid.{v}", got=valid[v])
-        ranges[v] = (low, high)
-    if not any(value > 0 for value in parameters.values()):
+    if not any(value > 0 for p, value in parameters.items() if p != "p"):
         raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=given)
+    valid = _mapping(node.get("valid", {}), f"{where}.valid", "a range per size")
+    _only(valid, law.needs, f"{where}.valid")
     error = _mapping(node.get("error", {}), f"{where}.error", "the fit's errors")
-    uncertainty = _mapping(node.get("uncertainty", {}), f"{where}.uncertainty", "a mapping")
-    return Fitted(law, parameters, ranges, {"error": error, "uncertainty": uncertainty})
+    _only(error, _ERROR_KEYS, f"{where}.error")
+    return Fitted(
+        law,
+        parameters,
+        {v: _range(pair, f"{where}.valid.{v}") for v, pair in valid.items()},
+        {k: None if x is None else _number(x, f"{where}.error.{k}") for k, x in error.items()},
+        _spread(law, node["uncertainty"], f"{where}.uncertainty")
+        if "uncertainty" in node
+        else None,
+    )
+
+
+def _spread(law: Law, node: Any, where: str) -> Spread:
+    node = _mapping(node, where, "the law's uncertainty")
+    _exactly(node, ("residual", "freedom", "standard_error", "correlation"), where)
+    errors = _mapping(node["standard_error"], f"{where}.standard_error", "a number per parameter")
+    _only(errors, law.coordinates, f"{where}.standard_error")
+    used = [i for i, name in enumerate(law.coordinates) if name in errors]
+    sd = np.array([_number(errors[law.coordinates[i]], f"{where}.standard_error") for i in used])
+    try:
+        correlation = np.array(node["correlation"], dtype=float).reshape(len(used), len(used))
+        sound = np.allclose(correlation, correlation.T) and np.linalg.eigvalsh(correlation).min() > -1e-3  # fmt: skip
+    except (TypeError, ValueError):
+        sound = False
+    if not sound or not np.allclose(np.diag(correlation), 1):
+        raise InputError(
+            f"a correlation matrix of {len(used)} parameters", where=f"{where}.correlation",
+            got=node["correlation"],
+        )  # fmt: skip
+    covariance = np.zeros((len(law.coordinates), len(law.coordinates)))
+    covariance[np.ix_(used, used)] = correlation * np.outer(sd, sd)
+    freedom = _number(node["freedom"], f"{where}.freedom")
+    if freedom <= 0:
+        raise InputError("a number above 0", where=f"{where}.freedom", got=node["freedom"])
+    return Spread(_number(node["residual"], f"{where}.residual"), freedom, covariance)
+
+
+def _range(pair: Any, where: str) -> tuple[float, float]:
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        raise InputError("[low, high]", where=where, got=pair)
+    low, high = (_number(x, where) for x in pair)
+    if low > high:
+        raise InputError("[low, high]", where=where, got=pair)
+    return low, high
 
 
 def _number(value: Any, where: str) -> float:
@@ -210,6 +249,11 @@ def _mapping(value: Any, where: str, allowed: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise InputError(allowed or "a mapping", where=where or None, got=value)
     return value
+
+
+def _exactly(node: Mapping[Any, Any], keys: Sequence[str], where: str) -> None:
+    if set(node) != set(keys):
+        raise InputError(f"the keys {', '.join(keys)}", where=where, got=sorted(map(str, node)))
 
 
 def _only(node: Mapping[Any, Any], keys: Iterable[str], where: str) -> None:

@@ -11,17 +11,23 @@ load, heat and clocks belong to the client's processor, `simfed.device.client`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simfed.device.curve import Constant, Curve, Fitted
+from simfed.device.curve import Constant, Curve, Fitted, Points
+from simfed.device.noise import Measured
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.seeding import Streams
 
-__all__ = ["ANY", "QUANTITIES", "ModelWork", "Profile"]
+__all__ = ["ANY", "QUANTITIES", "Key", "ModelWork", "Profile"]
 
 ANY = "any"
 """The key of what holds for every model (or strategy) that has no key of its own."""
+
+Key = tuple[str, str, str]
+"""(quantity, model, strategy); the strategy is empty for work without one."""
 
 FREE_STRATEGY = "dense"
 """Sends every entry as it is: there is nothing to compress, so it takes 0 s by definition."""
@@ -65,12 +71,16 @@ class ModelWork:
     """Per sample, forward and backward."""
 
     def size(self, quantity: str, x: float) -> dict[str, float]:
-        """The features of one call of `quantity` at size `x`."""
-        known: dict[str, float] = {"d": float(self.parameters)}
-        if not QUANTITIES[quantity].per_strategy:
-            per_sample = self.forward_flops if quantity == "inference" else self.train_flops
-            known["flops"] = per_sample * x
-        return known
+        """What a law may count in one call of `quantity` at size `x`.
+
+        Bytes are those of the 32-bit weights, read once by inference; training and distillation
+        read them twice and write a gradient.
+        """
+        if QUANTITIES[quantity].per_strategy:
+            return {"d": float(self.parameters)}
+        forward = quantity == "inference"
+        per_sample = self.forward_flops if forward else self.train_flops
+        return {"flops": per_sample * x, "bytes": 4.0 * self.parameters * (1 if forward else 3)}
 
 
 @dataclass(eq=False)
@@ -90,22 +100,23 @@ class Profile:
 
     name: str
     kind: str
-    curves: Mapping[tuple[str, str, str], Curve]
-    """(quantity, model, strategy) → curve; the strategy is empty for work without one."""
+    curves: Mapping[Key, Curve]
     power_w: Mapping[str, float] = field(default_factory=dict)
-    noise: Mapping[str, Any] = field(default_factory=dict)
-    """Fitted noise per quantity."""
+    noise: Mapping[str, Measured] = field(default_factory=dict)
+    """Measured scatter per quantity."""
+    uncertainty: Mapping[str, float] = field(default_factory=dict)
+    """Standard deviation of the logarithm of all measured rows of a quantity, as a whole."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     """The file it was read from."""
+    draws: Streams | None = None
+    """Where the constants are drawn from, see `drawn`; None: they are as measured."""
     models: dict[str, ModelWork] = field(default_factory=dict)
-    """What is known of the models in use: needed by laws that count parameters or FLOPs."""
+    """By name, what is known of the models in use: needed by laws that count parameters or FLOPs."""
     warnings: list[str] = field(default_factory=list)
     """What a run with this profile should say: one sentence per curve that was extrapolated or estimated."""
-    _seconds: dict[tuple[tuple[str, str, str], float], float] = field(
-        default_factory=dict, repr=False
-    )
-    _warned: set[tuple[str, str, str]] = field(default_factory=set, repr=False)
+    _seconds: dict[tuple[Key, float], float] = field(default_factory=dict, repr=False)
+    _warned: set[Key] = field(default_factory=set, repr=False)
 
     def seconds(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Nominal seconds of one call on the measured device.
@@ -128,18 +139,43 @@ class Profile:
             known = self._seconds[key, x] = self._evaluate(key, x)
         return known
 
+    def drawn(self, streams: Streams) -> Profile:
+        """This profile with its constants drawn from what calibration does not know.
+
+        One draw per curve and run, shared by all clients of the profile: an error of calibration
+        is an error for all of them. Times that a person wrote (`0 s`) stay. A curve that does not
+        state its uncertainty is an `InputError` when it is needed. Warnings stay shared.
+        """
+        return replace(self, draws=streams, _seconds={})
+
     def has(self, quantity: str, *, model: str, strategy: str = "") -> bool:
         """Whether there is a curve for this work (an estimate for any model counts)."""
         return _known(quantity) is not None and (
-            self._find((quantity, model, strategy)) is not None
+            self.find((quantity, model, strategy)) is not None
             or (QUANTITIES[quantity].per_strategy and strategy == FREE_STRATEGY)
         )
 
-    def _evaluate(self, key: tuple[str, str, str], x: float) -> float:
-        found = self._find(key)
+    def _evaluate(self, key: Key, x: float) -> float:
+        found = self.find(key)
         if found is None:
             raise self._missing(key)
-        of_model, curve = found
+        of, curve = found
+        size = self.size_of(key, curve, x)
+        self._note(key, curve, size, estimated=of[1] == ANY)
+        return (curve if self.draws is None else self._drawn(of, curve)).at(size)
+
+    def find(self, key: Key) -> tuple[Key, Curve] | None:
+        """The curve that serves this work, under its own key."""
+        quantity, model, strategy = key
+        for of_model in (model, ANY):
+            for of_strategy in (strategy, ANY) if strategy else ("",):
+                of = (quantity, of_model, of_strategy)
+                if of in self.curves:
+                    return of, self.curves[of]
+        return None
+
+    def size_of(self, key: Key, curve: Curve, x: float) -> dict[str, float]:
+        """All that a curve needs to know of the size of one call."""
         quantity, model, _ = key
         size = {QUANTITIES[quantity].variable: x}
         if isinstance(curve, Fitted) and set(curve.law.needs) - set(size):
@@ -150,42 +186,39 @@ class Profile:
                     where=f"{self.name}: {_spoken(key)}",
                 )
             size.update(work.size(quantity, x))
-        self._note(key, curve, size, estimated=of_model == ANY)
-        return curve.at(size)
+        return size
 
-    def _find(self, key: tuple[str, str, str]) -> tuple[str, Curve] | None:
-        quantity, model, strategy = key
-        for of_model in (model, ANY):
-            for of_strategy in (strategy, ANY) if strategy else ("",):
-                curve = self.curves.get((quantity, of_model, of_strategy))
-                if curve is not None:
-                    return of_model, curve
-        return None
+    def _drawn(self, key: Key, curve: Curve) -> Curve:
+        if isinstance(curve, Constant):
+            return curve
+        assert self.draws is not None
+        rng = self.draws("device-uncertainty", self.name, *key)
+        if isinstance(curve, Fitted) and curve.spread is not None:
+            return curve.drawn(rng)
+        if isinstance(curve, Points) and key[0] in self.uncertainty:
+            return curve.scaled(math.exp(self.uncertainty[key[0]] * rng.standard_normal()))
+        raise InputError(
+            "a profile that states its uncertainty", where=f"{self.name}: {_spoken(key)}",
+            hint="leave out `uncertainty: true`, or measure and fit the device",
+        )  # fmt: skip
 
-    def _note(
-        self, key: tuple[str, str, str], curve: Curve, size: Mapping[str, float], *, estimated: bool
-    ) -> None:
+    def _note(self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool) -> None:
         if key in self._warned:
             return
         text = None
-        if estimated and not isinstance(curve, Constant):
-            error = curve.facts.get("error_other_model") if isinstance(curve, Fitted) else None
-            how = (
-                f"estimated as {curve.law.formula}"
-                if isinstance(curve, Fitted)
-                else "taken from another model"
-            )
-            text = f"{_spoken(key)} was not measured; {how}" + (
-                f", typical error {error:.0%}" if error is not None else ", error unknown"
-            )
-        else:
-            outside = curve.outside(size)
-            text = f"{_spoken(key)} was {outside}" if outside else None
+        if estimated and isinstance(curve, Fitted):
+            error = curve.error.get("other_model")
+            stated = "error unknown" if error is None else f"typical error {math.expm1(error):.0%}"
+            text = f"{_spoken(key)} was not measured; estimated as {curve.law.formula}, {stated}"
+        elif estimated and isinstance(curve, Points):
+            text = f"{_spoken(key)} was not measured; it takes the times of {ANY}"
+        elif outside := curve.outside(size):
+            text = f"{_spoken(key)} was {outside}"
         if text:
             self._warned.add(key)
             self.warnings.append(f"device profile {self.name}: {text}")
 
-    def _missing(self, key: tuple[str, str, str]) -> InputError:
+    def _missing(self, key: Key) -> InputError:
         quantity, model, strategy = key
         of_quantity = {(m, s) for q, m, s in self.curves if q == quantity}
         if not of_quantity:
@@ -223,6 +256,6 @@ def _known(quantity: str) -> Quantity:
     return QUANTITIES[quantity]
 
 
-def _spoken(key: tuple[str, str, str]) -> str:
+def _spoken(key: Key) -> str:
     quantity, model, strategy = key
     return f"{quantity} of {model}" + (f" by {strategy}" if strategy else "")

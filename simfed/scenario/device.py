@@ -29,10 +29,20 @@ PositiveDuration = Annotated[Duration, AfterValidator(_above_zero)]
 
 
 class Noise(Part):
-    """Multiplicative noise of mean 1 on every compute duration, drawn per client, round and phase."""
+    """Scatter of every compute duration, drawn per client, round and phase.
 
-    kind: Literal["lognormal"] = "lognormal"
-    cv: NonNegative
+    `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the profile's
+    calibration found, around the median, stragglers included.
+    """
+
+    kind: Literal["lognormal", "measured"] = "lognormal"
+    cv: NonNegative | None = Field(default=None, description="lognormal only")
+
+    @model_validator(mode="after")
+    def _cv_of_kind(self) -> Noise:
+        if (self.cv is None) != (self.kind == "measured"):
+            raise ValueError(InputError("cv beside kind lognormal and not beside kind measured", got=self.cv))  # fmt: skip
+        return self
 
 
 class Cores(Part):
@@ -115,6 +125,10 @@ class Device(Part):
     noise: Noise | None = None
     assume: Assumed | None = Field(
         default=None, description="times of what the profile lacks, such as inference: 0 s"
+    )
+    uncertainty: bool = Field(
+        default=False,
+        description="draw the profile's constants, per run, from what its fit does not know",
     )
 
     @model_validator(mode="before")

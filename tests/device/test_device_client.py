@@ -64,6 +64,7 @@ def test_the_scenarios_words_arrive_as_plain_values():
         "profile": "p",
         "speed": 2.0,
         "noise": {"kind": "lognormal", "cv": 0.1},
+        "uncertainty": False,
     }
 
 
@@ -75,3 +76,66 @@ def test_energy_is_power_times_time_and_none_without_power(profile, tmp_path):
     assert device.energy_j({"training": 2.0, "idle": 4.0, "uplink": 0.0}) == 12.0
     with pytest.raises(InputError, match="uplink"):
         device.energy_j({"uplink": 1.0})
+
+
+LAW = """
+kind: law
+training:
+  m:
+    law: affine-samples
+    parameters: {a: 1e-3, b: 1e-4}
+    uncertainty: {residual: 0.05, freedom: 6, standard_error: {a: 1e-4, b: 1e-5}, correlation: [[1, -0.5], [-0.5, 1]]}
+  plain: {32: 1 ms}
+  table: {32: 1 ms}
+compression: {m: {top-k: {100: 1 ms, 200: 2 ms}}}
+inference: 0 s
+uncertainty: {compression: 0.1}
+noise:
+  training: {log_sd: 0.1, straggler: {probability: 0.05, excess: 2}}
+"""
+
+
+@pytest.fixture
+def law(tmp_path):
+    path = tmp_path / "law.yaml"
+    path.write_text(LAW)
+    return load_profile(path)
+
+
+def test_uncertain_constants_are_drawn_once_per_run_and_shared_by_all_clients(law):
+    def step_s(seed, client):
+        device = build_device({"uncertainty": True}, law, Streams(seed), client)
+        return device.nominal_s("training", model="m", batch=32)
+
+    assert step_s(0, 0) == step_s(0, 5) != step_s(1, 0)
+    draws = np.array([step_s(seed, 0) for seed in range(600)])
+    # the interval's variance: residual, and a and b·32 with their errors, relative to 4.2 ms
+    nominal_s, a, b = 4.2e-3, 1e-4, 32e-5
+    relative = math.sqrt(0.05**2 + (a**2 + b**2 - a * b) / nominal_s**2)
+    assert np.log(draws / nominal_s).std() == pytest.approx(relative, rel=0.15)
+    assert np.median(draws) == pytest.approx(nominal_s, rel=0.02)
+
+
+def test_all_rows_of_a_kind_of_work_move_together_and_written_times_stay(law):
+    processor = build_processor({"uncertainty": True}, law, Streams(3))
+    one = processor.nominal_s("compression", model="m", strategy="top-k", k=100)
+    assert one != 1e-3
+    assert processor.nominal_s("compression", model="m", strategy="top-k", k=200) == pytest.approx(
+        2 * one
+    )
+    assert processor.nominal_s("inference", model="m", samples=3) == 0.0
+
+
+def test_a_curve_without_uncertainty_cannot_be_drawn(law):
+    processor = build_processor({"uncertainty": True}, law, Streams(3))
+    with pytest.raises(InputError, match="a profile that states its uncertainty"):
+        processor.nominal_s("training", model="plain", batch=32)
+
+
+def test_measured_noise_is_the_profiles_and_missing_for_what_was_not_measured(law):
+    device = build_device({"noise": {"kind": "measured"}}, law, Streams(0), 0)
+    draws = [device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(4000)]
+    assert np.median(draws) == pytest.approx(1.0, abs=0.02)
+    assert np.mean(draws) == pytest.approx(law.noise["training"].mean, rel=0.05)
+    with pytest.raises(InputError, match="noise"):
+        device.duration_s(1.0, 0.0, round=1, phase="compression")

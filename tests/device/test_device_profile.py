@@ -150,7 +150,15 @@ def test_next_to_a_zero_row_it_is_linear():
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 1}}}}", "a, b"),
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 1, b: -1}}}}", "at least 0"),
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 0, b: 0}}}}", "above 0"),
-        ("{kind: law, training: {m: {law: affine-k, parameters: {a: 0, b: 1}}}}", "law in samples"),
+        ("{kind: law, training: {m: {law: affine-k, parameters: {a: 0, b: 1}}}}", "a law for this work: affine-samples"),
+        ("{kind: table, training: {m: {1: 1 s}}, noise: {training: {sd: 1}}}", "log_sd and"),
+        ("{kind: table, training: {m: {1: 1 s}}, noise: {training: {log_sd: -1}}}", "from 0 to 5"),
+        ("{kind: table, training: {m: {1: 1 s}}, noise: {training: 3}}", "log_sd and"),
+        ("{kind: table, training: {m: {1: 1 s}}, uncertainty: {training: x}}", "a number of at least 0"),
+        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, uncertainty: {residual: 1,"
+         " freedom: 2, standard_error: {log_a: 1, p: 1}, correlation: [[1, 2], [2, 1]]}}}}", "a correlation matrix"),
+        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, uncertainty: {residual: 1,"
+         " freedom: 2, standard_error: {a: 1, p: 1}, correlation: [[1, 0], [0, 1]]}}}}", "log_a or p"),
         ("{kind: table, training: {m: {1: 1 s}}, power: {training: 5}}", "a power with its unit"),
     ],
 )  # fmt: skip

@@ -1,0 +1,336 @@
+"""From measured rows to a profile, and from a profile to its errors on other rows (needs scipy)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import yaml
+
+from simfed.device.fit import (
+    Candidate,
+    Sample,
+    choose_law,
+    coverage,
+    typical_variance,
+    with_spread,
+)
+from simfed.device.laws import ACROSS_MODELS, PER_MODEL
+from simfed.device.noise import Measured, fit_noise
+from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
+from simfed.device.table import Table, medians
+
+__all__ = ["Calibration", "CurveReport", "fit_profile", "profile_text"]
+
+LEVEL = 0.9
+"""Probability of the intervals."""
+
+_TABLE_BETTER = 0.10
+"""A law that misses a measured median by more than this is worse than keeping the rows."""
+
+_NOISE_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CurveReport:
+    """What fitting found for one curve."""
+
+    key: Key
+    sizes: int
+    rows: int
+    candidate: Candidate | None
+    """None: too few sizes for a law; the profile keeps the rows."""
+    coverage: float | None = None
+    other_model: float | None = None
+    """Of a law across models: mean absolute log-error on models left out."""
+
+    @property
+    def prefers_table(self) -> bool:
+        return self.candidate is None or self.candidate.worst > _TABLE_BETTER
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A profile as its file will say it, and the report that goes with it."""
+
+    document: dict[str, Any]
+    curves: tuple[CurveReport, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def recommended(self) -> str:
+        """`table` where some curve's law misses a measured median by more than 10 %, else `law`."""
+        mine = [c for c in self.curves if c.key[1] != ANY]
+        return "table" if any(c.prefers_table for c in mine) else "law"
+
+
+def fit_profile(
+    table: Table, *, kind: str = "law", name: str, models: Mapping[str, ModelWork] | None = None
+) -> Calibration:
+    """The profile that a table of measurements supports.
+
+    Args:
+        table: rows of one machine, see `read_table`.
+        kind: `law` fits a law to every curve of at least two sizes and keeps the rows of the
+            others; `table` keeps the medians of all rows. Both come with noise and uncertainty,
+            where rows were repeated, and with laws for other models, where `models` are known.
+        models: sizes of the measured models, for laws that count d or FLOPs.
+    """
+    models = models or {}
+    samples = {key: _sample(table, [key], models) for key in table.keys}
+    document: dict[str, Any] = {"kind": kind, "name": name, "provenance": _provenance(table)}
+    curves: list[CurveReport] = []
+    notes: list[str] = []
+    for quantity in QUANTITIES:
+        mine = {key: sample for key, sample in samples.items() if key[0] == quantity}
+        if not mine:
+            continue
+        reports, node = _fit_quantity(quantity, mine, table, models, kind)
+        curves += reports
+        document[quantity] = node
+    between = _between_sessions(table)
+    if between:
+        document["uncertainty"] = {q: _rounded(sd) for q, sd in between.items()}
+    noise = _noise(table)
+    if noise:
+        document["noise"] = {quantity: found.written() for quantity, found in noise.items()}
+    else:
+        notes.append(f"no noise: that takes {_NOISE_ROWS} repeated rows per kind of work")
+    if table.sessions == 1 and noise:
+        notes.append(
+            "one session: the intervals do not know how much another process differs; measure again "
+            "and fit both files together"
+        )
+    return Calibration(document, tuple(curves), tuple(notes))
+
+
+def _fit_quantity(
+    quantity: str,
+    samples: Mapping[Key, Sample],
+    table: Table,
+    models: Mapping[str, ModelWork],
+    kind: str,
+) -> tuple[list[CurveReport], dict[str, Any]]:
+    variable = QUANTITIES[quantity].variable
+    fitted = {
+        key: choose_law(PER_MODEL[variable], sample)
+        for key, sample in samples.items() if len(sample.groups) >= 2
+    }  # fmt: skip
+    typical = typical_variance(list(fitted.values()))
+    reports: list[CurveReport] = []
+    node: dict[str, Any] = {}
+    for key, sample in samples.items():
+        candidate, covered = fitted.get(key), None
+        if candidate is not None:
+            candidate = with_spread(candidate, sample, typical)
+            covered = coverage(candidate, sample, typical, LEVEL)
+        report = CurveReport(key, len(sample.groups), len(table.of(key)), candidate, covered)
+        reports.append(report)
+        keeps_rows = kind == "table" or candidate is None
+        _put(node, key, _rows_node(sample, variable) if keeps_rows else _law_node(report, sample))
+    for report, sample in _across_models(quantity, table, models):
+        reports.append(report)
+        _put(node, report.key, _law_node(report, sample))
+    return reports, node
+
+
+def _across_models(
+    quantity: str, table: Table, models: Mapping[str, ModelWork]
+) -> list[tuple[CurveReport, Sample]]:
+    """Laws for models that were not measured, from at least two that were."""
+    found = []
+    strategies = dict.fromkeys(key[2] for key in table.keys if key[0] == quantity)
+    for strategy in strategies:
+        keys = [k for k in table.keys if k[0] == quantity and k[2] == strategy and k[1] in models]
+        if len(keys) < 2:
+            continue
+        sample = _sample(table, keys, models)
+        candidate = choose_law(ACROSS_MODELS[QUANTITIES[quantity].variable], sample)
+        errors = _left_out_models(candidate, keys, table, models)
+        candidate = with_spread(candidate, sample, typical_variance([candidate]))
+        key = (quantity, ANY, strategy)
+        rows = sum(len(table.of(k)) for k in keys)
+        found.append((CurveReport(key, len(sample.groups), rows, candidate, None, errors), sample))
+    return found
+
+
+def _left_out_models(
+    candidate: Candidate, keys: Sequence[Key], table: Table, models: Mapping[str, ModelWork]
+) -> float | None:
+    """Mean absolute log-error of the law on each model, fitted without it; None where that leaves
+    too little."""
+    errors: list[float] = []
+    for left_out in keys:
+        rest = _sample(table, [key for key in keys if key != left_out], models)
+        if len(rest.groups) < len(candidate.law.parameters):
+            return None
+        without = choose_law([candidate.law.name], rest)
+        out = _sample(table, [left_out], models)
+        predicted = without.law.seconds(without.parameters, out.size)
+        errors += list(np.abs(np.log(predicted / out.seconds)))
+    return float(np.mean(errors))
+
+
+def _sample(table: Table, keys: Sequence[Key], models: Mapping[str, ModelWork]) -> Sample:
+    """The medians of some curves as points with their sizes."""
+    features: list[dict[str, float]] = []
+    seconds: list[float] = []
+    group: dict[tuple[str, float], int] = {}
+    groups: list[int] = []
+    for key in keys:
+        quantity, model, _ = key
+        work = models.get(model)
+        for x, _, middle, _ in medians(table.of(key)):
+            size = {QUANTITIES[quantity].variable: x}
+            features.append({**size, **(work.size(quantity, x) if work else {})})
+            seconds.append(middle)
+            groups.append(group.setdefault((model, x), len(group)))
+    names = set.intersection(*(set(f) for f in features))
+    return Sample(
+        {name: np.array([f[name] for f in features]) for name in sorted(names)},
+        np.array(seconds),
+        np.array(groups),
+    )
+
+
+def _between_sessions(table: Table) -> dict[str, float]:
+    """By how much a new session's medians differ from the kept ones (sd of the logarithm), per kind
+    of work, from sizes measured in several sessions."""
+    found = {}
+    for quantity in QUANTITIES:
+        squares = freedom = sessions = 0.0
+        for key in (key for key in table.keys if key[0] == quantity):
+            logs: dict[float, list[float]] = defaultdict(list)
+            for x, _, middle, _ in medians(table.of(key)):
+                logs[x].append(math.log(middle))
+            for values in logs.values():
+                squares += float(np.var(values)) * len(values)
+                freedom += len(values) - 1
+                sessions = max(sessions, len(values))
+        if freedom:
+            found[quantity] = math.sqrt(squares / freedom * (1 + 1 / sessions))
+    return found
+
+
+def _noise(table: Table) -> dict[str, Measured]:
+    """Scatter per kind of work, from sizes that were repeated in one session."""
+    found = {}
+    for quantity in QUANTITIES:
+        factors: list[float] = []
+        for key in table.keys:
+            if key[0] != quantity:
+                continue
+            middle = {(x, session): (m, n) for x, session, m, n in medians(table.of(key))}
+            for row in table.of(key):
+                m, n = middle[row.size, row.session]
+                if n >= 5:
+                    factors.append(row.seconds / m)
+        if len(factors) >= _NOISE_ROWS:
+            found[quantity] = fit_noise(np.array(factors))
+    return found
+
+
+# ---- the profile's file ------------------------------------------------------------------------
+
+
+def _provenance(table: Table) -> dict[str, Any]:
+    machine: dict[str, Any] = {
+        column: values[0] if len(values) == 1 else values
+        for column, values in table.machine.items()
+        if column != "measured_at"
+    }
+    if isinstance(machine.get("threads"), str):
+        machine["threads"] = int(machine["threads"])
+    dates = sorted(table.machine.get("measured_at", []))
+    return {
+        "files": [{"name": name, "sha256": digest} for name, digest in table.files],
+        "sessions": table.sessions,
+        **({"measured": f"{dates[0][:10]} to {dates[-1][:10]}"} if dates else {}),
+        **machine,
+    }
+
+
+def _put(node: dict[str, Any], key: Key, value: dict[str, Any]) -> None:
+    _, model, strategy = key
+    if strategy:
+        node.setdefault(model, {})[strategy] = value
+    else:
+        node[model] = value
+
+
+def _rows_node(sample: Sample, variable: str) -> dict[Any, str]:
+    rows: dict[Any, str] = {}
+    for group in sample.groups:
+        of_group = sample.group == group
+        x = float(sample.size[variable][of_group][0])
+        # geometric mean of the sessions' medians; of one session, its median to the last digit
+        t = sample.seconds[of_group]
+        middle = float(t[0]) if len(t) == 1 else float(f"{np.exp(np.mean(np.log(t))):.6g}")
+        rows[int(x) if x.is_integer() else x] = f"{middle!r} s"
+    return rows
+
+
+def _law_node(report: CurveReport, sample: Sample) -> dict[str, Any]:
+    candidate = report.candidate
+    assert candidate is not None
+    law = candidate.law
+    node: dict[str, Any] = {
+        "law": law.name,
+        "parameters": {p: float(f"{v:.6g}") for p, v in candidate.parameters.items()},
+        "valid": {
+            n: [_plain(sample.size[n].min()), _plain(sample.size[n].max())] for n in law.needs
+        },
+        "error": {
+            "in_sample": _share(candidate.in_sample),
+            "worst": _share(candidate.worst),
+            "cross_validated": _share(candidate.cross_validated),
+            "coverage_90": _share(report.coverage),
+            **({"other_model": _share(report.other_model)} if report.key[1] == ANY else {}),
+            "sizes": report.sizes,
+        },
+    }
+    spread = candidate.spread
+    if spread is not None:
+        sd = np.sqrt(np.diag(spread.covariance))
+        used = [i for i in range(len(sd)) if sd[i] > 0]
+        node["uncertainty"] = {
+            "residual": _rounded(spread.residual),
+            "freedom": _plain(spread.freedom),
+            "standard_error": {law.coordinates[i]: _rounded(float(sd[i])) for i in used},
+            "correlation": [
+                [round(float(spread.covariance[i, j] / (sd[i] * sd[j])), 4) for j in used]
+                for i in used
+            ],
+        }
+    return node
+
+
+def _plain(x: float) -> float | int:
+    return int(x) if float(x).is_integer() else float(x)
+
+
+def _rounded(x: float | None) -> float | None:
+    return None if x is None or not math.isfinite(x) else float(f"{x:.4g}")
+
+
+def _share(x: float | None) -> float | None:
+    """A relative error or a share, as a person wants to read it."""
+    return None if x is None or not math.isfinite(x) else round(x, 4)
+
+
+def profile_text(document: Mapping[str, Any], header: str = "") -> str:
+    """The profile's YAML: small mappings on one line, so that it reads as a table."""
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    return comment + yaml.dump(
+        dict(document), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100,
+        default_flow_style=None,
+    )  # fmt: skip

@@ -1,0 +1,339 @@
+"""Fitting laws to measured times: robust, non-negative, chosen by leaving sizes out (needs scipy).
+
+The data are medians: one per size and session (one process that measured). What is minimised is the
+deviation of the *relative* error, so that microseconds count as much as seconds:
+
+- with enough points, a smooth absolute value (soft-L1) of the log-residuals, whose scale is taken
+  from the residuals themselves, so that a few wild points do not pull;
+- with at most one point more than parameters, the largest relative error (Chebyshev): so few points
+  cannot tell an outlier from a law that does not fit, and the worst error is then the fair summary.
+
+The uncertainty of a prediction is that of textbook regression in log-time: s²·(1 + h) with the
+residual spread s and the leverage h of the size, Student's t with its degrees of freedom. With few
+sizes per curve s is itself uncertain, so it borrows `BORROWED` degrees of freedom from the
+residuals of the typical curve of the same kind of work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from simfed.device.curve import Spread
+from simfed.device.laws import LAWS, Law, Size
+
+__all__ = [
+    "Candidate",
+    "Sample",
+    "Spread",
+    "choose_law",
+    "fit_law",
+    "interval_factor",
+    "with_spread",
+]
+
+Array = NDArray[np.float64]
+
+BORROWED = 4.0
+"""Degrees of freedom that a curve's residual spread borrows from its kin."""
+
+_SUREST = 0.001  # no law of time is known better than this
+
+_FLOOR = 0.01  # residuals below 1 % are not outliers, whatever the others are
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Medians of one curve: sizes by name, seconds, and which points share a size."""
+
+    size: dict[str, Array]
+    seconds: Array
+    group: NDArray[np.int64]
+    """Points of the same group have the same size and are left out together."""
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @property
+    def groups(self) -> list[int]:
+        return [int(g) for g in np.unique(self.group)]
+
+    def where(self, mask: NDArray[np.bool_]) -> Sample:
+        """The points under a mask."""
+        return Sample(
+            {n: x[mask] for n, x in self.size.items()}, self.seconds[mask], self.group[mask]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A law with fitted parameters and what leaving sizes out says of it."""
+
+    law: Law
+    parameters: dict[str, float]
+    residuals: Array
+    """log(predicted / measured) at every point."""
+    held_out: Array
+    """The same with the point's own size left out of the fit; empty where too few sizes are."""
+    spread: Spread | None = None
+    fits: list[tuple[dict[str, float], Sample]] = field(default_factory=list, repr=False)
+    """Per group left out: parameters and the points that remained."""
+
+    @property
+    def in_sample(self) -> float:
+        """Mean absolute relative error."""
+        return float(np.mean(np.abs(np.expm1(self.residuals))))
+
+    @property
+    def worst(self) -> float:
+        """Largest relative error at a measured point."""
+        return float(np.max(np.abs(np.expm1(self.residuals))))
+
+    @property
+    def cross_validated(self) -> float:
+        """Mean absolute log-error at sizes left out; infinite where that could not be done."""
+        return float(np.mean(np.abs(self.held_out))) if len(self.held_out) else math.inf
+
+    @property
+    def freedom(self) -> int:
+        """Points beyond the parameters in use."""
+        return len(self.residuals) - sum(v > 0 for v in self.parameters.values())
+
+
+def choose_law(names: Sequence[str], sample: Sample) -> Candidate:
+    """The law with the smallest cross-validated error; of near equals (10 %, 0.2 %) the first named.
+
+    Leaving out the smallest or largest size judges how a law extrapolates. So that this does not
+    outweigh what was measured, laws take part only if they fit the points themselves nearly as well
+    as the best (mean error within twice its own, or 1 %), and if they have no more parameters than
+    there are sizes. There must be two sizes.
+    """
+    usable = [
+        LAWS[name] for name in names
+        if set(LAWS[name].needs) <= set(sample.size)
+        and len(LAWS[name].parameters) <= len(sample.groups)
+    ]  # fmt: skip
+    candidates = [_candidate(law, sample) for law in usable]
+    close = max(0.01, 2 * min(c.in_sample for c in candidates))
+    first, *others = [c for c in candidates if c.in_sample <= close]
+    for other in others:
+        bar = min(0.9 * first.cross_validated, first.cross_validated - 0.002)
+        if other.cross_validated < bar:
+            first = other
+    return first
+
+
+def _candidate(law: Law, sample: Sample) -> Candidate:
+    parameters = fit_law(law, sample)
+    residuals = np.log(law.seconds(parameters, sample.size) / sample.seconds)
+    held_out = np.zeros(len(sample))
+    fits = []
+    if len(sample.groups) <= len(law.parameters):
+        return Candidate(law, parameters, residuals, np.zeros(0))
+    for group in sample.groups:
+        out = sample.group == group
+        rest, left = sample.where(~out), sample.where(out)
+        without = fit_law(law, rest)
+        held_out[out] = np.log(law.seconds(without, left.size) / left.seconds)
+        fits.append((without, rest))
+    return Candidate(law, parameters, residuals, held_out, fits=fits)
+
+
+def fit_law(law: Law, sample: Sample) -> dict[str, float]:
+    """The parameters of one law, all at least 0 and one above."""
+    few = len(sample) <= len(law.parameters) + 1
+    if law.features is not None:
+        design = np.column_stack([f(sample.size) * np.ones(len(sample)) for f in law.features])
+        relative = design / sample.seconds[:, None]
+        values: Array = _chebyshev_linear(relative) if few else _robust_linear(relative)
+    elif law.name.startswith("power-"):
+        values = _fit_power(sample.size[law.needs[0]], sample.seconds, few)
+    else:
+        values = _fit_roofline(law, sample)
+    return {name: float(value) for name, value in zip(law.parameters, values, strict=True)}
+
+
+def _robust_linear(relative: Array) -> Array:
+    """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their times)."""
+    scale = relative.max(axis=0)
+    scaled = relative / scale
+    start, _ = optimize.nnls(scaled, np.ones(len(scaled)))
+    found = _soft_l1(lambda x: np.log(np.maximum(scaled @ x, 1e-12)), start, len(start))
+    found[scaled.max(axis=0) * found < 1e-7] = 0.0  # a term that never shows is not there
+    return np.asarray(found / scale)
+
+
+def _soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int) -> Array:
+    """Robust least squares over x ≥ 0 in two passes: a wide scale first, then that of the residuals."""
+    x, scale = np.maximum(start, 1e-6), 0.1
+    for _ in range(3):
+        x = optimize.least_squares(
+            residuals, np.maximum(x, 1e-9), bounds=(0, np.inf), loss="soft_l1", f_scale=scale,
+            xtol=1e-12, ftol=1e-12, gtol=1e-12, x_scale=np.maximum(x, 1e-3),
+        ).x  # fmt: skip
+        left = np.abs(residuals(x))
+        # the median of n absolute residuals after fitting p parameters is too small by (n − p)/n
+        spread = 1.4826 * float(np.median(left)) * len(left) / max(1, len(left) - parameters)
+        scale = max(_FLOOR, 1.345 * spread)
+    return np.asarray(x)
+
+
+def _chebyshev_linear(relative: Array) -> Array:
+    """θ ≥ 0 that minimises the largest |relative·θ − 1|: a linear programme."""
+    scale = relative.max(axis=0)
+    scaled, ones = relative / scale, np.ones((len(relative), 1))
+    cost = np.zeros(scaled.shape[1] + 1)
+    cost[-1] = 1.0
+    found = optimize.linprog(
+        cost,
+        A_ub=np.vstack([np.hstack([scaled, -ones]), np.hstack([-scaled, -ones])]),
+        b_ub=np.concatenate([ones[:, 0], -ones[:, 0]]),
+        method="highs",
+    )
+    return np.asarray(np.asarray(found.x)[:-1] / scale)
+
+
+def _fit_power(x: Array, seconds: Array, few: bool) -> Array:
+    log_x, log_t = np.log(x), np.log(seconds)
+    middle = float(log_x.mean())
+
+    def residuals(v: Array) -> Array:
+        return np.asarray(math.log(max(v[0], 1e-300)) + v[1] * (log_x - middle) - log_t + base)
+
+    base = float(np.median(log_t))
+    if few:  # the largest log-error: a linear programme in (log a, p, e)
+        rows = np.column_stack([np.ones(len(x)), log_x - middle])
+        ones = np.ones((len(x), 1))
+        found = optimize.linprog(
+            [0, 0, 1],
+            A_ub=np.vstack([np.hstack([rows, -ones]), np.hstack([-rows, -ones])]),
+            b_ub=np.concatenate([log_t, -log_t]),
+            bounds=[(None, None), (0, None), (0, None)],
+            method="highs",
+        ).x
+        log_a, p = float(np.asarray(found)[0]), float(np.asarray(found)[1])
+    else:
+        slope = max(0.0, float(np.polyfit(log_x - middle, log_t, 1)[0]))
+        a, p = _soft_l1(residuals, np.array([1.0, slope]), 2)
+        log_a = math.log(a) + base
+    return np.array([math.exp(log_a - p * middle), p])
+
+
+def _fit_roofline(law: Law, sample: Sample) -> Array:
+    """From two starts: everything bound by compute, everything by memory."""
+    flops, traffic, t = sample.size["flops"], sample.size["bytes"], sample.seconds
+    scale = np.array([1.0, 1 / flops.max(), 1 / traffic.max()]) * float(np.median(t))
+
+    def residuals(v: Array) -> Array:
+        values = dict(zip(law.parameters, v * scale, strict=True))
+        return np.asarray(np.log(np.maximum(law.seconds(values, sample.size) / t, 1e-12)))
+
+    best: Array | None = None
+    for feature, place in ((flops, 1), (traffic, 2)):
+        design = np.column_stack([np.ones(len(t)), feature]) * scale[[0, place]] / t[:, None]
+        overhead, slope = optimize.nnls(design, np.ones(len(t)))[0]
+        start = np.array([overhead, 0.0, 0.0])
+        start[place], start[3 - place] = slope, slope / 2
+        found = _soft_l1(residuals, start, 3)
+        if best is None or np.abs(residuals(found)).sum() < np.abs(residuals(best)).sum():
+            best = found
+    assert best is not None
+    return np.asarray(best * scale)
+
+
+# ---- uncertainty -------------------------------------------------------------------------------
+
+
+def typical_variance(candidates: Sequence[Candidate]) -> float | None:
+    """Residual variance of the typical curve of one kind of work: the median over those that have
+    points to spare; None where none has. (A mean would let one bad curve spoil the others.)"""
+    variances = [_robust_squares(c.residuals) / c.freedom for c in candidates if c.freedom > 0]
+    return float(np.median(variances)) if variances else None
+
+
+def with_spread(candidate: Candidate, sample: Sample, typical: float | None) -> Candidate:
+    """The candidate with its uncertainty; without one where nothing says how large it is."""
+    spread = _spread(candidate.law, candidate.parameters, sample, candidate.residuals, typical)
+    return Candidate(candidate.law, candidate.parameters, candidate.residuals, candidate.held_out,
+                     spread, candidate.fits)  # fmt: skip
+
+
+def coverage(
+    candidate: Candidate, sample: Sample, typical: float | None, level: float
+) -> float | None:
+    """Share of left-out medians inside the interval that was predicted without them."""
+    inside = []
+    for (parameters, rest), group in zip(candidate.fits, sample.groups, strict=True):
+        law = candidate.law
+        residuals = np.log(law.seconds(parameters, rest.size) / rest.seconds)
+        spread = _spread(law, parameters, rest, residuals, typical)
+        if spread is None:
+            return None
+        out = sample.group == group
+        size = sample.where(out).size
+        factor = interval_factor(law, parameters, spread, size, level)
+        inside.extend(np.abs(candidate.held_out[out]) <= np.log(factor))
+    return float(np.mean(inside)) if inside else None
+
+
+def interval_factor(
+    law: Law, parameters: Mapping[str, float], spread: Spread, size: Size, level: float
+) -> Array:
+    """The factor f for which a new median lies in [predicted/f, predicted·f] with probability `level`."""
+    jacobian = _jacobian(law, parameters, size)
+    parameter_variance = np.einsum("ij,jk,ik->i", jacobian, spread.covariance, jacobian)
+    quantile = stats.t.ppf(0.5 + level / 2, spread.freedom)
+    return np.asarray(np.exp(quantile * np.sqrt(spread.residual**2 + parameter_variance)))
+
+
+def _spread(
+    law: Law, parameters: dict[str, float], sample: Sample, residuals: Array, typical: float | None
+) -> Spread | None:
+    freedom = max(0, len(residuals) - sum(value > 0 for value in parameters.values()))
+    borrowed = BORROWED if typical is not None else 0.0
+    if freedom + borrowed == 0:
+        return None
+    own = _robust_squares(residuals) if freedom else 0.0
+    variance = (own + borrowed * (typical or 0.0)) / (freedom + borrowed)
+    variance = max(variance, _SUREST**2)
+    jacobian = _jacobian(law, parameters, sample.size)
+    scale = np.linalg.norm(jacobian, axis=0)  # seconds per FLOP are tiny numbers
+    used = scale > 0
+    scaled = jacobian[:, used] / scale[used]
+    covariance = np.zeros((len(scale), len(scale)))
+    covariance[np.ix_(used, used)] = (
+        np.linalg.pinv(scaled.T @ scaled, rcond=1e-10)
+        * variance
+        / np.outer(scale[used], scale[used])
+    )
+    return Spread(math.sqrt(variance), freedom + borrowed, covariance)
+
+
+def _robust_squares(residuals: Array) -> float:
+    """Sum of squared residuals, the wild ones held to 3 robust standard deviations."""
+    bound = 3 * max(1.4826 * float(np.median(np.abs(residuals))), _FLOOR / 2)
+    return float(np.sum(np.minimum(np.abs(residuals), bound) ** 2))
+
+
+def _jacobian(law: Law, parameters: Mapping[str, float], size: Size) -> Array:
+    """d log seconds / d coordinate, one row per point; 0 for parameters that are held at 0."""
+    centre = law.located(parameters)
+    columns: list[Array | None] = []
+    for i, name in enumerate(law.parameters):
+        # a relative step; an absolute one for exponents and logarithms
+        step = 1e-5 * (1.0 if "p" in law.parameters else parameters[name])
+        if step == 0:
+            columns.append(None)
+            continue
+        up, down = list(centre), list(centre)
+        up[i], down[i] = up[i] + step, down[i] - step
+        rise = np.log(law.seconds(law.parameters_at(up), size))
+        fall = np.log(law.seconds(law.parameters_at(down), size))
+        columns.append(np.atleast_1d((rise - fall) / (2 * step)))
+    filled = next(c for c in columns if c is not None)
+    return np.column_stack([np.zeros_like(filled) if c is None else c for c in columns])

@@ -1,0 +1,194 @@
+"""Raw measurements in CSV: what a row means, and refusing rows that cannot be.
+
+A table has one row per timed call. Columns: `quantity` (training, compression, decompression,
+inference or distillation), `model`, `strategy` (compression and decompression), the size under
+`k`, `batch_size` or `samples`, and `seconds`. `dataset`, `session` (one process that measured) and
+what describes the machine are optional. Without `quantity`, a table with strategy and k is one of
+compression times and a table with batch_size is one of training times.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simfed.device.profile import FREE_STRATEGY, QUANTITIES, Key
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.registry import registry
+
+__all__ = ["Row", "Table", "medians", "read_table"]
+
+SIZE_COLUMNS = ("k", "batch_size", "samples")
+MACHINE_COLUMNS = ("machine", "cpu", "governor", "device", "threads", "python", "torch", "numpy", "simfed", "measured_at")  # fmt: skip
+
+_DISAGREEMENT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One timed call."""
+
+    key: Key
+    size: float
+    seconds: float
+    session: str
+    dataset: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All rows of some files and what the files say of the machine."""
+
+    rows: tuple[Row, ...]
+    files: tuple[tuple[str, str], ...]
+    """(name, SHA-256) of each file."""
+    machine: dict[str, list[str]] = field(default_factory=dict)
+    """Distinct values of each descriptive column."""
+
+    @property
+    def keys(self) -> list[Key]:
+        """The curves, in the order of the files."""
+        return list(dict.fromkeys(row.key for row in self.rows))
+
+    @property
+    def sessions(self) -> int:
+        """Number of processes that measured."""
+        return len({row.session for row in self.rows})
+
+    def datasets(self) -> dict[str, str]:
+        """The data set (shape of samples) of each model for which the table names one."""
+        return {row.key[1]: row.dataset for row in self.rows if row.dataset}
+
+    def of(self, key: Key) -> list[Row]:
+        """The rows of one curve."""
+        return [row for row in self.rows if row.key == key]
+
+
+def read_table(paths: Iterable[str | Path]) -> Table:
+    """The measurements in some CSV files, checked.
+
+    Raises: `InputError` in one sentence, with file and line, for missing columns, times that are no
+    positive numbers, unknown strategies, sizes that are no sizes, rows that disagree 100-fold, and
+    a single row.
+    """
+    rows: list[Row] = []
+    files: list[tuple[str, str]] = []
+    machine: dict[str, dict[str, None]] = defaultdict(dict)
+    for path in map(Path, paths):
+        try:
+            content = path.read_bytes()
+            lines = content.decode("utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not text"
+            raise InputError("a readable CSV file", where=str(path), got=reason) from None
+        files.append((path.name, hashlib.sha256(content).hexdigest()))
+        records = csv.DictReader(lines)
+        _check_columns(records.fieldnames or [], path)
+        for record in records:
+            where = f"{path}: line {records.line_num}"
+            rows.append(_row(record, where, records.line_num, f"{path.name}:"))
+            for column in MACHINE_COLUMNS:
+                if record.get(column):
+                    machine[column][str(record[column])] = None
+    if len(rows) < 2:
+        raise InputError(
+            "at least two rows", where=str(files[0][0]) if files else None, got=len(rows)
+        )
+    _check_agreement(rows, " and ".join(name for name, _ in files))
+    return Table(tuple(rows), tuple(files), {c: list(v) for c, v in machine.items()})
+
+
+def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
+    """(size, session, median seconds, rows), by size, then session, of one curve's rows."""
+    groups: dict[tuple[float, str], list[float]] = defaultdict(list)
+    for row in rows:
+        groups[row.size, row.session].append(row.seconds)
+    return [(x, s, statistics.median(t), len(t)) for (x, s), t in sorted(groups.items())]
+
+
+def _check_columns(columns: Sequence[str], path: Path) -> None:
+    missing = [c for c in ("model", "seconds") if c not in columns]
+    if not any(c in columns for c in SIZE_COLUMNS):
+        missing.append(listed(SIZE_COLUMNS))
+    if "quantity" not in columns and not ("strategy" in columns and "k" in columns) and "batch_size" not in columns:  # fmt: skip
+        missing.append("quantity")
+    if missing:
+        raise InputError(
+            f"a CSV table with the column {' and '.join(missing)}", where=str(path), got=list(columns)
+        )  # fmt: skip
+
+
+def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row:
+    text = {name: (value or "").strip() for name, value in record.items() if isinstance(name, str)}
+    quantity = text.get("quantity") or ("compression" if text.get("strategy") else "training")
+    if quantity not in QUANTITIES:
+        raise InputError(
+            f"a kind of work: {listed(QUANTITIES)}", where=f"{where}: quantity", got=quantity,
+            hint=did_you_mean(quantity, QUANTITIES),
+        )  # fmt: skip
+    what = QUANTITIES[quantity]
+    if not text["model"]:
+        raise InputError("the name of a model", where=f"{where}: model", got="")
+    strategy = text.get("strategy", "") if what.per_strategy else ""
+    if what.per_strategy and strategy not in registry("compressor") and strategy != FREE_STRATEGY:
+        raise registry("compressor").unknown(strategy, where=f"{where}: strategy")
+    columns = ("k",) if what.variable == "k" else ("batch_size", "samples")
+    size = next((text[c] for c in columns if text.get(c)), "")
+    return Row(
+        key=(quantity, text["model"], strategy),
+        size=_positive(size, f"{where}: {listed(columns)}", f"a {what.size} of at least 1", 1.0),
+        seconds=_positive(
+            text["seconds"], f"{where}: seconds", "a time above 0 in seconds, without its unit", 0.0
+        ),
+        session=file + text.get("session", ""),
+        dataset=text.get("dataset", ""),
+        line=line,
+    )
+
+
+def _positive(text: str, where: str, allowed: str, least: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (least <= number < math.inf and number > 0):
+        raise InputError(allowed, where=where, got=text)
+    return number
+
+
+def _check_agreement(rows: Sequence[Row], where: str) -> None:
+    """Times of one size that differ 100-fold, or neighbouring sizes that differ 100-fold more than
+    their sizes: another unit or another machine, unless it is a straggler among many."""
+    curves: dict[Key, dict[float, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        curves[row.key][row.size].append(row)
+    for key, sizes in curves.items():
+        name = " ".join(part for part in key if part)
+        before: tuple[float, float] | None = None
+        for size, same in sorted(sizes.items()):
+            same = sorted(same, key=lambda row: row.seconds)
+            middle = statistics.median(row.seconds for row in same)
+            wild = [
+                r for r in same if not 1 < _DISAGREEMENT * r.seconds / middle < _DISAGREEMENT**2
+            ]
+            low, high = same[0], same[-1]
+            if high.seconds >= _DISAGREEMENT * low.seconds and 5 * max(1, len(wild)) >= len(same):
+                raise InputError(
+                    f"{name} at {size:g}: times of one unit and one machine", where=where,
+                    got=f"{low.seconds:g} s in line {low.line} and {high.seconds:g} s in line {high.line}",
+                )  # fmt: skip
+            if before is not None:
+                steps, ratio = size / before[0], middle / before[1]
+                if not 1 / _DISAGREEMENT < ratio < _DISAGREEMENT * steps:
+                    raise InputError(
+                        f"{name}: times of one unit and one machine", where=where,
+                        got=f"{before[1]:g} s at {before[0]:g} and {middle:g} s at {size:g}",
+                    )  # fmt: skip
+            before = (size, middle)

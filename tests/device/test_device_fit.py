@@ -1,0 +1,246 @@
+"""Fitting: known laws are recovered, outliers tolerated, intervals calibrated, noise told apart."""
+
+import math
+
+import numpy as np
+import pytest
+
+from simfed.device import ModelWork, load_profile
+from simfed.device.calibrate import fit_profile, profile_text
+from simfed.device.check import compare
+from simfed.device.fit import (
+    Sample,
+    choose_law,
+    coverage,
+    fit_law,
+    interval_factor,
+    typical_variance,
+    with_spread,
+)
+from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
+from simfed.device.noise import Measured, fit_noise
+from simfed.device.table import Row, Table
+
+K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
+SIZES = {
+    "k": np.tile(K, 4),
+    "d": np.repeat([2e4, 1e5, 6e5, 4e6], len(K)),
+    "samples": np.tile([1.0, 4, 16, 32, 64, 128], 4),
+    "flops": np.tile([1.0, 4, 16, 32, 64, 128], 4) * np.repeat([1e6, 8e6, 1e8, 1e9], len(K)),
+    "bytes": np.repeat([1e5, 4e6, 2e6, 5e7], len(K)),
+}
+TRUTH = {
+    "affine-k": {"a": 2e-5, "b": 3e-9},
+    "power-k": {"a": 4e-7, "p": 0.7},
+    "k-log-d": {"a": 1e-5, "b": 2e-10},
+    "d-log-k": {"a": 1e-5, "b": 3e-11},
+    "affine-d-k": {"a": 1e-5, "b": 3e-9, "c": 4e-10},
+    "affine-samples": {"a": 8e-4, "b": 2e-4},
+    "power-samples": {"a": 3e-4, "p": 0.85},
+    "affine-flops": {"a": 5e-4, "b": 2e-11},
+    "roofline": {"overhead": 3e-4, "per_flop": 2e-11, "per_byte": 2e-10},
+}
+
+
+def sample(law, noise_sd=0.0, rng=None, repeats=1, one_model=False):
+    part = slice(0, len(K)) if one_model else slice(None)
+    size = {name: np.tile(x[part], repeats) for name, x in SIZES.items()}
+    seconds = LAWS[law].seconds(TRUTH[law], size) * np.ones_like(size["k"])
+    if noise_sd:
+        seconds = seconds * np.exp(noise_sd * rng.standard_normal(len(seconds)))
+    group = np.tile(np.arange(len(seconds) // repeats), repeats)
+    return Sample(size, seconds, group)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_is_recovered_from_its_own_times(law):
+    found = fit_law(LAWS[law], sample(law))
+    assert found == pytest.approx(TRUTH[law], rel=1e-3)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_with_3_percent_noise_and_a_tenth_of_wild_points_the_times_stay_within_5_percent(law):
+    rng = np.random.default_rng(7)
+    data = sample(law, 0.03, rng, repeats=2)
+    wild = rng.choice(len(data), len(data) // 10, replace=False)
+    data.seconds[wild] *= 5.0
+    found = fit_law(LAWS[law], data)
+    truth = sample(law)
+    fitted = LAWS[law].seconds(found, truth.size)
+    assert np.max(np.abs(fitted / truth.seconds - 1)) < 0.05
+
+
+@pytest.mark.parametrize("law", ["affine-k", "power-k", "d-log-k"])
+def test_leaving_sizes_out_finds_the_true_law_of_one_model(law):
+    rng = np.random.default_rng(3)
+    chosen = choose_law(PER_MODEL["k"], sample(law, 0.01, rng, repeats=3, one_model=True))
+    assert chosen.law.name == law
+
+
+@pytest.mark.parametrize("law", ["affine-d-k", "k-log-d", "d-log-k", "affine-flops", "roofline"])
+def test_leaving_sizes_out_finds_the_true_law_across_models(law):
+    rng = np.random.default_rng(4)
+    names = ACROSS_MODELS["k" if "k" in LAWS[law].needs else "samples"]
+    assert choose_law(names, sample(law, 0.02, rng, repeats=2)).law.name == law
+
+
+def test_terms_are_never_negative():
+    data = Sample({"k": K[:4]}, np.array([1e-6, 4e-6, 2e-5, 1e-4]), np.arange(4))
+    assert min(fit_law(LAWS["affine-k"], data).values()) >= 0.0
+
+
+def test_three_points_are_fitted_by_their_largest_relative_error():
+    # 4, 5 and 20 at 1, 5 and 20: no affine law does better than 19.15 % at all three
+    data = Sample({"k": np.array([1.0, 5.0, 20.0])}, np.array([4.0, 5.0, 20.0]), np.arange(3))
+    errors = np.abs(
+        LAWS["affine-k"].seconds(fit_law(LAWS["affine-k"], data), data.size) / data.seconds - 1
+    )
+    assert errors == pytest.approx(np.full(3, 0.1915), abs=1e-4)
+
+
+def test_intervals_hold_new_medians_as_often_as_they_say():
+    rng = np.random.default_rng(11)
+    law, held_out = LAWS["affine-k"], {"k": np.array([200.0, 2000.0, 20_000.0])}
+    truth = law.seconds(TRUTH["affine-k"], held_out)
+    inside, said = [], []
+    for _ in range(60):
+        curves = [sample("affine-k", 0.04, rng, one_model=True) for _ in range(3)]
+        fits = [choose_law(["affine-k"], data) for data in curves]
+        typical = typical_variance(fits)
+        first = with_spread(fits[0], curves[0], typical)
+        factor = interval_factor(law, first.parameters, first.spread, held_out, 0.9)
+        new = truth * np.exp(0.04 * rng.standard_normal(3))
+        predicted = law.seconds(first.parameters, held_out)
+        inside += list(np.abs(np.log(new / predicted)) <= np.log(factor))
+        said.append(coverage(first, curves[0], typical, 0.9))
+    # 180 medians in threes that share a fit; binomial alone: ±6.7 % at 3 sd
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.08)
+    assert np.mean(said) == pytest.approx(0.9, abs=0.08)
+
+
+def test_lognormal_noise_is_recovered_and_no_straggler_invented():
+    factors = np.exp(0.08 * np.random.default_rng(1).standard_normal(800))
+    found = fit_noise(factors)
+    assert found.log_sd == pytest.approx(0.08, rel=0.1)
+    assert found.probability == 0.0
+
+
+def test_stragglers_are_recovered():
+    rng, truth = np.random.default_rng(2), Measured(0.05, probability=0.04, excess=1.5)
+    found = fit_noise(np.array([truth.factor(rng) for _ in range(3000)]))
+    assert found.log_sd == pytest.approx(0.05, rel=0.1)
+    assert found.probability == pytest.approx(0.04, rel=0.3)
+    assert found.excess == pytest.approx(1.5, rel=0.3)
+
+
+def test_measured_noise_has_the_mean_it_states():
+    rng, noise = np.random.default_rng(3), Measured(0.3, probability=0.1, excess=1.0)
+    draws = np.array([noise.factor(rng) for _ in range(20_000)])
+    assert draws.mean() == pytest.approx(noise.mean, abs=4 * draws.std() / math.sqrt(20_000))
+
+
+WORK = {
+    "small": ModelWork(20_000, 1e6, 3e6),
+    "middle": ModelWork(100_000, 8e6, 2.4e7),
+    "large": ModelWork(600_000, 1e8, 3e8),
+}
+
+
+def measured_table(rng, *, sessions=2, repeats=8, models=WORK, scatter=0.04, session_sd=0.02):
+    """Rows of a made-up device: affine in batch, compression affine in d and k."""
+    rows = []
+    for session in range(sessions):
+        for model, work in models.items():
+            curves = [
+                (("training", model, ""), batch, 4e-4 + 1e-10 * work.train_flops * batch)
+                for batch in (4, 16, 32, 64)
+            ] + [
+                (("compression", model, "top-k"), k, 1e-5 + 2e-9 * work.parameters + 5e-9 * k)
+                for k in (100, 1000, 5000, 20_000)
+            ]
+            for key, x, seconds in curves:
+                at = seconds * math.exp(session_sd * rng.standard_normal())
+                rows += [
+                    Row(key, float(x), at * math.exp(scatter * rng.standard_normal()), str(session), "", 0)
+                    for _ in range(repeats)
+                ]  # fmt: skip
+    return Table(
+        tuple(rows), (("made-up.csv", "0" * 64),), {"threads": ["1"], "machine": ["x86_64"]}
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("profiles") / "made-up.yaml"
+    calibration = fit_profile(measured_table(np.random.default_rng(0)), name="made-up", models=WORK)
+    path.write_text(profile_text(calibration.document, "made up"))
+    return calibration, path
+
+
+def test_a_fitted_profile_is_read_back_and_predicts_the_truth(fitted):
+    calibration, path = fitted
+    profile = load_profile(path)
+    assert calibration.recommended == "law"
+    assert profile.kind == "law"
+    seconds = profile.seconds("training", model="middle", batch=24)
+    assert seconds == pytest.approx(4e-4 + 1e-10 * 2.4e7 * 24, rel=0.05)
+    seconds = profile.seconds("compression", model="large", strategy="top-k", k=300)
+    assert seconds == pytest.approx(1e-5 + 2e-9 * 6e5 + 5e-9 * 300, rel=0.05)
+    assert profile.provenance["threads"] == 1
+    assert profile.noise["training"].log_sd == pytest.approx(0.04, rel=0.2)
+    assert profile.warnings == []
+
+
+def test_a_model_that_was_not_measured_is_estimated_with_its_error_and_a_warning(fitted):
+    profile = load_profile(fitted[1])
+    profile.models["new"] = ModelWork(300_000, 3e7, 9e7)
+    seconds = profile.seconds("training", model="new", batch=32)
+    assert seconds == pytest.approx(4e-4 + 1e-10 * 9e7 * 32, rel=0.1)
+    seconds = profile.seconds("compression", model="new", strategy="top-k", k=1000)
+    assert seconds == pytest.approx(1e-5 + 2e-9 * 3e5 + 5e-9 * 1000, rel=0.1)
+    assert (
+        "training of new was not measured; estimated as a + b·flops, typical error"
+        in profile.warnings[0]
+    )
+    assert len(profile.warnings) == 2
+
+
+def test_a_fitted_profile_holds_on_another_session_and_not_on_a_slower_device(fitted):
+    profile = load_profile(fitted[1])
+    other = measured_table(np.random.default_rng(99), sessions=1)
+    found = compare(profile, other)
+    assert found.median_error < 0.05
+    assert found.coverage >= 0.8
+    assert found.verdict.startswith("The profile holds")
+    slow = Table(
+        tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in other.rows), other.files
+    )
+    assert compare(profile, slow).median_error == pytest.approx(0.5, abs=0.05)
+    assert "does not describe" in compare(profile, slow).verdict
+
+
+def test_a_table_profile_keeps_the_medians_and_knows_how_sessions_differ():
+    calibration = fit_profile(
+        measured_table(np.random.default_rng(5)), kind="table", name="t", models=WORK
+    )
+    assert calibration.document["kind"] == "table"
+    assert set(calibration.document["training"]["small"]) == {4, 16, 32, 64}
+    # two sessions with sd 0.02 and medians of 8 with sd 0.04·1.25/√8, for a new one √(3/2) of it
+    expected = math.sqrt(1.5 * (0.02**2 + (1.25 * 0.04) ** 2 / 8))
+    assert calibration.document["uncertainty"]["training"] == pytest.approx(expected, rel=0.6)
+
+
+def test_a_law_that_misses_its_own_points_is_reported_and_the_table_recommended():
+    rows = [
+        Row(("compression", "m", "top-k"), k, t, "", "", 0)
+        for k, t in ((1e5, 4e-5), (5e5, 5e-5), (2e6, 2e-4))
+    ]
+    calibration = fit_profile(Table(tuple(rows), ()), name="x")
+    assert calibration.curves[0].candidate.worst == pytest.approx(0.1915, abs=1e-3)
+    assert calibration.recommended == "table"
+
+
+def test_one_size_alone_stays_a_row():
+    rows = [Row(("training", "m", ""), 32.0, t, "", "", 0) for t in (1.0, 1.1, 1.2)]
+    document = fit_profile(Table(tuple(rows), ()), name="x").document
+    assert document["training"]["m"] == {32: "1.1 s"}

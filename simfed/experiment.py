@@ -213,7 +213,7 @@ class Parts:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _processor(self, spec: DeviceSpec) -> Processor:
-        return build_processor(spec.plain(), self.profiles[spec.profile])
+        return build_processor(spec.plain(), self.profiles[spec.profile], self.streams)
 
     def _profile_folders(self) -> list[Path]:
         here = (self._source.parent if self._source else Path()).resolve()

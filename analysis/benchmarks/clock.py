@@ -1,0 +1,140 @@
+"""What the clock costs: its share of a full run, large cohorts, and clients that sit idle.
+
+    python analysis/benchmarks/clock.py [--rounds 60] [--clients 10000] [--idle 1000000]
+
+Prints ratios of things done side by side in this process, so that they mean the same on a slow, a
+busy and a fast machine:
+
+- clock, network and recording as a share of a full run's wall time (bound: 5 %);
+- a time-only round of many clients against the same number of bare SimPy processes with as many
+  waits each and nothing else in them;
+- memory of a run with many idle clients, against that of the same run with none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import simpy
+
+import simfed
+from simfed.device import build_processor, load_profile
+from simfed.net import Network, Star
+from simfed.policy import Uniform
+from simfed.record import Recorder
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+from simfed.sim import PrototypeSize, Simulation, TimeOnlyWorkload
+
+PROFILE = "rtx3090-ryzen4800h"
+QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+
+
+def share_of_a_full_run(rounds: int) -> None:
+    scenario = simfed.load_scenario(QUICKSTART, {"rounds": rounds})
+    simfed.run(scenario, source=QUICKSTART, workers=1, progress=False)  # imports, page faults
+    wall_s = simfed.run(scenario, source=QUICKSTART, workers=1, progress=False).manifest["wall_s"]
+    clock_s = wall_s["simulation"] + wall_s["recording"]
+    print(
+        f"full run, 10 clients: clock, network and recording {clock_s / wall_s['total']:.1%} "
+        f"of the wall time ({1e3 * clock_s / rounds:.2f} ms of "
+        f"{1e3 * wall_s['total'] / rounds:.1f} ms a round)"
+    )
+
+
+def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool) -> Simulation:
+    scenario = Scenario.model_validate(
+        {
+            "name": "clock",
+            "rounds": rounds,
+            "dataset": {"name": "mnist-mini"},
+            "prototypes": {"small": {"model": "lenet5-half"}},
+            "clients": [{"count": clients, "prototype": "small", "device": PROFILE}],
+            "policy": {"kind": "uniform", "strategy": "top-k"},
+            "participation": {"clients_per_round": per_round},
+        }
+    )
+    rates = np.random.default_rng(0).lognormal(14.2, 0.8, clients)
+    limit = {"receive_bytes_per_s": rates.sum() / 4} if shared else {}
+    star = Star(clients, up_bytes_per_s=rates, down_bytes_per_s=5 * rates, latency_s=0.01, **limit)
+    processor, streams = build_processor({}, load_profile(PROFILE)), Streams(0)
+    policy = Uniform(("top-k",), strategy="top-k")
+    return Simulation(
+        scenario,
+        workload=TimeOnlyWorkload(
+            {"small": PrototypeSize("lenet5-half", 15_738, 62_952.0)},
+            prototype_of=lambda client: "small",
+            index_code="ideal",
+        ),
+        make_policy=lambda client: policy,
+        make_device=lambda client: processor.client(streams, client),
+        make_network=lambda env, on_use: Network(env, star, on_use=on_use),
+        recorder=Recorder(),
+        streams=streams,
+    )
+
+
+def bare_processes(clients: int, rounds: int) -> None:
+    env = simpy.Environment()
+
+    def story(client: int) -> object:
+        for _ in range(rounds):
+            for wait in range(4):
+                yield env.timeout(1 + client % 7 + wait)
+
+    for client in range(clients):
+        env.process(story(client))
+    env.run()
+
+
+def large_cohort(clients: int, rounds: int) -> None:
+    for shared in (False, True):
+        best, bare = np.inf, np.inf
+        for _ in range(3):
+            simulation = time_only(clients, rounds, None, shared=shared)
+            best = min(best, seconds(simulation.run))
+            bare = min(bare, seconds(lambda: bare_processes(clients, rounds)))
+        links = "a shared server link" if shared else "links of their own"
+        print(
+            f"time-only, {clients:,} clients, {links}: {best / rounds:.2f} s a round, "
+            f"{best / bare:.0f} × bare SimPy processes"
+        )
+
+
+def idle_clients(idle: int, rounds: int) -> None:
+    peaks = []
+    for clients in (100, idle):
+        tracemalloc.start()
+        took_s = seconds(time_only(clients, rounds, 100, shared=False).run)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    each = (peaks[1] - peaks[0]) / (idle - 100)
+    print(
+        f"time-only, 100 of {idle:,} clients a round: {each:.0f} bytes per idle client, "
+        f"{took_s / rounds:.2f} s a round"
+    )
+
+
+def seconds(work: object) -> float:
+    begun = time.perf_counter()
+    work()  # type: ignore[operator]
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=60, help="of the full run")
+    parser.add_argument("--clients", type=int, default=10_000, help="in a large cohort")
+    parser.add_argument("--idle", type=int, default=1_000_000)
+    options = parser.parse_args()
+    share_of_a_full_run(options.rounds)
+    large_cohort(options.clients, rounds=2)
+    idle_clients(options.idle, rounds=5)
+
+
+if __name__ == "__main__":
+    main()

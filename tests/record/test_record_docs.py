@@ -1,0 +1,28 @@
+"""The page about the run directory says what the schema says."""
+
+from pathlib import Path
+
+import pytest
+
+from simfed.record.schema import TABLES, columns
+
+PAGE = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_on_the_page_with_its_type_and_meaning_in_order(table):
+    section = PAGE.split(f"### `{table}.parquet`")[1].split("\n### ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    expected = [
+        f"| `{c.name}` | {c.dtype}{', may be empty' if c.nullable else ''} | {c.meaning} |"
+        for c in columns(table)
+    ]
+    assert rows == expected
+
+
+def test_every_key_of_a_summary_is_on_the_page():
+    from simfed.record import Recorder, summarise
+
+    section = PAGE.split("## summary.json")[1].split("\n## ")[0]
+    for key in summarise(Recorder().table, {}):
+        assert f"`{key}`" in section

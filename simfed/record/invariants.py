@@ -115,8 +115,8 @@ def _values_are_in_range(facts: Facts) -> Broken:
             yield f"{table}.parquet: rows of a round that rounds.parquet does not have"
 
 
-_ANY_SIGN = ("gain", "saved_without_critical_s")
-_ANY_NUMBER = ("value", "reward", "reward_raw", "kd_loss", "test_loss", "local_loss")
+_ANY_SIGN = ("saved_without_critical_s",)
+_ANY_NUMBER = ("value", "gain", "reward", "reward_raw", "kd_loss", "test_loss", "local_loss")
 """Metrics may be whatever a diverged training makes them."""
 
 
@@ -150,8 +150,8 @@ def _phases_sum_to_their_participation(facts: Facts) -> Broken:
     total_s = facts.elapsed_s + parts["waiting_s"] + parts["offline_s"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
     yield from _rows("participations", _span_differs(begun, ended, total_s), facts, "have phases that do not sum to their span")  # fmt: skip
-    pairs = np.stack([parts["round"], parts["client"]], axis=1)
-    if len(np.unique(pairs, axis=0)) != len(pairs):
+    keys = _keys(parts["round"], parts["client"])
+    if len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
     of = facts.row_of_participation
     for instants, borders, early in (
@@ -189,15 +189,13 @@ def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
     if (ended < begun).any():
         yield "spans.parquet: spans that end before they start"
     yield from _overlaps("spans", spans["track"], begun, ended)
-    ids, inverse = np.unique(
-        np.stack([parts["round"], parts["client"]], axis=1), axis=0, return_inverse=True
-    )
+    ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
     on_client = np.char.startswith(spans["track"].astype(str), "client ")
     for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True):
         mine = on_client & (spans["kind"] == kind)
-        keys = np.stack([spans["round"][mine], spans["client"][mine]], axis=1).astype(np.int64)
-        at = _find_rows(ids, keys)
-        if (at < 0).any():
+        keys = _keys(spans["round"][mine], spans["client"][mine])
+        at = np.searchsorted(ids, keys)
+        if not np.isin(keys, ids).all():
             yield f"spans.parquet: {kind} of clients in rounds in which they took no part"
             continue
         shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
@@ -245,16 +243,28 @@ def _pulls_follow_the_policy(facts: Facts) -> Broken:
         versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
         wrong = parts["model_version"] != versions[facts.row_of_participation]
         yield from _rows("participations", wrong, facts, "do not start from the number of accepted merges")  # fmt: skip
-    warmups = {p["warmup"] for p in facts.policies if p.get("warmup")}
+    yield from _warm_ups_are_balanced(facts)
+
+
+def _warm_ups_are_balanced(facts: Facts) -> Broken:
+    parts = facts["participations"]
+    warmups = [p["warmup"] for p in facts.policies if p.get("warmup")]
     arms = facts.run.scenario.get("compression", {}).get("strategies", ())
-    free = np.isin(parts["choice"], ("explore", "exploit"))
     played = (parts["choice"] == "warm-up") & ~facts.lost
-    for client in np.unique(parts["client"][played]).tolist():
-        mine = played & (parts["client"] == client)
-        counts = {int((parts["arm"][mine] == arm).sum()) for arm in arms}
-        done = bool((free & (parts["client"] == client)).any())
-        if max(counts) > max(warmups, default=0) or (done and not (len(counts) == 1 and counts <= warmups)):  # fmt: skip
-            yield f"participations.parquet: client {client} did not warm up each strategy equally often"  # fmt: skip
+    if not played.any():
+        return
+    clients = int(parts["client"].max()) + 1
+    counts = np.stack(
+        [np.bincount(parts["client"][played & (parts["arm"] == arm)], minlength=clients) for arm in arms],
+        axis=1,
+    )  # fmt: skip
+    done = np.zeros(clients, bool)
+    done[parts["client"][np.isin(parts["choice"], ("explore", "exploit"))]] = True
+    done &= counts.any(axis=1)  # a policy without a warm-up
+    even = (counts == counts[:, :1]).all(axis=1) & np.isin(counts[:, 0], warmups)
+    wrong = np.flatnonzero((counts.max(axis=1) > max(warmups, default=0)) | (done & ~even))
+    if len(wrong):
+        yield f"participations.parquet: {len(wrong)} clients did not warm up each strategy equally often, first: client {wrong[0]}"  # fmt: skip
 
 
 def _rewards_are_gains_over_time(facts: Facts) -> Broken:
@@ -284,13 +294,12 @@ def _prototypes_are_measured_once(facts: Facts) -> Broken:
 
 
 def _policies_have_every_arm_once(facts: Facts) -> Broken:
-    rows = facts["policies"]
-    triples = list(zip(*(rows[c].tolist() for c in ("round", "client", "arm")), strict=True))
-    if len(set(triples)) != len(triples):
+    rows, parts = facts["policies"], facts["participations"]
+    played = facts.run.table("policies").group_by(["round", "client", "arm"]).aggregate([])
+    if played.num_rows != len(rows["round"]):
         yield "policies.parquet: an arm of a client twice in one round"
-    parts = facts["participations"]
-    took_part = set(zip(parts["round"].tolist(), parts["client"].tolist(), strict=True))
-    if not {(round, client) for round, client, _ in triples} <= took_part:
+    known = np.isin(_keys(rows["round"], rows["client"]), _keys(parts["round"], parts["client"]))
+    if not known.all():
         yield "policies.parquet: values of clients in rounds in which they took no part"
 
 
@@ -326,13 +335,13 @@ def _rounding(instants: Array) -> Array:
 
 
 def _differ(found: Array, expected: Array, scale: Array) -> Array:
-    wrong: Array = np.abs(found - expected) > RELATIVE * np.abs(scale) + _rounding(expected)
-    return wrong
+    near: Array = np.abs(found - expected) <= RELATIVE * np.abs(scale) + _rounding(expected)
+    return ~near  # so that what is no number differs
 
 
 def _span_differs(begun: Array, ended: Array, length_s: Array) -> Array:
-    wrong: Array = np.abs(ended - begun - length_s) > RELATIVE * length_s + _rounding(ended)
-    return wrong
+    near: Array = np.abs(ended - begun - length_s) <= RELATIVE * length_s + _rounding(ended)
+    return ~near
 
 
 def _rows(table: str, wrong: Array, facts: Facts, what: str, offset: int = 0) -> Broken:
@@ -356,11 +365,7 @@ def _overlaps(table: str, tracks: Array, begun: Array, ended: Array) -> Broken:
         yield f"{table}.parquet: {int(wrong.sum())} overlaps on one track, first on {track[first]} at {begun[first + 1]!r} s"  # fmt: skip
 
 
-def _find_rows(ids: Array, keys: Array) -> Array:
-    """For each key the row of `ids` (sorted, unique pairs) that equals it, else −1."""
-    if len(ids) == 0 or len(keys) == 0:
-        return np.full(len(keys), -1)
-    width = int(max(ids[:, 1].max(), keys[:, 1].max())) + 1
-    flat, wanted = ids[:, 0] * width + ids[:, 1], keys[:, 0] * width + keys[:, 1]
-    at = np.minimum(np.searchsorted(flat, wanted), len(flat) - 1)
-    return np.where(flat[at] == wanted, at, -1)
+def _keys(rounds: Array, clients: Array) -> Array:
+    """One whole number per (round, client); neither comes near 2^31."""
+    found: Array = (rounds.astype(np.int64) << 32) | clients.astype(np.int64)
+    return found

@@ -185,7 +185,9 @@ def test_a_factory_that_makes_something_else_is_refused(model_registry):
     with pytest.raises(InputError, match=r"model number: .*torch\.nn\.Module, got 'int'"):
         build_model("number", MNIST, 10, seed=0)
     model_registry.add("double", lambda input_shape, classes: nn.Linear(2, 2).double())
-    with pytest.raises(InputError, match="model double: a module with trainable float32 parameters"):
+    with pytest.raises(
+        InputError, match="model double: a module with trainable float32 parameters"
+    ):
         build_model("double", MNIST, 10, seed=0)
     model_registry.add("flat", lambda input_shape, classes: nn.Flatten())
     with pytest.raises(InputError, match="model flat"):

@@ -54,7 +54,10 @@ def test_as_many_clients_as_samples_own_one_each():
 def test_alpha_sets_the_skew():
     def share_of_largest_class(alpha):
         split = deal(np.repeat(np.arange(10), 2000), Streams(1), clients=10, public=0, alpha=alpha)
-        counts = [np.bincount(np.repeat(np.arange(10), 2000)[part], minlength=10) for part in split.clients]
+        counts = [
+            np.bincount(np.repeat(np.arange(10), 2000)[part], minlength=10)
+            for part in split.clients
+        ]
         return float(np.mean([c.max() / c.sum() for c in counts]))
 
     assert share_of_largest_class(0.05) > 0.6

@@ -115,7 +115,7 @@ class Network:
         self._on_use = on_use
         self._epoch_at_s: float = env.now
         meter = None if on_use is None else Meter(self._report)
-        self._engine = Engine(topology.capacities_bytes_per_s, meter)
+        self._engine = Engine(topology.capacities_bytes_per_s, topology.traces, meter)
         self._transfers: dict[Flow, Transfer] = {}
         self._sent = 0
         self._timer: Event | None = None
@@ -145,7 +145,7 @@ class Network:
         path = self.topology.path(client, direction)
         if not self._transfers:
             self._epoch_at_s = self.env.now
-            self._engine.restart_clock()
+            self._engine.restart_clock(self._epoch_at_s)
         self._sent += 1
         flow = Flow(self._sent, float(size_bytes), path.links, path.latency_s, weight, cap)
         transfer = self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow)

@@ -8,21 +8,49 @@ join. So a flow that ends when another begins never shared with it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from typing import Any
 
 from simfed.net.meter import Meter
 from simfed.net.sharing import Flow, Link, Sharing
+from simfed.net.traces import LinkTrace, Moment
 
-__all__ = ["Engine"]
+__all__ = ["DeadLink", "Engine"]
 
-_FLOW_ENDS, _LINK_ENDS, _CAPACITY, _JOIN = range(4)
+_FLOW_ENDS, _LINK_ENDS, _CAPACITY_CHANGES, _FLOW_JOINS = range(4)
 
-Event = tuple[float, int, int, object, int]
+
+class DeadLink(Exception):
+    """A link that flows wait for will never carry anything again."""
+
+    def __init__(self, link: int, flows: Sequence[Flow], at_s: float, trace_ended: bool) -> None:
+        super().__init__(link, flows, at_s, trace_ended)
+        self.link = link
+        self.flows = flows
+        self.at_s = at_s
+        """On the clock of the traces."""
+        self.trace_ended = trace_ended
+        """The trace's end policy is `error`, and its end is reached."""
+
+
+class _Varying:
+    """A link in use whose capacity follows a trace."""
+
+    __slots__ = ("link", "moment", "stamp", "trace")
+
+    def __init__(self, link: int, trace: LinkTrace, moment: Moment | None) -> None:
+        self.link = link
+        self.trace = trace
+        self.moment = moment
+        self.stamp = 0
 
 
 class Engine:
     """Flows over links with capacities in bytes/s, indexed by the link ids in `Flow.links`.
+
+    `traces` gives the links whose capacity varies, on a clock that shows `epoch_s` when the
+    engine's own shows 0. A `meter` is told what every link carried.
 
     >>> engine = Engine([10.0])
     >>> a, b = Flow(0, 60.0, (0,)), Flow(1, 20.0, (0,))
@@ -32,27 +60,43 @@ class Engine:
     [(1, 4.0), (0, 8.0)]
     """
 
-    def __init__(self, capacities_bytes_per_s: Sequence[float], meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        capacities_bytes_per_s: Sequence[float],
+        traces: Mapping[int, LinkTrace] | None = None,
+        meter: Meter | None = None,
+    ) -> None:
         self.sharing = Sharing(capacities_bytes_per_s, meter)
-        self._heap: list[Event] = []
+        self.epoch_s = 0.0
+        self._traces = traces or {}
+        self._varying: dict[int, _Varying] = {}
+        # entries: instant, order within it, order of arrival, what it is about, its stamp then
+        self._heap: list[tuple[float, int, int, Any, int]] = []
         self._sequence = 0
 
     @property
     def now(self) -> float:
-        """Seconds since the engine's own beginning."""
+        """Seconds since the engine's clock was last set to 0."""
         return self.sharing.now
+
+    def restart_clock(self, epoch_s: float) -> None:
+        """Set `now` back to 0; only while nothing is in progress. Small instants have fine digits."""
+        self._heap.clear()
+        self._varying.clear()
+        self.sharing.now = 0.0
+        self.epoch_s = epoch_s
 
     def start(self, flow: Flow, at_s: float | None = None) -> None:
         """`flow` starts at `at_s` (default now): it waits its latency, then shares."""
         flow.spent = flow.latency_s
-        self._push((self.now if at_s is None else at_s) + flow.latency_s, _JOIN, flow, flow.stamp)
+        self._push((self.now if at_s is None else at_s) + flow.latency_s, _FLOW_JOINS, flow)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
-        """Start many flows at once, each at its own time."""
+        """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
             flow.spent = flow.latency_s
             self._sequence += 1
-            event = (at_s + flow.latency_s, _JOIN, self._sequence, flow, flow.stamp)
+            event = (at_s + flow.latency_s, _FLOW_JOINS, self._sequence, flow, flow.stamp)
             self._heap.append(event)
         heapq.heapify(self._heap)
 
@@ -61,7 +105,10 @@ class Engine:
         return self._heap[0][0] if self._heap else inf
 
     def advance(self, until_s: float) -> list[Flow]:
-        """Play everything up to and including `until_s`; the flows that ended, in order."""
+        """Play everything up to and including `until_s`; the flows that ended, in order.
+
+        Raises: `DeadLink` when flows wait for a capacity that stays 0 for ever.
+        """
         ended: list[Flow] = []
         heap = self._heap
         while heap and heap[0][0] <= until_s:
@@ -70,24 +117,18 @@ class Engine:
             self.sharing.now = max(self.now, until_s)
         return ended
 
-    def restart_clock(self) -> None:
-        """Set `now` back to 0; only while nothing is in progress. Small instants have fine digits."""
-        self._heap.clear()
-        self.sharing.now = 0.0
-
-    def cancel(self, flow: Flow) -> float:
-        """Take a started flow out now; the bytes that it had moved."""
-        sharing = self.sharing
+    def cancel(self, flow: Flow) -> None:
+        """Take a started flow out now. `flow.remaining` and `flow.unsent` say what it leaves behind."""
+        flow.spent -= max(flow.since - self.now, 0.0)  # a wait that it was charged in advance
         if flow.joined:
-            sharing.leave(flow)
+            self.sharing.leave(flow)
         flow.stamp += 1
-        sharing.settle()
+        self.sharing.settle()
         self._schedule()
-        return flow.size - flow.remaining
 
-    def _push(self, at_s: float, order: int, what: object, stamp: int) -> None:
+    def _push(self, at_s: float, order: int, what: Any) -> None:
         self._sequence += 1
-        heapq.heappush(self._heap, (at_s, order, self._sequence, what, stamp))
+        heapq.heappush(self._heap, (at_s, order, self._sequence, what, what.stamp))
 
     def _play(self, at_s: float, ended: list[Flow]) -> None:
         """One instant."""
@@ -97,27 +138,39 @@ class Engine:
             _, order, _, what, stamp = heapq.heappop(heap)
             if what.stamp != stamp:
                 continue
-            if order == _JOIN:
+            if order == _FLOW_JOINS:
                 self._join(what, ended)
             elif order == _FLOW_ENDS:
                 self._drained(what, what.remaining / what.limit, ended)
             elif order == _LINK_ENDS:
                 self._drain(what, ended)
+            else:
+                self._change(what)
         sharing.settle()
         self._schedule()
 
+    # ---- flows ---------------------------------------------------------------------------------
+
     def _join(self, flow: Flow, ended: list[Flow]) -> None:
+        if self._traces:
+            for id in flow.links:
+                if id in self._traces and id not in self._varying:
+                    self._follow(id)
         if flow.remaining <= 0 or (not flow.links and flow.cap == inf):
-            flow.remaining = 0.0
-            ended.append(flow)
-        else:
-            self.sharing.join(flow)
+            flow.since = self.now
+            self._drained(flow, 0.0, ended)
+            return
+        self.sharing.join(flow)
+        for id in flow.links:
+            if id in self._varying:
+                self._check_alive(self._varying[id])
 
     def _drain(self, link: Link, ended: list[Flow]) -> None:
         """The own flows of `link` that have reached their ends."""
         first = link.next_end()
         if first is None:
             return
+        # Rounding may have stopped the clock just short of the end that this event stands for.
         link.progress = max(link.progress_at(self.now), first.end)
         link.since = self.now
         while first is not None and first.end <= link.progress:
@@ -125,13 +178,64 @@ class Engine:
             first = link.next_end()
 
     def _drained(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
-        name = flow.cap_link if flow.owner is None else flow.owner.id
-        flow.dwelt[name] = flow.dwelt.get(name, 0.0) + took_s
-        flow.spent += took_s
+        """`flow` has nothing left to send for now; `took_s` is exact where `now - since` is rounded."""
+        if took_s > 0:
+            name = flow.cap_link if flow.owner is None else flow.owner.id
+            flow.dwelt[name] = flow.dwelt.get(name, 0.0) + took_s
+            flow.spent += took_s
         flow.since = self.now
         flow.remaining = 0.0
-        self.sharing.leave(flow)
-        ended.append(flow)
+        if flow.joined:
+            self.sharing.leave(flow)
+            flow.remaining = 0.0  # the clock of a link may leave a rounding error behind
+        if flow.unsent > 0 and flow.program is not None:
+            wait_s, flow.remaining = flow.program.next_burst(flow)
+            flow.unsent -= flow.remaining
+            flow.spent += wait_s
+            flow.since = self.now + wait_s
+            self._push(flow.since, _FLOW_JOINS, flow)
+        else:
+            ended.append(flow)
+
+    # ---- links ---------------------------------------------------------------------------------
+
+    def _follow(self, id: int) -> None:
+        """The first flow comes to a link with a trace: begin to follow it."""
+        trace = self._traces[id]
+        moment = trace.trace.moment(self.epoch_s + self.now + trace.offset_s)
+        varying = self._varying[id] = _Varying(id, trace, moment)
+        self.sharing.change_capacity(id, trace.trace.rate_bytes_per_s(moment))
+        self._follow_on(varying)
+
+    def _change(self, varying: _Varying) -> None:
+        """A piece of a trace is over."""
+        id, trace, moment = varying.link, varying.trace.trace, varying.moment
+        if id not in self.sharing.alone and id not in self.sharing.shared:
+            del self._varying[id]  # nobody uses it: the next flow finds its place in the trace anew
+            return
+        assert moment is not None
+        varying.moment, _ = trace.next_moment(moment)
+        if varying.moment is not None:
+            self.sharing.change_capacity(id, trace.rate_bytes_per_s(varying.moment))
+            self._follow_on(varying)
+        self._check_alive(varying)
+
+    def _follow_on(self, varying: _Varying) -> None:
+        assert varying.moment is not None
+        _, next_s = varying.trace.trace.next_moment(varying.moment)
+        if next_s < inf:
+            at_s = next_s - varying.trace.offset_s - self.epoch_s
+            self._push(max(at_s, self.now), _CAPACITY_CHANGES, varying)
+
+    def _check_alive(self, varying: _Varying) -> None:
+        trace, moment = varying.trace.trace, varying.moment
+        ended = moment is None
+        if moment is not None and trace.rate_bytes_per_s(moment) == 0:
+            ended = trace.next_moment(moment) == (None, inf)
+        if ended:
+            id, sharing = varying.link, self.sharing
+            flows = list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]
+            raise DeadLink(id, flows, self.epoch_s + self.now, moment is None)
 
     def _schedule(self) -> None:
         """Enter the ends that have moved."""
@@ -139,12 +243,12 @@ class Engine:
         now = sharing.now
         for flow in sharing.changed_flows:
             if flow.joined and flow.owner is None and flow.limit > 0:
-                self._push(flow.since + flow.remaining / flow.limit, _FLOW_ENDS, flow, flow.stamp)
+                self._push(flow.since + flow.remaining / flow.limit, _FLOW_ENDS, flow)
         sharing.changed_flows.clear()
         for link in sharing.changed_links:
             link.stamp += 1
             first = link.next_end()
             if first is not None and link.level > 0:
-                left = max(first.end - link.progress, 0.0) / link.level
-                self._push(max(link.since + left, now), _LINK_ENDS, link, link.stamp)
+                left_s = max(first.end - link.progress, 0.0) / link.level
+                self._push(max(link.since + left_s, now), _LINK_ENDS, link)
         sharing.changed_links.clear()

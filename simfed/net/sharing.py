@@ -21,19 +21,27 @@ solved from scratch by `maxmin.max_min`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import fsum, inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from simfed.net.maxmin import OWN_CAP, max_min
 
 if TYPE_CHECKING:
     from simfed.net.meter import Meter
 
-__all__ = ["Flow", "Link", "Sharing"]
+__all__ = ["Flow", "Link", "Program", "Sharing"]
 
 _TIE = 1e-12
 """Relative difference below which two levels are the same: rounding must not move flows to and fro."""
+
+
+class Program(Protocol):
+    """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow."""
+
+    def next_burst(self, flow: Flow) -> tuple[float, float]:
+        """The burst has drained and `flow.unsent` bytes are left: (seconds to wait, bytes to send then)."""
+        ...
 
 
 class Flow:
@@ -41,7 +49,7 @@ class Flow:
 
     __slots__ = (
         "cap", "cap_link", "dwelt", "end", "id", "joined", "latency_s", "level_cap", "limit", "links",
-        "on_drained", "owner", "remaining", "shared", "since", "size", "spent", "stamp", "weight",
+        "owner", "program", "remaining", "shared", "since", "size", "spent", "stamp", "unsent", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +79,7 @@ class Flow:
         self.owner: Link | None = None
         """The shared link that limits it; None while capped."""
         self.remaining = size
-        """Bytes left at `since`, while capped."""
+        """Bytes left at `since` of what it is sending now; kept up while capped."""
         self.end = inf
         """Its end on the clock of `owner`."""
         self.since = 0.0
@@ -84,8 +92,10 @@ class Flow:
         """Seconds under each earlier limit."""
         self.joined = False
         """Whether it takes part in the sharing now (not while it waits out a latency)."""
-        self.on_drained: Callable[[Flow], tuple[float, float] | None] | None = None
-        """Asked when the bytes have drained: (seconds to wait, bytes to send then), or None for the end."""
+        self.program: Program | None = None
+        """What sends the flow in bursts; None sends everything at once."""
+        self.unsent = 0.0
+        """Bytes that the program has not yet released."""
 
     def __lt__(self, other: Flow) -> bool:
         return self.id < other.id

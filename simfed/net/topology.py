@@ -1,25 +1,28 @@
 """What connects the clients to the server: links by number, and the path of every client.
 
-A topology is static facts only. Uplink and downlink are different links; a path lists the links
-that can limit a transfer (infinitely fast ones cannot and are left out) and the delay of all.
+A topology is static facts only. Uplink and downlink are different links. Every client has a link of
+its own to a *node*; from the node a route of further links leads to the server and back. In a star
+all clients are at one node, whose route is the server's own link; `simfed.net.graphs` makes trees
+and any other graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from simfed.errors import InputError
+from simfed.net.traces import LinkTrace
 
 if TYPE_CHECKING:
     import networkx
 
-    from simfed.net.traces import Trace
-
-__all__ = ["Direction", "Path", "Star", "Topology"]
+__all__ = ["Access", "Direction", "Line", "Path", "Route", "Star", "Topology"]
 
 Direction = Literal["up", "down"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -34,40 +37,229 @@ class Path(NamedTuple):
     """One-way delay of the whole path."""
     rtt_s: float
     """This way and back, without queueing."""
+    loss: float = 0.0
+    """Probability that a packet is lost at random on the way."""
 
 
-class Topology(Protocol):
-    """What the network driver has to know; `Star` and `Routed` are the two kinds."""
+@dataclass(frozen=True)
+class Access:
+    """The clients' own links: one number for everybody or one per client. `inf` is unlimited."""
 
-    clients: int
-    capacities_bytes_per_s: Floats
-    """Per link; `inf` for one that never limits, and a placeholder where `traces` has the link."""
-    traces: Mapping[int, Trace]
-    """The links whose capacity varies."""
+    up_bytes_per_s: float | Any = inf
+    down_bytes_per_s: float | Any = inf
+    latency_s: float | Any = 0.0
+    down_latency_s: float | Any | None = None
+    """The same as `latency_s` if not given."""
+    loss: float | Any = 0.0
+    traces: Mapping[tuple[int, Direction], LinkTrace] = field(default_factory=dict)
+    """Varying links by (client, direction); they replace the numbers above."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One direction of a link between two nodes."""
+
+    name: str
+    tail: str
+    head: str
+    capacity_bytes_per_s: float | LinkTrace = inf
+    latency_s: float = 0.0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a node's traffic reaches the server and comes back: indices into the lines."""
+
+    node: str
+    up: tuple[int, ...] = ()
+    down: tuple[int, ...] = ()
+
+
+class _Way(NamedTuple):
+    """A route in one direction, worked out."""
+
+    links: tuple[int, ...]
+    latency_s: float
+    success: float
+
+
+class Topology:
+    """Clients behind links of their own, and routes between their nodes and the server.
+
+    Link ids: client i's uplink is 2i, its downlink 2i + 1, the lines follow. Nothing is stored per
+    client but a few numbers, so a million clients are cheap. Links that can never limit (unlimited
+    ones, and lines at least as fast as all links that lead into them) are left out of the paths.
+
+    Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        clients: int,
+        access: Access,
+        lines: Sequence[Line],
+        routes: Sequence[Route],
+        node_of_client: Sequence[int] | None = None,
+        server: str = "server",
+    ) -> None:
+        """`node_of_client[i]` is the index in `routes` of client i's node (default: the first)."""
+        if clients < 1:
+            raise InputError("at least one client", where="clients", got=clients)
+        n = self.clients = int(clients)
+        self.lines = tuple(lines)
+        self.routes = tuple(routes)
+        self.server = server
+        self.traces: dict[int, LinkTrace] = {}
+        self.capacities_bytes_per_s: Floats = np.full(2 * n + len(lines), inf)
+        """Per link; of a link in `traces` its highest capacity."""
+        self._nodes = np.zeros(n, dtype=np.int64)
+        if node_of_client is not None:
+            self._nodes[:] = node_of_client
+        self._latencies_s = np.empty((2, n))
+        self._losses = np.empty(n)
+        self._fill(access)
+        self._check()
+        self._ways = self._work_out_routes()
+
+    def _fill(self, access: Access) -> None:
+        n, rates = self.clients, self.capacities_bytes_per_s
+        rates[0 : 2 * n : 2] = access.up_bytes_per_s
+        rates[1 : 2 * n : 2] = access.down_bytes_per_s
+        down_latency_s = (
+            access.latency_s if access.down_latency_s is None else access.down_latency_s
+        )
+        self._latencies_s[0] = access.latency_s
+        self._latencies_s[1] = down_latency_s
+        self._losses[:] = access.loss
+        for (client, direction), trace in access.traces.items():
+            self.traces[2 * client + (direction == "down")] = trace
+        for k, line in enumerate(self.lines):
+            if isinstance(line.capacity_bytes_per_s, LinkTrace):
+                self.traces[2 * n + k] = line.capacity_bytes_per_s
+            else:
+                rates[2 * n + k] = line.capacity_bytes_per_s
+        for link, trace in self.traces.items():
+            rates[link] = trace.trace.peak_bytes_per_s
+
+    def _check(self) -> None:
+        n = self.clients
+        for link in np.flatnonzero(~(self.capacities_bytes_per_s > 0)):
+            got = float(self.capacities_bytes_per_s[link])
+            raise InputError("a rate above 0 bytes/s", where=self.link_name(int(link)), got=got)
+        latencies = np.concatenate([self._latencies_s.T.ravel(), [x.latency_s for x in self.lines]])
+        for link in np.flatnonzero(~((latencies >= 0) & (latencies < inf))):
+            got = float(latencies[link])
+            raise InputError("a latency of at least 0 s", where=self.link_name(int(link)), got=got)
+        losses = np.concatenate([np.repeat(self._losses, 2), [x.loss for x in self.lines]])
+        for link in np.flatnonzero(~((losses >= 0) & (losses < 1))):
+            got = float(losses[link])
+            raise InputError("a loss from 0 to below 1", where=self.link_name(int(link)), got=got)
+        if self._nodes.min() < 0 or self._nodes.max() >= len(self.routes) or len(self._nodes) != n:
+            raise InputError("one node index per client", where="node_of_client")
+
+    def _work_out_routes(self) -> list[tuple[_Way, _Way]]:
+        binding = self._lines_that_can_bind()
+        ways = []
+        for route in self.routes:
+            pair = []
+            for indices in (route.up, route.down):
+                links = tuple(2 * self.clients + k for k in indices if k in binding)
+                latency_s = float(sum(self.lines[k].latency_s for k in indices))
+                success = float(np.prod([1 - self.lines[k].loss for k in indices]))
+                pair.append(_Way(links, latency_s, success))
+            ways.append((pair[0], pair[1]))
+        return ways
+
+    def _lines_that_can_bind(self) -> set[int]:
+        """Lines slower than all that can flow into them together.
+
+        Into a line flow the lines before it on the routes, and the clients whose route begins with
+        it (downwards: ends with it). Equality counts as binding, so that rounding decides nothing.
+        """
+        n, rates = self.clients, self.capacities_bytes_per_s
+        inflow = np.zeros(len(self.lines))
+        feeders: list[set[int]] = [set() for _ in self.lines]
+        order = np.argsort(self._nodes, kind="stable")
+        bounds = np.searchsorted(self._nodes[order], np.arange(len(self.routes) + 1))
+        for r, route in enumerate(self.routes):
+            members = order[bounds[r] : bounds[r + 1]]
+            # towards the client, the links that a line leads into bound what it can be asked for
+            for k, indices in enumerate((route.up, route.down[::-1])):
+                if not indices or not members.size:
+                    continue
+                inflow[indices[0]] += rates[2 * members + k].sum()
+                for before, after in pairwise(indices):
+                    feeders[after].add(before)
+        line_rates = rates[2 * n :]
+        for k, before in enumerate(feeders):
+            inflow[k] += sum(line_rates[j] for j in before)
+        return {
+            k for k in range(len(self.lines)) if line_rates[k] < inf and line_rates[k] <= inflow[k]
+        }
 
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""
-        ...
+        if not 0 <= client < self.clients:
+            raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
+        k = 0 if direction == "up" else 1
+        ways = self._ways[self._nodes[client]]
+        way = ways[k]
+        here_s = float(self._latencies_s[k, client]) + way.latency_s
+        back_s = float(self._latencies_s[1 - k, client]) + ways[1 - k].latency_s
+        access, links = 2 * client + k, way.links
+        if self.capacities_bytes_per_s[access] < inf:
+            links = (access, *links) if k == 0 else (*links, access)
+        # written so that a path without loss has exactly 0
+        loss = float(self._losses[client]) + (1 - float(self._losses[client])) * (1 - way.success)
+        return Path(links, here_s, here_s + back_s, loss)
 
     def link_name(self, link: int) -> str:
-        """What the link is called in records, such as `client-3/up` or `server/receive`."""
-        ...
+        """What a link is called in records, such as `client-3/up` or `server/receive`."""
+        client, k = divmod(link, 2)
+        if client < self.clients:
+            return f"client-{client}/{('up', 'down')[k]}"
+        return self.lines[link - 2 * self.clients].name
 
     def graph(self) -> networkx.DiGraph:
-        """The topology as a networkx graph with `capacity_bytes_per_s` and `latency_s` on its edges."""
-        ...
+        """As a networkx graph: nodes `client-i`, the routes' nodes and the server; one edge per
+        direction with `name`, `capacity_bytes_per_s` (a varying link's highest), `latency_s`, `loss`."""
+        import networkx
+
+        graph = networkx.DiGraph()
+        rates = self.capacities_bytes_per_s.tolist()
+        for k, line in enumerate(self.lines):
+            graph.add_edge(
+                line.tail,
+                line.head,
+                name=line.name,
+                capacity_bytes_per_s=rates[2 * self.clients + k],
+                latency_s=line.latency_s,
+                loss=line.loss,
+            )
+        for client in range(self.clients):
+            node = self.routes[self._nodes[client]].node
+            for k, ends in enumerate(((f"client-{client}", node), (node, f"client-{client}"))):
+                graph.add_edge(
+                    *ends,
+                    name=self.link_name(2 * client + k),
+                    capacity_bytes_per_s=rates[2 * client + k],
+                    latency_s=float(self._latencies_s[k, client]),
+                    loss=float(self._losses[client]),
+                )
+        return graph
 
 
-class Star:
+class Star(Topology):
     """Every client behind a link of its own, the server behind one that all share.
 
-    Four kinds of links: `client-i/up` (2i), `client-i/down` (2i + 1), `server/receive` and
-    `server/send`. Rates are bytes/s, `inf` is unlimited; arguments are one number for everybody or
-    one per client. Nothing is stored per client but four numbers, so a million clients are cheap.
+    Links: `client-i/up` (2i), `client-i/down` (2i + 1), `server/receive` and `server/send`. Rates
+    are bytes/s, `inf` is unlimited; a client's rate and latency are one number for everybody or one
+    per client; the server's may be traces.
 
     >>> star = Star(2, up_bytes_per_s=[1e6, 2e6], receive_bytes_per_s=2.5e6, latency_s=0.01)
     >>> star.path(1, "up")
-    Path(links=(2, 4), latency_s=0.01, rtt_s=0.02)
+    Path(links=(2, 4), latency_s=0.01, rtt_s=0.02, loss=0.0)
     >>> [star.link_name(link) for link in star.path(1, "up").links]
     ['client-1/up', 'server/receive']
     """
@@ -80,75 +272,28 @@ class Star:
         down_bytes_per_s: float | Any = inf,
         latency_s: float | Any = 0.0,
         down_latency_s: float | Any | None = None,
-        receive_bytes_per_s: float = inf,
-        send_bytes_per_s: float = inf,
+        loss: float | Any = 0.0,
+        traces: Mapping[tuple[int, Direction], LinkTrace] | None = None,
+        receive_bytes_per_s: float | LinkTrace = inf,
+        send_bytes_per_s: float | LinkTrace = inf,
         server_latency_s: float = 0.0,
-        traces: Mapping[int, Trace] | None = None,
     ) -> None:
-        """`latency_s` is the one-way delay of a client's link, up and (if not given) down."""
-        if clients < 1:
-            raise InputError("at least one client", where="clients", got=clients)
-        n = self.clients = int(clients)
-        self.traces: Mapping[int, Trace] = dict(traces or {})
-        rates = np.empty(2 * n + 2)
-        rates[0 : 2 * n : 2] = up_bytes_per_s
-        rates[1 : 2 * n : 2] = down_bytes_per_s
-        rates[2 * n :] = (receive_bytes_per_s, send_bytes_per_s)
-        self.capacities_bytes_per_s: Floats = rates
-        both = np.empty((2, n))
-        both[0] = latency_s
-        both[1] = latency_s if down_latency_s is None else down_latency_s
-        self._latencies_s = both + server_latency_s
-        self._check()
-        peaks = rates.copy()
-        for link, trace in self.traces.items():
-            peaks[link] = trace.peak_bytes_per_s
-        # A server link that is as fast as all clients together limits nobody.
-        self._server_binds = [bool(rates[2 * n + k] < peaks[k : 2 * n : 2].sum()) or 2 * n + k in self.traces for k in (0, 1)]  # fmt: skip
+        access = Access(
+            up_bytes_per_s, down_bytes_per_s, latency_s, down_latency_s, loss, traces or {}
+        )
+        lines = server_lines("switch", receive_bytes_per_s, send_bytes_per_s, server_latency_s)
+        super().__init__(clients, access, lines, [Route("switch", (0,), (1,))])
 
-    def _check(self) -> None:
-        for link in np.flatnonzero(~(self.capacities_bytes_per_s > 0)):
-            if int(link) not in self.traces:
-                got = float(self.capacities_bytes_per_s[link])
-                raise InputError("a rate above 0", where=self.link_name(int(link)), got=got)
-        for k, way in enumerate(("up", "down")):
-            bad = np.flatnonzero(~((self._latencies_s[k] >= 0) & (self._latencies_s[k] < inf)))
-            if bad.size:
-                got = float(self._latencies_s[k][bad[0]])
-                raise InputError(
-                    "a latency of at least 0 s", where=f"client-{bad[0]}/{way}", got=got
-                )
 
-    def path(self, client: int, direction: Direction) -> Path:
-        """The client's own link, and the server's where it can limit."""
-        if not 0 <= client < self.clients:
-            raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
-        k = 0 if direction == "up" else 1
-        access, server = 2 * client + k, 2 * self.clients + k
-        here, there = self._latencies_s[k, client], self._latencies_s[1 - k, client]
-        own = isfinite(self.capacities_bytes_per_s[access]) or access in self.traces
-        links = (access,) if own else ()
-        if self._server_binds[k]:
-            links = (*links, server) if k == 0 else (server, *links)
-        return Path(links, float(here), float(here + there))
-
-    def link_name(self, link: int) -> str:
-        """`client-i/up`, `client-i/down`, `server/receive` or `server/send`."""
-        client, k = divmod(link, 2)
-        if client == self.clients:
-            return ("server/receive", "server/send")[k]
-        return f"client-{client}/{('up', 'down')[k]}"
-
-    def graph(self) -> networkx.DiGraph:
-        """Nodes `client-i`, `switch` and `server`, one edge per direction of a link."""
-        import networkx
-
-        graph = networkx.DiGraph()
-        for link, rate in enumerate(self.capacities_bytes_per_s.tolist()):
-            client, k = divmod(link, 2)
-            ends = (f"client-{client}", "switch") if client < self.clients else ("switch", "server")
-            tail, head = ends if k == 0 else ends[::-1]
-            # the server's share of the latency is already inside each client's
-            latency = float(self._latencies_s[k, client]) if client < self.clients else 0.0
-            graph.add_edge(tail, head, capacity_bytes_per_s=rate, latency_s=latency, name=self.link_name(link))  # fmt: skip
-        return graph
+def server_lines(
+    node: str,
+    receive_bytes_per_s: float | LinkTrace,
+    send_bytes_per_s: float | LinkTrace,
+    latency_s: float,
+    server: str = "server",
+) -> list[Line]:
+    """The server's own link, both directions, between it and `node`."""
+    return [
+        Line("server/receive", node, server, receive_bytes_per_s, latency_s),
+        Line("server/send", server, node, send_bytes_per_s, latency_s),
+    ]

@@ -1,0 +1,186 @@
+"""How a payload becomes a flow: `fluid` (latency, then max-min sharing) or `tcp` (start-up on top).
+
+A model turns (size, path) into a `Flow` once, at the start of a transfer; the engine does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from math import inf, sqrt
+from typing import Any, Protocol
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.net.sharing import Flow
+from simfed.net.topology import Path
+
+__all__ = ["Fluid", "Model", "SlowStart", "Tcp", "make_model"]
+
+_MATHIS = sqrt(1.5)
+"""Mathis, Semke, Mahdavi, Ott 1997: rate = MSS/RTT · sqrt(3/2)/sqrt(p), every segment acknowledged."""
+
+
+class Model(Protocol):
+    """What the driver asks of a network model."""
+
+    name: str
+
+    def flow(
+        self,
+        id: int,
+        size_bytes: float,
+        path: Path,
+        capacity: Callable[[int], float],
+        weight: float,
+        cap_bytes_per_s: float,
+    ) -> Flow:
+        """The flow that carries `size_bytes` of payload; `capacity(link)` is the present one."""
+        ...
+
+    def payload_bytes(self, wire_bytes: float) -> float:
+        """The payload inside so many bytes of a flow."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """A flow pays its path's latency, then shares every link max-min fairly; no protocol at all.
+
+    A dedicated link takes latency + size/capacity seconds, to the last digit.
+    """
+
+    name = "fluid"
+
+    def flow(
+        self,
+        id: int,
+        size_bytes: float,
+        path: Path,
+        capacity: Callable[[int], float],
+        weight: float,
+        cap_bytes_per_s: float,
+    ) -> Flow:
+        """All bytes at once, after the latency."""
+        return Flow(id, size_bytes, path.links, path.latency_s, weight, cap_bytes_per_s)
+
+    def payload_bytes(self, wire_bytes: float) -> float:
+        """The same: nothing is added to a payload."""
+        return wire_bytes
+
+
+class SlowStart:
+    """The bursts of one TCP flow: a window per round trip, twice as large each time.
+
+    A burst leaves at whatever rate the links give. If its window lasts for a round trip, the sender
+    has acknowledgements coming in before it runs out of window: the pipe is full, slow start has
+    nothing left to do, and the rest follows without a pause.
+    """
+
+    __slots__ = ("began_s", "rtt_s", "window_bytes")
+
+    def __init__(self, window_bytes: float, rtt_s: float, began_s: float) -> None:
+        self.window_bytes = window_bytes
+        self.rtt_s = rtt_s
+        self.began_s = began_s
+        """When the present burst began, in seconds since the flow's start."""
+
+    def next_burst(self, flow: Flow) -> tuple[float, float]:
+        """(seconds until the next burst, its bytes)."""
+        took_s = flow.spent - self.began_s
+        if took_s >= self.rtt_s:
+            return 0.0, flow.unsent
+        self.window_bytes *= 2
+        self.began_s += self.rtt_s
+        return self.rtt_s - took_s, min(self.window_bytes, flow.unsent)
+
+
+@dataclass(frozen=True)
+class Tcp:
+    """TCP start-up on top of the fluid model.
+
+    What is modelled: the three-way handshake (or a connection kept open), slow start from
+    `initial_window` segments until a window lasts for a round trip at the rate that the shared links
+    give, header bytes on the wire, store-and-forward of one segment per link, and a limit from
+    random loss (Mathis) where the path has a loss rate. What is ignored: queues and so drop-tail
+    losses, retransmission timeouts, unfairness between different round-trip times, the slow growth
+    of a window after its flow's share has grown. See `docs/network.md` for the errors to expect.
+    """
+
+    name = "tcp"
+
+    handshake: bool = True
+    """False: the connection is open already, with the window of a fresh one."""
+    initial_window: int = 10
+    """Segments of the first burst (RFC 6928)."""
+    mss_bytes: float = 1448.0
+    """Payload of a full segment: Ethernet's 1500 less IP, TCP and the timestamp option."""
+    header_bytes: float = 54.0
+    """What every segment carries besides; 66 on Ethernet, 54 on a point-to-point link."""
+
+    def __post_init__(self) -> None:
+        for name in ("initial_window", "mss_bytes"):
+            if not 0 < getattr(self, name) < inf:
+                raise InputError("a number above 0", where=name, got=getattr(self, name))
+        if not 0 <= self.header_bytes < inf:
+            raise InputError("a number of at least 0", where="header_bytes", got=self.header_bytes)
+
+    @property
+    def expansion(self) -> float:
+        """Bytes on the wire per byte of payload."""
+        return (self.mss_bytes + self.header_bytes) / self.mss_bytes
+
+    def flow(
+        self,
+        id: int,
+        size_bytes: float,
+        path: Path,
+        capacity: Callable[[int], float],
+        weight: float,
+        cap_bytes_per_s: float,
+    ) -> Flow:
+        """The first burst, after handshake and latency; `SlowStart` sends the others."""
+        segment = self.mss_bytes + self.header_bytes
+        per_byte_s = [1 / capacity(link) for link in path.links if capacity(link) > 0]
+        # One segment crosses link after link; the slowest link's turn is in the flow's own rate.
+        last_s = segment * (sum(per_byte_s) - max(per_byte_s, default=0.0))
+        handshake_s = (
+            path.rtt_s + 2 * self.header_bytes * sum(per_byte_s) if self.handshake else 0.0
+        )
+        if path.loss > 0 and path.rtt_s > 0:
+            cap_bytes_per_s = min(cap_bytes_per_s, segment / path.rtt_s * _MATHIS / sqrt(path.loss))
+        wire_bytes = size_bytes * self.expansion
+        begins_s = handshake_s + path.latency_s + last_s
+        flow = Flow(id, wire_bytes, path.links, begins_s, weight, cap_bytes_per_s)
+        window_bytes = self.initial_window * segment
+        if wire_bytes > window_bytes:
+            flow.remaining = window_bytes
+            flow.unsent = wire_bytes - window_bytes
+            flow.program = SlowStart(window_bytes, path.rtt_s + segment * sum(per_byte_s), begins_s)
+        return flow
+
+    def payload_bytes(self, wire_bytes: float) -> float:
+        """Without headers."""
+        return wire_bytes / self.expansion
+
+
+def make_model(model: str | Mapping[str, Any] | Model, *, where: str | None = None) -> Model:
+    """A model from its name, from `{"kind": name, option: value}`, or itself.
+
+    >>> make_model({"kind": "tcp", "handshake": False}).handshake
+    False
+    """
+    if not isinstance(model, (str, Mapping)):
+        return model
+    options = dict(model) if isinstance(model, Mapping) else {"kind": model}
+    kind = options.pop("kind", None)
+    kinds: dict[Any, type[Fluid] | type[Tcp]] = {"fluid": Fluid, "tcp": Tcp}
+    if kind not in kinds:
+        allowed = f"a network model: {listed(kinds)}"
+        raise InputError(allowed, where=where, got=kind, hint=did_you_mean(str(kind), kinds))
+    known = [field.name for field in fields(kinds[kind])]
+    for name in options:
+        if name not in known:
+            allowed = f"an option of model {kind}: {listed(known) or 'none'}"
+            raise InputError(allowed, where=where, got=name, hint=did_you_mean(name, known))
+    made: Model = kinds[kind](**options)
+    return made

@@ -32,12 +32,15 @@ from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.record.summary import summarise
 from simfed.registry import registry
+from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario
 from simfed.seeding import Streams
 
 if TYPE_CHECKING:
+    from simfed.learn.workload import LearningWorkload
     from simfed.policy import Policy
     from simfed.record.checkpoint import Checkpoint
+    from simfed.replay.store import TrajectoryStore
     from simfed.scenario.device import Device as DeviceSpec
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded, Simulation
@@ -320,6 +323,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     progress: bool | Progress = True,
+    trajectories: TrajectoryStore | None = None,
 ) -> RunResult:
     """Play a scenario; its run directory goes to `out` (None: nothing is written).
 
@@ -332,6 +336,8 @@ def run(
         resume: go on from the checkpoint in `out`.
         overwrite: replace the run that is in `out`.
         progress: True shows it on standard error; or a function called after each round.
+        trajectories: answer learning from what runs recorded there before, and record in turn; the
+            result is the same bit for bit.
 
     Raises:
         InputError, InputErrors: the scenario or `out` is wrong; nothing was run.
@@ -348,13 +354,21 @@ def run(
         directory = _directory(parts, Path(out), mode, resume=resume, overwrite=overwrite)
     recorder = directory.recorder() if directory else Recorder()
     try:
-        with _workload(parts, time_only=time_only, workers=workers, device=device) as workload:
+        make = partial(_learning, parts, workers or default_workers(scenario), device)
+        with contextlib.closing(
+            _time_only(parts)
+            if time_only
+            else _replaying(parts, make, device, trajectories)
+            if trajectories
+            else make()
+        ) as workload:
             simulation = _simulation(parts, workload, recorder)
             shown = _shown(progress, scenario)
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
             facts_at_end = _at_end(parts, workload, simulation, device)
         summary = summarise(recorder.table, parts.clients_of_prototype)
         facts_at_end["wall_s"]["total"] = time.perf_counter() - began
+        facts_at_end["workers"] = 0 if time_only else workers or default_workers(scenario)
         if directory is None:
             return _in_memory(parts, recorder, facts_at_end, summary, mode)
         directory.finish(recorder, manifest=facts_at_end, summary=summary)
@@ -400,23 +414,27 @@ def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     return files, dump_scenario(parts.scenario, renamed)
 
 
-@contextmanager
-def _workload(
-    parts: Parts, *, time_only: bool, workers: int | None, device: str
-) -> Iterator[Workload]:
-    if time_only:
-        workload: Workload = _time_only(parts)
-    else:
-        from simfed.learn.workload import LearningWorkload
+def _learning(parts: Parts, workers: int, device: str) -> LearningWorkload:
+    from simfed.learn.workload import LearningWorkload
 
-        workload = LearningWorkload(
-            parts.scenario, parts.streams, workers=workers or default_workers(parts.scenario),
-            device=device,
-        )  # fmt: skip
-    try:
-        yield workload
-    finally:
-        workload.close()
+    return LearningWorkload(parts.scenario, parts.streams, workers=workers, device=device)
+
+
+def _replaying(
+    parts: Parts, make: Callable[[], LearningWorkload], device: str, store: TrajectoryStore
+) -> Workload:
+    """Learning answered from a recorded trajectory as far as one is known."""
+    from simfed.replay.key import last_round_if_special, learning_key, learning_setup
+    from simfed.replay.workload import ReplayingWorkload
+
+    scenario = parts.scenario
+    return ReplayingWorkload(
+        make,
+        _sizes_only(parts),
+        store.open(learning_key(scenario, device=device), learning_setup(scenario, device=device)),
+        index_code=scenario.compression.index_code,
+        last_round=last_round_if_special(scenario),
+    )
 
 
 def default_workers(scenario: Scenario) -> int:
@@ -429,28 +447,32 @@ def default_workers(scenario: Scenario) -> int:
 
 
 def _time_only(parts: Parts) -> Workload:
-    from simfed.sim import PrototypeSize, TimeOnlyWorkload
-
     scenario = parts.scenario
-    recorded = None
     for i, group in enumerate(scenario.clients):
         policy = scenario.policy_of_group(group)
-        if policy.arms_from is not None:
-            recorded = parts.recorded[policy.arms_from]
-        elif getattr(registry("policy").get(policy.kind), "learns", True):
+        needs_rewards = getattr(registry("policy").get(policy.kind), "learns", True)
+        if needs_rewards and policy.arms_from is None:
             raise InputError(
                 "a policy that needs no rewards in a time-only run",
                 where="policy.kind" if group.policy is None else f"clients[{i}].policy.kind",
                 got=policy.kind,
                 hint="policy.arms_from: RUN replays the arms of a full run",
             )
+    return _sizes_only(parts, next(iter(parts.recorded.values()), None))
+
+
+def _sizes_only(parts: Parts, recorded: Recorded | None = None) -> Workload:
+    from simfed.sim import PrototypeSize, TimeOnlyWorkload
+
+    scenario = parts.scenario
     value_bytes = 2 if scenario.downlink.payload == "fp16" else 4
     charge = scenario.charge
     sizes = {}
     for name, of_model in parts.facts.items():
-        buffers = of_model.buffer_bytes if charge.buffers else 0
-        down = value_bytes * of_model.parameters + buffers if charge.downlink else 0
-        sizes[name] = PrototypeSize(scenario.prototypes[name].model, of_model.parameters, float(down), float(buffers))  # fmt: skip
+        buffers = float(of_model.buffer_bytes if charge.buffers else 0)
+        down = value_bytes * of_model.parameters + buffers if charge.downlink else 0.0
+        model = scenario.prototypes[name].model
+        sizes[name] = PrototypeSize(model, of_model.parameters, down, buffers)
     return TimeOnlyWorkload(
         sizes,
         prototype_of=lambda client: parts.group(client).prototype,
@@ -563,6 +585,7 @@ def _at_start(parts: Parts, mode: str) -> dict[str, Any]:
             }
             for name, of_model in parts.facts.items()
         },
+        "data": {scenario.dataset.name: data_digest(scenario.dataset.name)},
         "network": scenario.network.model,
         "warnings": [],
     }
@@ -572,7 +595,7 @@ def _at_end(
     parts: Parts, workload: Workload, simulation: Simulation, device: str
 ) -> dict[str, Any]:
     return {
-        "warnings": parts.warnings(),
+        "warnings": [*parts.warnings(), *getattr(workload, "warnings", ())],
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
         "device": device,

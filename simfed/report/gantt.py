@@ -136,7 +136,9 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
     on_server = bars["client"].isna()
     y = bars["client"].map(y_of).astype(float).where(~on_server, server_y)
     start, end = at(bars["started_at_s"]), at(bars["finished_at_s"])
-    lost = bars["outcome"].isin(["dropped", "failed"]).to_numpy() & (bars["kind"] != "waiting")
+    lost = bars["outcome"].isin(["dropped", "failed"]).to_numpy() & ~bars["kind"].isin(
+        ["waiting", "offline"]
+    )
     for kind in (*CLIENT_KINDS, "server"):
         of = (on_server if kind == "server" else bars["kind"] == kind).to_numpy()
         half = 0.17 if kind == "waiting" else 0.41
@@ -261,14 +263,11 @@ def _draw_link(ax: Axes, timeline: Timeline, link: str, at: At) -> None:
     _add(ax, boxes, facecolor="#8DA9C4", edgecolor="#8DA9C4", linewidth=0.2)
     steps = np.stack([at(use["from_s"]), at(use["to_s"])], axis=1).ravel()
     ax.plot(steps, np.repeat(capacity / scale, 2), color="black", lw=0.8, ls=(0, (4, 2)))
-    ax.set_ylim(0, 1.4 * top / scale)
+    ax.set_ylim(0, 1.65 * top / scale)
     ax.set_yticks([0, top / scale], ["0", f"{top / scale:.3g}"])
     ax.set_ylabel(unit)
     name = link if len(link) <= 40 else link[:39] + "…"
-    ax.text(
-        0.004, 0.96, name, transform=ax.transAxes, va="top", ha="left", parse_math=False,
-        bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1},
-    )  # fmt: skip
+    ax.text(0.004, 1, name, transform=ax.transAxes, va="top", ha="left", parse_math=False)
 
 
 def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At) -> None:

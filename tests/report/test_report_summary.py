@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from simfed.record import verify
 from simfed.report import frames
 from simfed.report.summary import summary_table
 
@@ -110,3 +111,9 @@ def test_link_use_never_passes_capacity(report_run):
     table = frames.link_table(report_run())
     assert table["use_when_busy"].max() <= 1 + 1e-9
     assert table["bytes"].sum() == pytest.approx(report_run().links["bytes"].sum())
+
+
+@pytest.mark.parametrize("clients", [1, 2, 10])
+def test_the_made_up_runs_obey_every_invariant_of_real_ones(report_folder, clients):
+    assert verify(report_folder(clients, 20)) == []
+    assert verify(report_folder(clients, 4, learns=False)) == []

@@ -1,0 +1,128 @@
+"""`simfed timeline` and `simfed report`: what a run directory looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simfed.errors import InputError, did_you_mean, listed
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = ["report", "timeline"]
+
+_FORMATS = {"png": ".png", "svg": ".svg", "pdf": ".pdf", "perfetto": ".json.gz", "html": ".html"}
+_DEFAULT_ROUNDS = 3
+"""Rounds in a picture, counted from the first, when nobody says which."""
+
+
+def timeline(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    rounds: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Rounds, both ends included; 1:3 in a picture, else all."),
+    ] = None,
+    clients: Annotated[
+        str | None,
+        typer.Option(
+            metavar="0,3,7-9|PROTOTYPE", help="Rows of a picture; all clients if omitted."
+        ),
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="png, svg, pdf, perfetto or html; by --out's suffix, else png."
+        ),
+    ] = None,
+    width: Annotated[
+        str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")
+    ] = "7in",
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; timeline.* in the run directory if omitted.")
+    ] = None,
+) -> None:
+    """Draw who did what when, who was waited for, and how full the links were.
+
+    A Gantt chart as png, svg or pdf; a trace for ui.perfetto.dev or chrome://tracing; or an
+    interactive page.
+    """
+    from simfed.record.read import open_run
+    from simfed.report.timeline import parse_rounds
+
+    kind = _format(format_, out)
+    opened = open_run(run)
+    if opened.rounds.empty:
+        raise InputError("a run with at least one round", where=str(run), got="none")
+    last = int(opened.rounds["round"].max())
+    chosen = None if rounds is None else parse_rounds(rounds, last)
+    path = out if out is not None else run / f"timeline{_FORMATS[kind]}"
+    if kind in ("perfetto", "html") and clients is not None:
+        raise InputError(
+            "a picture: png, svg or pdf", where="--clients", got=f"--format {kind}",
+            hint="the page and the trace hold all clients and filter them when they are read",
+        )  # fmt: skip
+    if kind == "perfetto":
+        from simfed.report.trace import write_trace
+
+        write_trace(opened, path, rounds=chosen)
+    elif kind == "html":
+        from simfed.report.page import write_page
+
+        write_page([opened], path, sections=("timeline",), rounds=chosen)
+    else:
+        _draw(opened, path, chosen or (1, min(last, _DEFAULT_ROUNDS)), clients, width)
+    typer.echo(path)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write; report.html in the run directory (several: here) if omitted."
+        ),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Write one HTML page about one run, or comparing several: it needs no network and no server."""
+    from simfed.record.read import open_run
+    from simfed.report.page import write_page
+
+    opened = [open_run(run) for run in runs]
+    folder = runs[0] if len(runs) == 1 else Path()
+    path = write_page(opened, out if out is not None else folder / "report.html")
+    typer.echo(path)
+    if open_:
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            typer.echo(f"no browser found; open {path} in one", err=True)
+
+
+def _draw(run: Run, path: Path, rounds: tuple[int, int], clients: str | None, width: str) -> None:
+    from simfed.report.frames import clients_of
+    from simfed.report.gantt import gantt_figure
+    from simfed.report.pictures import parse_width, save_picture
+    from simfed.report.timeline import parse_clients
+
+    rows = None if clients is None else parse_clients(clients, clients_of(run))
+    figure = gantt_figure(run, rounds=rounds, clients=rows, width_in=parse_width(width))
+    save_picture(figure, path)
+
+
+def _format(asked: str | None, out: Path | None) -> str:
+    if asked is None:
+        suffixes = {suffix: name for name, suffix in _FORMATS.items()}
+        found = [name for suffix, name in suffixes.items() if out and out.name.endswith(suffix)]
+        if out is not None and not found:
+            raise InputError(f"a file that ends in {listed(suffixes)}", where="--out", got=out.name)
+        return found[0] if found else "png"
+    if asked not in _FORMATS:
+        hint = did_you_mean(asked, _FORMATS)
+        raise InputError(listed(_FORMATS), where="--format", got=asked, hint=hint)
+    if out is not None and asked in ("png", "svg", "pdf") and out.suffix.lower() != _FORMATS[asked]:
+        raise InputError(f"a file that ends in {_FORMATS[asked]}", where="--out", got=out.name)
+    return asked

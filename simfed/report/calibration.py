@@ -1,0 +1,151 @@
+"""Calibration in pictures: a profile's laws over their measured points, and its errors on others."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from simfed.device.check import Comparison, interval_around
+from simfed.device.curve import Constant, Fitted, Points
+from simfed.device.profile import ANY, QUANTITIES, Key, Profile
+from simfed.device.table import Table, medians
+from simfed.errors import InputError
+from simfed.report.pictures import picture_style
+from simfed.report.style import SERIES_COLOURS
+from simfed.units import format_duration
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["comparison_figure", "profile_figure"]
+
+_COLUMNS = 3
+_PANEL_IN = (2.35, 1.75)
+_X_LABELS = {"training": "batch", "inference": "samples", "distillation": "samples"}
+
+
+@picture_style()
+def profile_figure(profile: Profile, table: Table | None = None) -> Figure:
+    """Every curve of a profile with its 90 % interval, over the medians it was fitted to.
+
+    A panel per kind of work (and model, where strategies differ); both axes logarithmic. Outside
+    the measured range a curve is dotted. `table` adds the medians per session; without one the
+    rows of a table profile are the points.
+    """
+    panels = _panels(profile)
+    if not panels:
+        raise InputError("a profile with at least one curve to draw", where=profile.name)
+    figure, axes = _grid(len(panels))
+    for ax, (title, lines) in zip(axes, panels.items(), strict=True):
+        for i, (label, key) in enumerate(lines):
+            _draw_curve(ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table)
+        ax.set_title(title, fontsize=7.5, loc="left")
+        ax.set_xlabel(_X_LABELS.get(lines[0][1][0], "K"))
+        ax.legend(frameon=False, fontsize=6, handlelength=1.4)
+        _logarithmic(ax)
+    return figure
+
+
+@picture_style()
+def comparison_figure(comparison: Comparison) -> Figure:
+    """The relative error of every prediction against the measured time, with its interval."""
+    by_work: dict[str, list[int]] = defaultdict(list)
+    for i, point in enumerate(comparison.points):
+        by_work[point.key[0]].append(i)
+    figure = Figure(figsize=(5.2, 2.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    ax = figure.add_subplot()
+    ax.axhspan(-0.1, 0.1, color="black", alpha=0.06, lw=0)
+    ax.axhline(0, color="black", lw=0.6)
+    for i, (work, places) in enumerate(by_work.items()):
+        points = [comparison.points[p] for p in places]
+        colour = SERIES_COLOURS[i % len(SERIES_COLOURS)]
+        x = [p.measured_s for p in points]
+        errors = [p.error for p in points]
+        ax.plot(x, errors, "o", ms=2.5, color=colour, label=work)
+        for p in points:
+            if p.factor is not None:  # where the measured median may lie, seen from the prediction
+                low, high = (
+                    p.predicted_s / (p.measured_s * f) - 1 for f in (p.factor, 1 / p.factor)
+                )
+                ax.plot([p.measured_s] * 2, [low, high], color=colour, lw=0.5, alpha=0.5)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_duration(x)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}"))
+    ax.set_xlabel("measured median")
+    ax.set_ylabel("error of the prediction")
+    ax.legend(frameon=False, ncols=2)
+    return figure
+
+
+def _panels(profile: Profile) -> dict[str, list[tuple[str, Key]]]:
+    """Panel title → (label, curve) in it; written constants and laws for any model are not drawn."""
+    panels: dict[str, list[tuple[str, Key]]] = defaultdict(list)
+    for key, curve in profile.curves.items():
+        quantity, model, strategy = key
+        if isinstance(curve, Constant) or model == ANY:
+            continue
+        if QUANTITIES[quantity].per_strategy:
+            panels[f"{quantity}, {model}"].append((strategy, key))
+        else:
+            panels[quantity].append((model, key))
+    return panels
+
+
+def _grid(count: int) -> tuple[Figure, Sequence[Axes]]:
+    columns = min(_COLUMNS, count)
+    rows = math.ceil(count / columns)
+    size = (_PANEL_IN[0] * columns, _PANEL_IN[1] * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+
+
+def _draw_curve(
+    ax: Axes, profile: Profile, key: Key, label: str, colour: str, table: Table | None
+) -> None:
+    curve = profile.curves[key]
+    variable = QUANTITIES[key[0]].variable
+    points: Iterable[tuple[float, float]] = ()
+    if table is not None:
+        points = [(x, middle) for x, _, middle, _ in medians(table.of(key))]
+    elif isinstance(curve, Points):
+        points = zip(curve.sizes, curve.seconds, strict=True)
+    points = list(points)
+    if isinstance(curve, Points):
+        low, high = curve.sizes[0], curve.sizes[-1]
+    elif isinstance(curve, Fitted) and variable in curve.valid:
+        low, high = curve.valid[variable]
+    else:
+        low, high = (min(x for x, _ in points), max(x for x, _ in points)) if points else (1.0, 1e4)
+    x = np.geomspace(max(1.0, low / 2), high * 2, 120)
+    inside = (x >= low * 0.999) & (x <= high * 1.001)
+    seconds = np.array([curve.at(profile.size_of(key, curve, float(v))) for v in x])
+    factor = np.array([interval_around(profile, key, float(v)) or 1.0 for v in x])
+    ax.plot(x, seconds, ":", lw=0.8, color=colour)
+    ax.plot(x[inside], seconds[inside], lw=1.1, color=colour, label=label)
+    if (factor > 1).any():
+        ax.fill_between(x, seconds / factor, seconds * factor, color=colour, alpha=0.15, lw=0)
+    ax.plot([p for p, _ in points], [s for _, s in points], "o", ms=2.2, color=colour, alpha=0.8)
+
+
+def _logarithmic(ax: Axes) -> None:
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    if high < 12 * low:  # less than about a decade: plain ticks would be cramped or missing
+        ticks = [m * 10.0**e for e in range(-9, 4) for m in (1, 2, 3, 5, 7)]
+        ax.set_yticks([t for t in ticks if low <= t <= high])
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: format_duration(y)))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.grid(color="black", alpha=0.12, lw=0.4)

@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import simfed
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.scenario.model import Policy
@@ -149,7 +148,7 @@ def _source_digest(kind: str, name: str) -> str:
 @cache
 def code_digest(*places: str) -> str:
     """A hash over the sources of simfed at these places; an upgrade or an edit changes it."""
-    root = Path(simfed.__file__).parent
+    root = Path(__file__).parents[1]
     found = hashlib.blake2b(digest_size=16)
     for place in places:
         path = root / place

@@ -50,14 +50,14 @@ class RunDirectory:
     ) -> RunDirectory:
         """Begin a new run in a new or empty folder.
 
-        `overwrite`: replace the run that is there. A folder with anything but a run in it is never
-        touched. Raises: `InputError`.
+        `overwrite`: replace the folder of a run; one that holds no run is never touched.
+        Raises: `InputError`.
         """
         path = Path(path)
-        _make_room(path, overwrite)
         made = cls(path, {"format": FORMAT, **manifest, "status": "running"})
         temporary = path.with_name(f".{path.name}.partial-{os.getpid()}")
         try:
+            _make_room(path, overwrite)
             temporary.mkdir(parents=True)
             files.put_text(temporary / "scenario.yaml", scenario_yaml)
             files.put_json(temporary / "manifest.json", made.manifest)

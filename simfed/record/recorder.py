@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simfed.errors import RunFailed
 from simfed.record.schema import (
     TABLES,
     LinkUse,
@@ -87,12 +88,17 @@ class Recorder:
         return dict(self._segments)
 
     def restore(self, state: Mapping[str, int]) -> None:
-        """Go on after these segments; later ones, of work that is done again, are deleted."""
+        """Go on after these segments; later ones, of work that is done again, are deleted.
+
+        Raises: `ValueError` where one of these segments is missing.
+        """
         if self._folder is None:
             raise ValueError("segments are restored from a folder")
         for name in TABLES:
-            self._segments[name] = int(state[name])
-            number = self._segments[name]
+            number = self._segments[name] = int(state[name])
+            missing = [n for n in range(number) if not self._segment(name, n).exists()]
+            if missing:
+                raise ValueError(f"{self._segment(name, missing[0])} is missing")
             while self._segment(name, number).exists():
                 self._segment(name, number).unlink()
                 number += 1
@@ -103,12 +109,21 @@ class Recorder:
         if self._folder is None:
             self._chunks[name].append(columns)
         else:
-            import pyarrow.parquet as pq
-
-            self._folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(columns, self._segment(name, self._segments[name]), compression="zstd")
-            self._segments[name] += 1
+            self._write_segment(self._folder, name, columns)
         rows.clear()
+
+    def _write_segment(self, folder: Path, name: str, columns: pa.Table) -> None:
+        import pyarrow.parquet as pq
+
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            pq.write_table(columns, self._segment(name, self._segments[name]), compression="zstd")
+        except OSError as error:
+            raise RunFailed(
+                f"{folder}: cannot be written ({error.strerror or error}); "
+                "--resume goes on from the last checkpoint"
+            ) from error
+        self._segments[name] += 1
 
     def _segment(self, name: str, number: int) -> Path:
         assert self._folder is not None

@@ -105,8 +105,8 @@ def critical_sentences(table: Table, rounds: set[int] | None = None) -> dict[int
         link = facts["critical_link"][i]
         if link is not None:
             starts, ends = shared.get(link, (np.empty(0), np.empty(0)))
-            begun, done = facts["started_at_s"][i], facts["finished_at_s"][i]
-            is_shared = bool(np.any((starts < done) & (ends > begun)))
+            next_one = np.searchsorted(ends, facts["started_at_s"][i], side="right")
+            is_shared = next_one < len(starts) and starts[next_one] < facts["finished_at_s"][i]
             text += f", {'shared ' if is_shared else ''}link {link}"
         sentences[int(number)] = text
     return sentences
@@ -198,7 +198,7 @@ def _phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
 
 
 def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
-    """Link → (starts, ends) of the intervals in which several transfers were on it."""
+    """Link → (starts, ends), ascending, of the intervals in which several transfers were on it."""
     import pyarrow.compute as pc
 
     links = table("links")

@@ -51,9 +51,7 @@ class Verdict:
     reward: float | None = None
 
 
-def round_row(
-    played: Played, flights: Sequence[Flight], outcome: Outcome, blame: Blame | None
-) -> Round:
+def round_row(played: Played, flights: Sequence[Flight], outcome: Outcome, blame: Blame) -> Round:
     """The row of `rounds.parquet`."""
     return Round(
         round=played.round,
@@ -65,12 +63,12 @@ def round_row(
         uplink_bytes=sum(flight.uplink_bytes for flight in flights),
         downlink_bytes=sum(flight.downlink_bytes for flight in flights),
         rolled_back=outcome.rolled_back,
-        critical_client=blame.client if blame else None,
-        critical_phase=blame.phase if blame else None,
-        critical_link=blame.link if blame else None,
+        critical_client=blame.client,
+        critical_phase=blame.phase,
+        critical_link=blame.link,
         duration_s=played.duration_s,
         server_s=played.server_s,
-        saved_without_critical_s=blame.saved_s if blame else None,
+        saved_without_critical_s=blame.saved_s,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import simpy
@@ -304,7 +304,7 @@ class Simulation:
         finally:
             self._wall[what] += time.perf_counter() - begun
 
-    def _learning(self) -> Any:
+    def _learning(self) -> AbstractContextManager[None]:
         return self._timed("learning")
 
 

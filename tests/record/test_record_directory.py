@@ -199,6 +199,20 @@ def test_each_checkpoint_writes_only_the_rows_since_the_last_one(tmp_path):
     assert written == [5, 10, 15, 20, 25]
 
 
+def test_a_full_disk_in_mid_run_is_a_sentence_that_says_how_to_go_on(tmp_path, monkeypatch):
+    import pyarrow.parquet as pq
+
+    def full_disk(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    directory = create(tmp_path / "run")
+    recorder = directory.recorder(rows_in_memory=1)
+    record_some(recorder)
+    monkeypatch.setattr(pq, "write_table", full_disk)
+    with pytest.raises(RunFailed, match=r"No space left on device.*--resume goes on"):
+        recorder.settle()
+
+
 def test_without_a_checkpoint_a_run_begins_again(tmp_path):
     directory = create(tmp_path / "run")
     recorder = directory.recorder(rows_in_memory=1)
@@ -232,6 +246,7 @@ def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
         lambda folder: (folder / "state.json").write_text('{"format": 1, "round": 2}'),
         lambda folder: (folder / "arrays-000002.safetensors").write_bytes(b"short"),
         lambda folder: (folder / "arrays-000002.safetensors").unlink(),
+        lambda folder: (folder / "segments" / "spans-000000.parquet").unlink(),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_in_one_sentence(tmp_path, damage):

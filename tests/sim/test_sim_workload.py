@@ -1,0 +1,107 @@
+"""The stand-in for learning, the cohort, and the columns of idle clients."""
+
+import numpy as np
+import pytest
+import sim_worlds as sim
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.errors import InputError
+from simfed.seeding import Streams
+from simfed.sim import PrototypeSize, Recorded, TimeOnlyWorkload
+from simfed.sim.population import Population
+from simfed.sim.selection import cohort
+
+
+def workload(index_code="ideal", **options):
+    sizes = {"small": PrototypeSize("lenet5-half", sim.D, 62_952.0, uplink_buffer_bytes=40.0)}
+    return TimeOnlyWorkload(
+        sizes, prototype_of=lambda client: "small", index_code=index_code, **options
+    )
+
+
+def test_sizes_are_those_of_the_wire_plus_charged_buffers():
+    sides = workload()
+    task = sides.task(1, 3)
+    assert (task.downlink_bytes, task.parameters, task.client) == (62_952.0, sim.D, 3)
+    sent = sides.execute(task, "top-k", 500)
+    assert sent.uplink_bytes == 500 * (32 + np.log2(sim.D)) / 8 + 40.0
+
+
+def test_the_version_counts_merges_of_something():
+    sides = workload()
+    assert sides.merge(1, []).model_version == 0
+    sent = sides.execute(sides.task(1, 0), "top-k", 5)
+    assert sides.merge(1, [sent]).model_version == 1
+    assert sides.task(2, 0).model_version == 1
+
+
+def test_a_size_that_depends_on_the_data_needs_a_record():
+    sides = workload("rice")
+    with pytest.raises(InputError, match=r"rice with top-k.*policy\.arms_from: RUN"):
+        sides.execute(sides.task(1, 0), "top-k", 500)
+
+
+def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
+    policy = {"kind": "exp3"}
+    plain = sim.scenario(rounds=4, policy=policy)
+    full = sim.write(tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain)
+    recorded = Recorded(full)
+    replayed = sim.build(plain, recorded=recorded).run()
+    assert replayed.column("participations", "arm") == full.participations.arm.tolist()
+    assert replayed.column("rounds", "finished_at_s") == full.rounds.finished_at_s.tolist()
+    assert set(replayed.column("participations", "choice")) == {"fixed"}
+    with pytest.raises(InputError, match="client 0 takes part in round 5"):
+        recorded.uplink_bytes(5, 0)
+    with pytest.raises(InputError, match="more than 4 times"):
+        sim.build(plain.model_copy(update={"rounds": 5}), recorded=recorded).run()
+
+
+@given(clients=st.integers(1, 300), data=st.data())
+def test_a_cohort_is_a_sorted_set_of_clients_of_the_asked_size(clients, data):
+    size = data.draw(st.integers(1, clients))
+    ids = cohort(Streams(0), 1, clients, size)
+    assert len(ids) == size
+    assert np.array_equal(ids, np.unique(ids))
+    assert 0 <= ids[0] <= ids[-1] < clients
+
+
+def test_everybody_is_drawn_equally_often():
+    rounds, clients, size = 4000, 20, 5
+    counts = np.zeros(clients)
+    for round in range(rounds):
+        counts[cohort(Streams(7), round, clients, size)] += 1
+    expected = rounds * size / clients
+    variance = rounds * (size / clients) * (1 - size / clients)
+    # 20 correlated counts of variance ~ 750: 4.5 standard deviations is beyond 1 in 10,000
+    assert np.abs(counts - expected).max() < 4.5 * np.sqrt(variance)
+
+
+def test_only_clients_that_took_part_have_objects():
+    made = []
+    plain = sim.scenario(
+        clients=[{"count": 100_000, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        participation={"clients_per_round": 5},
+    )
+    people = Population(plain, lambda client: made.append(client) or object(), lambda client: None)
+    assert len(people) == 100_000
+    assert made == []
+    assert people.policy(7) is people.policy(7)
+    assert made == [7]
+    assert people.k(99_999, sim.D) == 1000
+    assert people.k(0, 10) == 10
+
+
+def test_groups_may_have_their_own_k_and_policy():
+    device = "rtx3090-ryzen4800h"
+    plain = sim.scenario(
+        rounds=1,
+        clients=[
+            {"count": 2, "prototype": "small", "device": device, "k": 10},
+            {"count": 1, "prototype": "small", "device": device,
+             "policy": {"kind": "uniform", "strategy": "random-k"}},
+        ],
+    )  # fmt: skip
+    world = sim.build(plain).run()
+    assert world.column("participations", "k") == [10, 10, 1000]
+    assert world.column("participations", "arm") == ["top-k", "top-k", "random-k"]

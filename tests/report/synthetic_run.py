@@ -108,7 +108,7 @@ class World:
             critical_phase=max(CLIENT_KINDS[:4], key=lambda kind: times[kind][last]),
             critical_link=f"edge-{last % 2 + 1}", duration_s=waited_s + SERVER_S,
             server_s=SERVER_S,
-            saved_without_critical_s=waited_s - float(others.max()) if n > 1 else None,
+            saved_without_critical_s=waited_s - float(others.max()) if (others > 0).any() else None,
         )  # fmt: skip
         return end_s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simfed.cli import data, inspect, run
+from simfed.cli import data, inspect, report, run
 
 app = typer.Typer(
     name="simfed",
@@ -20,4 +20,6 @@ app.command()(inspect.validate)
 app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
 app.command()(run.verify)
+app.command()(report.timeline)
+app.command()(report.report)
 app.add_typer(data.app, name="data")

@@ -100,6 +100,11 @@ def fit_profile(
         document["noise"] = {quantity: found.written() for quantity, found in noise.items()}
     else:
         notes.append(f"no noise: that takes {_NOISE_ROWS} repeated rows per kind of work")
+    if table.left_out:
+        notes.append(
+            f"{table.left_out} of {table.left_out + len(table.rows)} rows left out: the operating system "
+            "gave the processor to others during them"
+        )
     if table.sessions == 1 and noise:
         notes.append(
             "one session: the intervals do not know how much another process differs; measure again "

@@ -121,6 +121,9 @@ def _profile(data: Any, path: Path) -> Profile:
     _only(noise, QUANTITIES, "noise")
     uncertainty = _mapping(data.get("uncertainty", {}), "uncertainty", "a number per kind of work")
     _only(uncertainty, QUANTITIES, "uncertainty")
+    provenance = dict(_mapping(data.get("provenance", {}), "provenance", "a mapping"))
+    if "description" in data:
+        provenance["description"] = str(data["description"])
     return Profile(
         name=str(data.get("name", path.stem)),
         kind=kind,
@@ -128,7 +131,7 @@ def _profile(data: Any, path: Path) -> Profile:
         power_w={phase: parse_power(w, where=f"power.{phase}") for phase, w in power.items()},
         noise={q: Measured.read(node, f"noise.{q}") for q, node in noise.items()},
         uncertainty={q: _number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()},
-        provenance=_mapping(data.get("provenance", {}), "provenance", "a mapping"),
+        provenance=provenance,
         source=str(path),
     )
 

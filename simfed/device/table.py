@@ -2,8 +2,10 @@
 
 A table has one row per timed call. Columns: `quantity` (training, compression, decompression,
 inference or distillation), `model`, `strategy` (compression and decompression), the size under
-`k`, `batch_size` or `samples`, and `seconds`. `dataset`, `session` (one process that measured) and
-what describes the machine are optional. Without `quantity`, a table with strategy and k is one of
+`k`, `batch_size` or `samples`, and `seconds`. `dataset`, `session` (one process that measured),
+`preempted` (how often the operating system took the processor away meanwhile) and what describes
+the machine are optional. Preempted calls are left out wherever a size has other ones: they tell of
+the load, not of the device. Without `quantity`, a table with strategy and k is one of
 compression times and a table with batch_size is one of training times.
 """
 
@@ -16,6 +18,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from simfed.device.profile import FREE_STRATEGY, QUANTITIES, Key
@@ -40,9 +43,10 @@ class Row:
     session: str
     dataset: str
     line: int
+    preempted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     """All rows of some files and what the files say of the machine."""
 
@@ -51,11 +55,13 @@ class Table:
     """(name, SHA-256) of each file."""
     machine: dict[str, list[str]] = field(default_factory=dict)
     """Distinct values of each descriptive column."""
+    left_out: int = 0
+    """Preempted rows that are not among `rows`."""
 
     @property
     def keys(self) -> list[Key]:
         """The curves, in the order of the files."""
-        return list(dict.fromkeys(row.key for row in self.rows))
+        return list(self._by_key)
 
     @property
     def sessions(self) -> int:
@@ -68,7 +74,14 @@ class Table:
 
     def of(self, key: Key) -> list[Row]:
         """The rows of one curve."""
-        return [row for row in self.rows if row.key == key]
+        return self._by_key.get(key, [])
+
+    @cached_property
+    def _by_key(self) -> dict[Key, list[Row]]:
+        found: dict[Key, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row.key, []).append(row)
+        return found
 
 
 def read_table(paths: Iterable[str | Path]) -> Table:
@@ -101,8 +114,12 @@ def read_table(paths: Iterable[str | Path]) -> Table:
         raise InputError(
             "at least two rows", where=str(files[0][0]) if files else None, got=len(rows)
         )
-    _check_agreement(rows, " and ".join(name for name, _ in files))
-    return Table(tuple(rows), tuple(files), {c: list(v) for c, v in machine.items()})
+    undisturbed = _undisturbed(rows)
+    _check_agreement(undisturbed, " and ".join(name for name, _ in files))
+    return Table(
+        tuple(undisturbed), tuple(files), {c: list(v) for c, v in machine.items()},
+        left_out=len(rows) - len(undisturbed),
+    )  # fmt: skip
 
 
 def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
@@ -111,6 +128,12 @@ def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
     for row in rows:
         groups[row.size, row.session].append(row.seconds)
     return [(x, s, statistics.median(t), len(t)) for (x, s), t in sorted(groups.items())]
+
+
+def _undisturbed(rows: Sequence[Row]) -> list[Row]:
+    """Without the preempted rows of every size and session that has others."""
+    has_others = {(r.key, r.size, r.session) for r in rows if not r.preempted}
+    return [r for r in rows if not (r.preempted and (r.key, r.size, r.session) in has_others)]
 
 
 def _check_columns(columns: Sequence[str], path: Path) -> None:
@@ -150,6 +173,7 @@ def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row
         session=file + text.get("session", ""),
         dataset=text.get("dataset", ""),
         line=line,
+        preempted=text.get("preempted", "0") not in ("", "0"),
     )
 
 
@@ -165,7 +189,7 @@ def _positive(text: str, where: str, allowed: str, least: float) -> float:
 
 def _check_agreement(rows: Sequence[Row], where: str) -> None:
     """Times of one size that differ 100-fold, or neighbouring sizes that differ 100-fold more than
-    their sizes: another unit or another machine, unless it is a straggler among many."""
+    their sizes: another unit or another machine, unless most of at least three rows agree."""
     curves: dict[Key, dict[float, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         curves[row.key][row.size].append(row)
@@ -179,7 +203,7 @@ def _check_agreement(rows: Sequence[Row], where: str) -> None:
                 r for r in same if not 1 < _DISAGREEMENT * r.seconds / middle < _DISAGREEMENT**2
             ]
             low, high = same[0], same[-1]
-            if high.seconds >= _DISAGREEMENT * low.seconds and 5 * max(1, len(wild)) >= len(same):
+            if high.seconds >= _DISAGREEMENT * low.seconds and 3 * max(1, len(wild)) > len(same):
                 raise InputError(
                     f"{name} at {size:g}: times of one unit and one machine", where=where,
                     got=f"{low.seconds:g} s in line {low.line} and {high.seconds:g} s in line {high.line}",

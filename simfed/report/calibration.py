@@ -79,7 +79,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_duration(x)))
     ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}" if y else "0"))
     ax.set_xlabel("measured median")
     ax.set_ylabel("error of the prediction")
     ax.legend(frameon=False, ncols=2)
@@ -140,12 +140,13 @@ def _draw_curve(
 def _logarithmic(ax: Axes) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    if high < 12 * low:  # less than about a decade: plain ticks would be cramped or missing
-        ticks = [m * 10.0**e for e in range(-9, 4) for m in (1, 2, 3, 5, 7)]
-        ax.set_yticks([t for t in ticks if low <= t <= high])
+    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        if high < 30 * low:  # powers of ten alone would leave one tick or none
+            steps = (1, 2, 5) if high > 6 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)
+            ticks = [step * 10.0**e for e in range(-9, 9) for step in steps]
+            axis.set_ticks([tick for tick in ticks if low <= tick <= high])
+            axis.set_ticks([], minor=True)
+        axis.set_minor_formatter(NullFormatter())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: format_duration(y)))
-    ax.yaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.grid(color="black", alpha=0.12, lw=0.4)

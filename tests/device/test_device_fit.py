@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from device_made_up import WORK, measured_table
 
 from simfed.device import ModelWork, load_profile
 from simfed.device.calibrate import fit_profile, profile_text
@@ -137,36 +138,6 @@ def test_measured_noise_has_the_mean_it_states():
     rng, noise = np.random.default_rng(3), Measured(0.3, probability=0.1, excess=1.0)
     draws = np.array([noise.factor(rng) for _ in range(20_000)])
     assert draws.mean() == pytest.approx(noise.mean, abs=4 * draws.std() / math.sqrt(20_000))
-
-
-WORK = {
-    "small": ModelWork(20_000, 1e6, 3e6),
-    "middle": ModelWork(100_000, 8e6, 2.4e7),
-    "large": ModelWork(600_000, 1e8, 3e8),
-}
-
-
-def measured_table(rng, *, sessions=2, repeats=8, models=WORK, scatter=0.04, session_sd=0.02):
-    """Rows of a made-up device: affine in batch, compression affine in d and k."""
-    rows = []
-    for session in range(sessions):
-        for model, work in models.items():
-            curves = [
-                (("training", model, ""), batch, 4e-4 + 1e-10 * work.train_flops * batch)
-                for batch in (4, 16, 32, 64)
-            ] + [
-                (("compression", model, "top-k"), k, 1e-5 + 2e-9 * work.parameters + 5e-9 * k)
-                for k in (100, 1000, 5000, 20_000)
-            ]
-            for key, x, seconds in curves:
-                at = seconds * math.exp(session_sd * rng.standard_normal())
-                rows += [
-                    Row(key, float(x), at * math.exp(scatter * rng.standard_normal()), str(session), "", 0)
-                    for _ in range(repeats)
-                ]  # fmt: skip
-    return Table(
-        tuple(rows), (("made-up.csv", "0" * 64),), {"threads": ["1"], "machine": ["x86_64"]}
-    )
 
 
 @pytest.fixture(scope="module")

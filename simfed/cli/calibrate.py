@@ -1,0 +1,373 @@
+"""`simfed calibrate`: measure this machine, fit a profile, see it, check it against measurements."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simfed.errors import BrokenInvariant, InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from simfed.device.calibrate import Calibration
+    from simfed.device.check import Comparison
+    from simfed.device.profile import ModelWork, Profile
+    from simfed.device.table import Table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure a device, fit a profile to it, and know how far to trust it.",
+)
+
+Tables = Annotated[list[Path], typer.Argument(metavar="TABLE...", help="Measurements in CSV.")]
+ProfileName = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile's name or file.")]
+
+_CIFAR_MODELS = ("resnet18", "wresnet40-2")
+
+
+@app.command()
+def measure(
+    out: Annotated[Path, typer.Option(help="CSV table to write, or to go on with.")],
+    models: Annotated[
+        str, typer.Option(help="Comma-separated; MODEL or MODEL@DATASET for the shape of samples.")
+    ] = "lenet5-half,lenet5",
+    k: Annotated[str, typer.Option(help="Entries kept.")] = "500,1000,2000,5000,10000",
+    batch: Annotated[str, typer.Option(help="Batch sizes of a training step.")] = "8,16,32,64",
+    samples: Annotated[
+        str, typer.Option(help="Public samples of inference and of a distillation step.")
+    ] = "64,128,256,512",
+    strategies: Annotated[str, typer.Option()] = "top-k,random-k,periodic-k",
+    only: Annotated[
+        str | None, typer.Option(help="Kinds of work, if not all: training, compression, …")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of PyTorch.")] = 1,
+    repeat: Annotated[int, typer.Option(help="Measurements per case, in all.")] = 20,
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+) -> None:
+    """Time the learning side's own functions on this machine.
+
+    Ctrl-C keeps what was measured; the same command goes on. A larger --repeat adds some in a new
+    session, which tells the fit how much processes differ.
+    """
+    from simfed.device.profile import QUANTITIES
+    from simfed.measure import Plan
+    from simfed.measure import measure as run
+
+    plan = Plan(
+        models=tuple(_model(name) for name in _names(models, "--models")),
+        strategies=tuple(_names(strategies, "--strategies")),
+        ks=_numbers(k, "--k"),
+        batches=_numbers(batch, "--batch"),
+        samples=_numbers(samples, "--samples"),
+        quantities=tuple(_names(only, "--only")) if only else tuple(QUANTITIES),
+        repeat=repeat,
+        threads=threads,
+        device=device,
+    )
+    with _progress() as progress:
+        new = run(plan, out, progress=progress)
+    print(f"{out}: {new} new measurements" if new else f"{out}: complete, nothing to measure")
+
+
+@app.command()
+def fit(
+    tables: Tables,
+    out: Annotated[Path, typer.Option(help="Profile to write (YAML).")],
+    kind: Annotated[
+        str, typer.Option(help="law: fitted laws; table: the medians, interpolated.")
+    ] = "law",
+    name: Annotated[str | None, typer.Option(help="The profile's name; the file's.")] = None,
+    description: Annotated[str | None, typer.Option(help="One line about the device.")] = None,
+) -> None:
+    """Fit a profile to measurements, report its errors, and say whether a table is the better choice."""
+    from simfed.device.calibrate import fit_profile, profile_text
+    from simfed.device.table import read_table
+
+    if kind not in ("law", "table"):
+        raise InputError("law or table", where="--kind", got=kind)
+    table = read_table(tables)
+    calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_works(table))
+    document = dict(calibration.document)
+    if description:
+        document = {"kind": kind, "name": document["name"], "description": description, **document}
+    text = profile_text(document, _HEADERS[kind])
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError("a file that can be written", where=str(out), got=error.strerror) from None
+    _print(_fit_table(calibration))
+    for note in calibration.notes:
+        print(f"note: {note}")
+    print(f"{out}: {kind} profile; {_advice(calibration, kind)}")
+
+
+@app.command()
+def check(
+    profile: ProfileName,
+    tables: Tables,
+    bound: Annotated[
+        str | None,
+        typer.Option(help="Largest allowed median error, such as 10%; else exit code 3."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Picture of the errors (PNG, SVG, PDF).")
+    ] = None,
+) -> None:
+    """Compare a profile with measurements that it was not fitted to."""
+    from simfed.device.check import compare
+    from simfed.device.table import read_table
+
+    largest = _share(bound) if bound is not None else None
+    table = read_table(tables)
+    loaded = _load(profile, table)
+    comparison = compare(loaded, table)
+    _print(_check_table(comparison))
+    for warning in loaded.warnings:
+        print(f"warning: {warning}")
+    print(comparison.verdict)
+    if plot is not None:
+        from simfed.report.calibration import comparison_figure
+        from simfed.report.pictures import save_picture
+
+        print(save_picture(comparison_figure(comparison), plot))
+    if largest is not None and comparison.median_error > largest:
+        raise BrokenInvariant(
+            f"{loaded.name}: the median error is {comparison.median_error:.1%}, above the bound of {largest:.1%}"
+        )
+
+
+@app.command()
+def show(
+    profile: ProfileName,
+    table: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Measurements to draw as points; the profile's own files if they lie beside it."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Picture (PNG, SVG, PDF); PROFILE.png")] = None,
+) -> None:
+    """Draw a profile's curves with their intervals over the points, and list them."""
+    from simfed.device.table import read_table
+    from simfed.report.calibration import profile_figure
+    from simfed.report.pictures import save_picture
+
+    loaded = _load(profile, None)
+    files = table or _own_files(loaded)
+    points = read_table(files) if files else None
+    if points is not None:
+        loaded.models.update(_works(points))
+    _print(_profile_table(loaded))
+    target = out if out is not None else Path(f"{loaded.name}.png")
+    print(save_picture(profile_figure(loaded, points), target))
+
+
+# ---- arguments ---------------------------------------------------------------------------------
+
+
+def _names(text: str, where: str) -> list[str]:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise InputError("names separated by commas", where=where, got=text)
+    return names
+
+
+def _numbers(text: str, where: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part.replace("_", "")) for part in _names(text, where))
+    except ValueError:
+        raise InputError("whole numbers separated by commas", where=where, got=text) from None
+
+
+def _model(name: str) -> tuple[str, str]:
+    model, at, dataset = name.partition("@")
+    return model, dataset if at else ("cifar10" if model in _CIFAR_MODELS else "mnist-mini")
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.rstrip("% ")) / (100 if text.rstrip().endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 100:
+        raise InputError("a relative error such as 10% or 0.1", where="--bound", got=text)
+    return value
+
+
+def _works(table: Table) -> dict[str, ModelWork]:
+    """Sizes of the table's models, of those that simfed knows."""
+    from simfed.device.profile import ModelWork
+    from simfed.learn.catalogue import facts
+
+    works = {}
+    for model, dataset in table.datasets().items():
+        with contextlib.suppress(InputError):
+            known = facts(model, dataset)
+            works[model] = ModelWork(known.parameters, known.forward_flops, known.train_flops)
+    return works
+
+
+def _load(profile: str, table: Table | None) -> Profile:
+    from simfed.device.load import load_profile
+
+    here = Path().resolve()
+    loaded = load_profile(profile, [here, *here.parents])
+    if table is not None:
+        loaded.models.update(_works(table))
+    return loaded
+
+
+def _own_files(profile: Profile) -> list[Path]:
+    """The measurements that a profile names, where they lie beside it."""
+    files = profile.provenance.get("files", [])
+    names = [f["name"] if isinstance(f, dict) else str(f) for f in files]
+    paths = [Path(profile.source).parent / name for name in names]
+    return paths if all(path.is_file() for path in paths) else []
+
+
+# ---- what is said ------------------------------------------------------------------------------
+
+_HEADERS = {
+    "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). Edit them as you like;\n"
+    "errors are relative, intervals are for medians of new measurements. See calibration/README.md.",
+    "table": "Medians of measured rows, by `simfed calibrate fit`: exact at these rows, monotone log-log\n"
+    "interpolation between them, with a warning beyond them. See calibration/README.md.",
+}  # fmt: skip
+
+
+def _advice(calibration: Calibration, kind: str) -> str:
+    poor = [
+        c
+        for c in calibration.curves
+        if c.candidate is not None and c.prefers_table and c.key[1] != "any"
+    ]
+    if calibration.recommended == kind:
+        return "recommended for these measurements"
+    if kind == "table":
+        return "laws fit these measurements within 10 %, so `--kind law` would serve as well and is smoother"
+    if not poor:
+        return "some curves have too few sizes for a law and keep their rows"
+    worst = max(poor, key=lambda c: c.candidate.worst if c.candidate else 0.0)
+    assert worst.candidate is not None
+    return (
+        f"`--kind table` is recommended: the law misses {' '.join(filter(None, worst.key))} by "
+        f"{worst.candidate.worst:.0%} at a measured size"
+    )
+
+
+def _fit_table(calibration: Calibration) -> RichTable:
+    table = _table("work", "model", "strategy", "law", "sizes", "rows", "mean error", "worst",
+                   "left out", "in interval", words=4)  # fmt: skip
+    for c in calibration.curves:
+        found = c.candidate
+        left_out = found.cross_validated if found and len(found.held_out) else None
+        if c.other_model is not None:
+            left_out = c.other_model
+        table.add_row(
+            *c.key[:2], c.key[2], found.law.formula if found else "(rows)", str(c.sizes), str(c.rows),
+            _percent(found.in_sample if found else None), _percent(found.worst if found else None),
+            _percent(left_out), _percent(c.coverage),
+        )  # fmt: skip
+    table.caption = (
+        "left out: mean error at sizes left out of the fit (any: at models left out); "
+        "in interval: share of left-out medians in their 90 % interval"
+    )
+    return table
+
+
+def _check_table(comparison: Comparison) -> RichTable:
+    table = _table("work", "model", "strategy", "sizes", "median error", "worst", "at", "in interval", words=3)  # fmt: skip
+    for key in dict.fromkeys(point.key for point in comparison.points):
+        points = [p for p in comparison.points if p.key == key]
+        part = type(comparison)(tuple(points))
+        table.add_row(
+            *key, str(len(points)), _percent(part.median_error), f"{part.worst.error:+.1%}",
+            f"{part.worst.size:,.0f}", _percent(part.coverage),
+        )  # fmt: skip
+    return table
+
+
+def _profile_table(profile: Profile) -> RichTable:
+    from simfed.device.curve import Constant, Fitted
+    from simfed.units import format_duration
+
+    table = _table(
+        "work", "model", "strategy", "curve", "from", "to", "left out", "spread", words=4
+    )
+    for (quantity, model, strategy), curve in profile.curves.items():
+        cells: list[Any]
+        if isinstance(curve, Constant):
+            cells = [format_duration(curve.seconds), "", "", None, None]
+        elif isinstance(curve, Fitted):
+            low, high = next(iter(curve.valid.values()), ("", ""))
+            error = curve.error.get("other_model" if model == "any" else "cross_validated")
+            spread = curve.spread.residual if curve.spread else None
+            cells = [curve.law.formula, _amount(low), _amount(high), error, spread]
+        else:
+            cells = [f"{len(curve.sizes)} rows", _amount(curve.sizes[0]), _amount(curve.sizes[-1]),
+                     None, profile.uncertainty.get(quantity)]  # fmt: skip
+        table.add_row(quantity, model, strategy, *cells[:3], _percent(cells[3]), _percent(cells[4]))
+    described = profile.provenance.get("description") or profile.provenance.get("cpu") or ""
+    table.caption = f"{profile.name}: {profile.kind} profile; {described}".rstrip("; ")
+    return table
+
+
+def _amount(x: Any) -> str:
+    return (
+        f"{x:,.4g}" if isinstance(x, (int, float)) and x < 1e4 else (f"{x:,.0f}" if x != "" else "")
+    )
+
+
+def _percent(x: float | None) -> str:
+    return "" if x is None else f"{x:.1%}"
+
+
+def _table(*headers: str, words: int) -> RichTable:
+    from rich import box
+    from rich.table import Table as RichTable
+
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
+    for i, header in enumerate(headers):
+        table.add_column(header, justify="left" if i < words else "right", no_wrap=i < words)
+    return table
+
+
+def _print(table: RichTable) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(table) if console.is_terminal else Console(width=130).print(table)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on a terminal, else a line at every tenth of the work."""
+    if not sys.stderr.isatty():
+
+        def line(done: int, total: int, what: str) -> None:
+            if done * 10 // total > (done - 1) * 10 // total:
+                print(f"{done} of {total} measurements", file=sys.stderr)
+
+        yield line
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=what
+        )

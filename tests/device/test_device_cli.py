@@ -1,0 +1,103 @@
+"""`simfed calibrate fit`, `check` and `show` from outside."""
+
+import numpy as np
+import pytest
+from device_made_up import measured_table, write_csv
+from typer.testing import CliRunner
+
+from simfed.cli.calibrate import app
+from simfed.device import load_profile
+from simfed.device.table import Row, Table
+from simfed.errors import BrokenInvariant, InputError
+
+PNG = b"\x89PNG"
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calibrate")
+    table = measured_table(np.random.default_rng(0))
+    write_csv(folder / "table.csv", table)
+    write_csv(folder / "other.csv", measured_table(np.random.default_rng(1), sessions=1))
+    slow = Table(tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in table.rows), ())
+    write_csv(folder / "slow.csv", slow)
+    result = call("fit", folder / "table.csv", "--out", folder / "made-up.yaml")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_fit_writes_a_profile_and_reports_its_errors(folder):
+    result = call(
+        "fit", folder / "table.csv", "--out", folder / "again.yaml", "--description", "made up"
+    )
+    assert "law profile; recommended for these measurements" in result.output
+    assert "a + b·samples" in result.output
+    profile = load_profile(folder / "again.yaml")
+    assert profile.provenance["description"] == "made up"
+    assert profile.provenance["files"][0]["name"] == "table.csv"
+    assert len(profile.provenance["files"][0]["sha256"]) == 64
+    assert profile.provenance["threads"] == 1
+
+
+def test_fitting_twice_gives_the_same_file(folder):
+    call("fit", folder / "table.csv", "--out", folder / "made-up-2.yaml", "--name", "made-up")
+    assert (folder / "made-up-2.yaml").read_text() == (folder / "made-up.yaml").read_text()
+
+
+def test_a_table_profile_is_exact_at_the_medians(folder):
+    result = call("fit", folder / "table.csv", "--out", folder / "t.yaml", "--kind", "table")
+    assert "table profile" in result.output
+    assert load_profile(folder / "t.yaml").kind == "table"
+
+
+def test_check_gives_a_verdict_and_exit_code_3_beyond_the_bound(folder):
+    profile = folder / "made-up.yaml"
+    held = call(
+        "check", profile, folder / "other.csv", "--bound", "10%", "--plot", folder / "c.png"
+    )
+    assert held.exit_code == 0
+    assert "The profile holds" in held.output
+    assert (folder / "c.png").read_bytes()[:4] == PNG
+    broken = call("check", profile, folder / "slow.csv", "--bound", "0.1")
+    assert isinstance(broken.exception, BrokenInvariant)
+    assert "above the bound of 10.0%" in str(broken.exception)
+    assert "does not describe" in broken.output
+    assert call("check", profile, folder / "slow.csv").exit_code == 0
+
+
+def test_show_draws_the_profile_over_its_points(folder):
+    result = call("show", folder / "made-up.yaml", "--out", folder / "s.png")
+    assert result.exit_code == 0
+    assert (folder / "s.png").read_bytes()[:4] == PNG
+    assert "a + b·k" in result.output
+    assert call("show", "rtx3090-ryzen4800h", "--out", folder / "source.svg").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["fit", "{}/none.csv", "--out", "{}/x.yaml"], "readable CSV"),
+        (["fit", "{}/table.csv", "--out", "{}/x.yaml", "--kind", "laws"], "law or table"),
+        (["check", "{}/none.yaml", "{}/other.csv"], "a profile that exists"),
+        (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "wide"], "a relative error"),
+        (["show", "{}/made-up.yaml", "--out", "{}/x.gif"], "a file named"),
+        (["show", "made-upp"], "a calibration profile"),
+        (["measure", "--out", "{}/m.csv", "--models", "lenet6"], "did you mean 'lenet5'?"),
+        (["measure", "--out", "{}/m.csv", "--models", "lenet5@mnst"], "did you mean 'mnist'?"),
+        (["measure", "--out", "{}/m.csv", "--k", "1k"], "whole numbers"),
+        (["measure", "--out", "{}/m.csv", "--k", "0"], "at least 1"),
+        (["measure", "--out", "{}/m.csv", "--strategies", "topk"], "did you mean 'top-k'?"),
+        (["measure", "--out", "{}/m.csv", "--only", "trainin"], "kinds of work"),
+        (["measure", "--out", "{}/m.csv", "--device", "gpu"], "cpu or cuda"),
+        (["measure", "--out", "{}/table.csv", "--models", "lenet5"], "a new file"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_end_in_one_sentence(folder, arguments, names):
+    result = call(*[a.format(folder) for a in arguments])
+    assert isinstance(result.exception, InputError), result.output
+    assert names in str(result.exception)
+    assert "\n" not in str(result.exception)

@@ -72,6 +72,7 @@ class Engine:
                 lambda: build_model(model, shape, classes, seed=seed),  # noqa: B023 - used at once
                 clients[name],
                 arena,
+                input_shape=shape,
                 k=_largest_k(scenario, name),
                 public=scenario.dataset.public_batch or len(data.public),
                 classes=classes,
@@ -154,15 +155,14 @@ class Engine:
         """L_KD of the initial models, with the logits of all clients: those of their prototypes."""
         begin = time.perf_counter()
         logits: dict[str, Tensor] = {}
-        with torch.no_grad():
-            for name, prototype in self.prototypes.items():
-                module = prototype.server.module.eval()
-                logits[name] = torch.cat([module(x) for _, x in self.worker.public_chunks(0)])
+        for name, prototype in self.prototypes.items():
+            chunks = self.worker.public_chunks(0)
+            logits[name] = torch.cat(list(prototype.passes.logits(chunks)))
         counts = {name: len(prototype.clients) for name, prototype in self.prototypes.items()}
         weighted = torch.stack([logits[name] * counts[name] for name in logits])
         self._set_targets(weighted.sum(0) / sum(counts.values()))
         losses = {
-            name: kl_sum(self.worker.targets, own, self._temperature).item() / len(own)
+            name: kl_sum(self.worker.targets, own, self._temperature)[0].item() / len(own)
             for name, own in logits.items()
         }
         self._wall["distillation"] += time.perf_counter() - begin
@@ -229,7 +229,7 @@ class Engine:
         if isinstance(unit, OwnLoss):
             return own
         training: float = facts.train_flops * self.worker.training_count(unit.client)
-        return training + unit.with_loss * own + unit.with_knowledge * public
+        return float(training + unit.with_loss * own + unit.with_knowledge * public)
 
 
 def _largest_k(scenario: Scenario, prototype: str) -> int | None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.memory import Arena
+from simfed.learn.passes import passes_of
 
 __all__ = ["Prototype"]
 
@@ -32,6 +33,7 @@ class Prototype:
         clients: NDArray[np.int64],
         arena: Arena,
         *,
+        input_shape: tuple[int, ...],
         k: int | None,
         public: int,
         classes: int,
@@ -46,6 +48,8 @@ class Prototype:
         self.server = FlatModel(module, weights=arena.zeros(d), statistics=arena.zeros(b))
         self.scratch = FlatModel(build())
         """This process's stand-in for its clients; a copy of the server's weights between units."""
+        self.passes = passes_of(self.server, input_shape)
+        self.client_passes = passes_of(self.scratch, input_shape)
         self.scratch_epoch = -1
         """The epoch of the server's weights that the scratch copy holds."""
         self.residuals = arena.zeros(n, d)

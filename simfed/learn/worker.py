@@ -29,8 +29,7 @@ from simfed.learn.federation import (
     draw_probe,
     draw_public,
 )
-from simfed.learn.flat import FlatModel
-from simfed.learn.losses import kl_sum
+from simfed.learn.losses import cross_entropy, kl_sum
 from simfed.learn.memory import Arena
 from simfed.learn.prototype import Prototype
 from simfed.registry import registry
@@ -167,11 +166,11 @@ class Worker:
 
     def public_chunks(
         self, round: int, start: int = 0, stop: int | None = None
-    ) -> Iterator[tuple[slice, Tensor]]:
-        """(slice of this round's public samples, the samples) from `start` to `stop`."""
+    ) -> Iterator[Tensor]:
+        """This round's public samples from `start` to `stop`, a chunk at a time."""
         chosen = draw_public(self.streams, round, len(self.data.public), self.public)
         for part in chunks(start, self.public if stop is None else stop):
-            yield part, self.data.public[part if chosen is None else chosen[part]]
+            yield self.data.public[part if chosen is None else chosen[part]]
 
     def own_count(self, client: int) -> int:
         """Samples behind f_n of this client."""
@@ -236,10 +235,8 @@ class Worker:
             indices, values = prototype.sent(unit.client, unit.entries)
             origin = client.weights[indices]
             client.weights[indices] = origin + unit.scale * values
-            client.module.eval()
-            with torch.no_grad():
-                for part, samples in self.public_chunks(unit.round):
-                    prototype.logits[row, part] = client.module(samples)
+            parts = self.public_chunks(unit.round)
+            prototype.logits[row] = torch.cat(list(prototype.client_passes.logits(parts)))
             client.weights[indices] = origin
 
     def distil(self, unit: Distil) -> float:
@@ -247,47 +244,42 @@ class Worker:
         prototype = self.prototypes[unit.prototype]
         gradient = prototype.gradients[unit.part]
         start, stop = stretch(self.public, self.parts, unit.part)
-        temperature = self.scenario.distillation.temperature
-        total = 0.0
+        temperature, total = self.scenario.distillation.temperature, 0.0
         with self._spending("distillation"):
             gradient.zero_()
-            student = prototype.server
-            student.module.eval()
-            student.accumulate_into(gradient)
-            for part, samples in self.public_chunks(unit.round, start, stop):
-                loss = kl_sum(self.targets[part], student.module(samples), temperature)
-                torch.autograd.backward(loss / self.public)
-                total += loss.item()
-            student.accumulate_into(None)
+            for part in chunks(start, stop):
+                (samples,) = self.public_chunks(unit.round, part.start, part.stop)
+
+                def loss(
+                    logits: Tensor, targets: Tensor = self.targets[part]
+                ) -> tuple[Tensor, Tensor]:
+                    value, gradient = kl_sum(targets, logits, temperature)
+                    return value, gradient.div_(self.public)
+
+                value = prototype.passes.gradient(samples, loss, gradient, training=False)
+                total += value.item()
         return total
 
     def own_loss(self, unit: OwnLoss) -> float:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self._spending("local_losses"):
             positions = self._own_samples(unit.client, unit.round)
-            module = self.prototype_of[unit.client].server.module
-            module.eval()
-            total = 0.0
-            with torch.no_grad():
-                for part in chunks(0, len(positions)):
-                    chunk = torch.from_numpy(positions[part])
-                    logits = module(self.data.samples(chunk))
-                    total += F.cross_entropy(
-                        logits, self.data.labels[chunk], reduction="sum"
-                    ).item()
-            return total / len(positions)
+            parts = [torch.from_numpy(positions[part]) for part in chunks(0, len(positions))]
+            passes = self.prototype_of[unit.client].passes
+            logits = torch.cat(list(passes.logits(map(self.data.samples, parts))))
+            return F.cross_entropy(logits, self.data.labels[torch.cat(parts)]).item()
 
     def evaluate(self, unit: Evaluate) -> tuple[int, float]:
         """Right answers and the sum of cross-entropies over a stretch of the test set."""
-        with self._spending("evaluation"), torch.no_grad():
-            module = self.prototypes[unit.prototype].server.module.eval()
-            right, total = 0, 0.0
-            bounds = stretch(len(self.data.test_labels), self.parts, unit.part)
-            for part in chunks(*bounds):
-                logits, labels = module(self.data.test_samples[part]), self.data.test_labels[part]
-                right += int((logits.argmax(1) == labels).sum())
-                total += F.cross_entropy(logits, labels, reduction="sum").item()
-            return right, total
+        with self._spending("evaluation"):
+            start, stop = stretch(len(self.data.test_labels), self.parts, unit.part)
+            parts = [self.data.test_samples[part] for part in chunks(start, stop)]
+            if not parts:
+                return 0, 0.0
+            logits = torch.cat(list(self.prototypes[unit.prototype].passes.logits(parts)))
+            labels = self.data.test_labels[start:stop]
+            total = F.cross_entropy(logits, labels, reduction="sum").item()
+            return int((logits.argmax(1) == labels).sum()), total
 
     # ---- parts of units --------------------------------------------------------------------------
 
@@ -295,37 +287,35 @@ class Worker:
         """residual += the client's update; its new running statistics go to its row."""
         client = prototype.fresh_scratch()
         client.reset_counters()
-        client.module.train()
         batches = self._batches(unit.client, unit.round)
         if self.scenario.method == "fedkd" and len(batches) == 1:
-            # backward() adds to what it finds: residual + gradient without a pass of its own
-            client.accumulate_into(residual)
-            self._backward(client, batches[0], unit)
-            client.accumulate_into(None)
+            # added to the residual that is there: residual + gradient without a pass of its own
+            self._gradient(unit, prototype, batches[0], residual)
         else:
             gradient = torch.zeros_like(client.weights)
-            client.accumulate_into(gradient)
             for batch in batches:
                 gradient.zero_()
-                self._backward(client, batch, unit)
+                self._gradient(unit, prototype, batch, gradient)
                 client.weights.sub_(gradient, alpha=unit.rate)
-            client.accumulate_into(None)
-            residual += (prototype.server.weights - client.weights) / (
-                unit.rate if self.scenario.method == "fedkd" else 1.0
-            )
+            change = prototype.server.weights - client.weights
+            residual += change / unit.rate if self.scenario.method == "fedkd" else change
             prototype.scratch_epoch = -1
         prototype.statistics[prototype.row[unit.client]].copy_(client.statistics)
 
-    def _backward(self, client: FlatModel, batch: Positions, unit: Send) -> None:
+    def _gradient(self, unit: Send, prototype: Prototype, batch: Positions, into: Tensor) -> None:
         positions = torch.from_numpy(batch)
-        logits = client.module(self.data.samples(positions))
-        loss = F.cross_entropy(logits, self.data.labels[positions])
-        if not math.isfinite(loss.item()):
+        labels = self.data.labels[positions]
+        loss = prototype.client_passes.gradient(
+            self.data.samples(positions),
+            lambda logits: cross_entropy(logits, labels),
+            into,
+            training=True,
+        ).item()
+        if not math.isfinite(loss):
             raise RunFailed(
-                f"client {unit.client}'s training loss is {loss.item()} in round {unit.round}: the "
+                f"client {unit.client}'s training loss is {loss} in round {unit.round}: the "
                 "learning has diverged; a smaller training.learning_rate may help"
             )
-        torch.autograd.backward(loss)
 
     def _batches(self, client: int, round: int) -> list[Positions]:
         training, owned = self.scenario.training, self.data.owned[client]

@@ -69,6 +69,7 @@ class ReferenceLoop:
         self.residuals = dict.fromkeys(self.name_of)
         self.periods = dict.fromkeys(self.name_of)
         self.accepted = None
+        self.held = None
         self.rollbacks = 0
         self.forced = None
         self.policies = {}
@@ -154,7 +155,8 @@ class ReferenceLoop:
                 }
         before = copy.deepcopy(self.models)
         periods, sent, arms, pulls, models = dict(self.periods), {}, {}, {}, {}
-        held = {c: self.own_loss(c, self.models[self.name_of[c]]) for c in self.name_of}
+        if self.held is None:
+            self.held = {c: self.own_loss(c, self.models[self.name_of[c]]) for c in self.name_of}
         for client in sorted(self.name_of):
             name = self.name_of[client]
             if self.forced is None:
@@ -177,8 +179,10 @@ class ReferenceLoop:
             models[client] = model.eval()
         targets = self.targets([in_batches(models[c], public) for c in sorted(models)])
         kd = self.learn(models, targets, public, factor)
-        local = {c: (held[c], self.own_loss(c, self.models[self.name_of[c]])) for c in held}
+        after = {c: self.own_loss(c, self.models[self.name_of[c]]) for c in self.name_of}
+        local = {c: (self.held[c], after[c]) for c in after}
         rolled_back = self.safeguard(kd, before, periods, sent)
+        self.held = self.held if rolled_back else after
         rule, rewards = scenario.policy.reward, {}
         for client, pull in pulls.items():
             name = self.name_of[client]

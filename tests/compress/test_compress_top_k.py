@@ -21,7 +21,8 @@ def sampled_path(sample=16, block=8):
     """Small vectors take the path that large ones take."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "_DIRECT_BELOW", 1)
-        patch.setattr(selection, "_SAMPLE", sample)
+        patch.setattr(selection, "_SAMPLE_AT_MOST", sample)
+        patch.setattr(selection, "_SAMPLE_ONE_IN", 1)
         patch.setattr(selection, "_BLOCK", block)
         yield
 

@@ -1,0 +1,115 @@
+"""Where a run lives in the store: a hash of everything that its results depend on.
+
+The resolved scenario and its seed, the data, the files it names (by content, wherever they are), the
+code. Not: its name, when it saves checkpoints, who runs it where.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from simfed.experiment import Parts
+from simfed.record.read import read_manifest
+from simfed.replay.key import (
+    code_digest,
+    data_digest,
+    digest_of,
+    learning_key,
+    learns,
+    part_digests,
+)
+from simfed.scenario import Scenario
+from simfed.scenario.fields import File
+
+__all__ = ["address", "own_code", "path_key"]
+
+_CODE = (
+    "learn",
+    "compress",
+    "policy",
+    "sim",
+    "net",
+    "device",
+    "contract.py",
+    "seeding.py",
+    "scenario/model.py",
+)
+"""Where the code is that decides what a run comes to."""
+
+
+def address(scenario: Scenario, *, source: str | Path, device: str, time_only: bool) -> str:
+    """The name of this run's directory in the store.
+
+    `source` is the base scenario's file, beside which calibration profiles are looked for.
+    """
+    plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
+    profiles = Parts(scenario, source).profiles
+    stands_for = {name: _digest(Path(p.source)) for name, p in profiles.items()}
+    stands_for |= {f: _digest(Path(f)) for f in _files(scenario) if Path(f).is_file()}
+    policies = [scenario.policy_of_group(group) for group in scenario.clients]
+    recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
+    stands_for |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
+    return digest_of(
+        {
+            "scenario": _replaced(plain, stands_for),
+            "data": data_digest(scenario.dataset.name),
+            "parts": part_digests(scenario),
+            "code": own_code(),
+            "mode": "time-only" if time_only else device.partition(":")[0],
+        }
+    )[:20]
+
+
+def path_key(scenario: Scenario, *, device: str) -> str | None:
+    """Equal for runs that learn exactly the same whatever the clock says; None where it has a say."""
+    policies = [scenario.policy_of_group(group) for group in scenario.clients]
+    if scenario.aggregation.mode != "synchronous" or any(map(learns, policies)):
+        return None
+    choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
+    counts = [group.count for group in scenario.clients]
+    return digest_of([learning_key(scenario, device=device), choices, counts, scenario.rounds])
+
+
+def own_code() -> str:
+    """A digest of the code in this process that decides what a run comes to."""
+    return code_digest(*_CODE)
+
+
+_FILE_MARK = get_args(File)[1]
+
+
+def _files(part: Any, annotation: Any = None, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
+    """Every file that a scenario names, found by the type of its key."""
+    if isinstance(part, BaseModel):
+        for name, field in type(part).model_fields.items():
+            yield from _files(getattr(part, name), field.annotation, tuple(field.metadata))
+    elif isinstance(part, Mapping):
+        for inner in part.values():
+            yield from _files(inner, annotation)
+    elif isinstance(part, (tuple, list)):
+        for inner in part:
+            yield from _files(inner, annotation)
+    elif isinstance(part, str) and (_FILE_MARK in metadata or _is_file(annotation)):
+        yield part
+
+
+def _is_file(annotation: Any) -> bool:
+    marks = getattr(annotation, "__metadata__", ())
+    return _FILE_MARK in marks or any(map(_is_file, get_args(annotation)))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def _replaced(plain: Any, stands_for: Mapping[str, str]) -> Any:
+    if isinstance(plain, dict):
+        return {key: _replaced(inner, stands_for) for key, inner in plain.items()}
+    if isinstance(plain, list):
+        return [_replaced(inner, stands_for) for inner in plain]
+    return stands_for.get(plain, plain) if isinstance(plain, str) else plain

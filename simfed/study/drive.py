@@ -1,0 +1,318 @@
+"""Running a study: which run is next, what came of it, when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from simfed.errors import InputErrors, Interrupted, RunFailed
+from simfed.scenario import dump_scenario
+from simfed.study.plan import Plan, PlannedRun, plan_study
+from simfed.study.store import StudyFolder
+from simfed.study.work import Job, Result
+
+if TYPE_CHECKING:
+    from simfed.replay import TrajectoryStore
+    from simfed.study.executors import Executor
+    from simfed.study.results import StudyResult
+
+__all__ = ["Display", "RunState", "default_out", "run_study"]
+
+RUNNER = "simfed.study.work:run_scenario"
+"""What does one run; tests put in theirs."""
+
+_LOOK_EVERY_WALL_S = 0.5
+_GRACE_WALL_S = 30.0
+"""How long runs have to save their state after Ctrl-C."""
+
+
+@dataclass
+class RunState:
+    """One address of the store, while a study runs. Runs of equal scenarios share one."""
+
+    run: PlannedRun
+    address: str
+    path_key: str | None
+    """Equal for runs that learn the same; None where each has its own way (or nothing is kept)."""
+    status: str = "waiting"
+    """`waiting`, `running`, `finished`, `failed`."""
+    reason: str = ""
+    wall_s: float | None = None
+    """How long it took, of those finished now."""
+    replayed: bool = False
+    """Whether its learning was known when it began."""
+    progress: dict[str, Any] = field(default_factory=dict)
+
+
+class Display(Protocol):
+    """Shows a study while it runs."""
+
+    def begin(self, states: list[RunState], slots: int) -> None: ...
+    def update(self, states: list[RunState], slots: int) -> None: ...
+    def ended(self, states: list[RunState], state: RunState) -> None: ...
+    def say(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def default_out(study: str | Path) -> Path:
+    """`studies/NAME` for a study file `NAME.yaml`."""
+    return Path("studies") / Path(study).stem
+
+
+def run_study(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    executor: str | Executor = "local",
+    jobs: int | None = None,
+    retry_failed: bool = False,
+    device: str = "cpu",
+    time_only: bool = False,
+    trajectories: TrajectoryStore | bool | None = True,
+    progress: bool | Display = True,
+) -> StudyResult:
+    """Run what is not yet done of the study in the file `path`; its folder is `out`.
+
+    Args:
+        out: `studies/NAME` if omitted.
+        executor: `local`, `dask=ADDRESS` of an existing cluster, or an executor of your own.
+        jobs: runs at once on this machine; one per core if omitted.
+        retry_failed: try again what failed before; otherwise it is left as it is.
+        device, time_only: as in `simfed.run`, for every run.
+        trajectories: where learning is kept for replay; True is the user's cache, False or None
+            computes everything anew.
+        progress: True shows it on standard error.
+
+    Raises:
+        InputError, InputErrors: the study, a scenario, the folder or the executor; nothing was run.
+        RunFailed: some runs failed (the others are done), or the work could not go on.
+        Interrupted: Ctrl-C; the same call goes on.
+    """
+    from simfed.study.executors import make_executor
+    from simfed.study.results import load_study
+    from simfed.study.show import make_display
+
+    plan = plan_study(path)
+    store = _store(trajectories) if not time_only else None
+    folder = StudyFolder(Path(out) if out is not None else default_out(path))
+    states, addresses = _states(plan, device, time_only, replays=store is not None)
+    if store is None:
+        for state in states.values():
+            state.path_key = None
+    folder.begin(plan, addresses, Path(path).read_text(encoding="utf-8"))
+    with folder.locked():
+        folder.sweep()
+        if retry_failed:
+            folder.forgive(iter(states))
+        _find_done(states, folder)
+        job = _job_maker(plan, folder, device, time_only, store)
+        shown = make_display(plan, progress)
+        todo = [state for state in states.values() if state.status == "waiting"]
+        if todo:
+            _work(
+                list(states.values()),
+                folder,
+                lambda: (
+                    make_executor(executor, jobs=jobs) if isinstance(executor, str) else executor
+                ),
+                job,
+                shown,
+            )
+            if store is not None:
+                store.trim()
+    failed = [state for state in states.values() if state.status == "failed"]
+    if failed:
+        raise RunFailed(
+            f"{len(failed)} of {len(states)} runs failed, such as {_named(failed[0].run)}: {failed[0].reason}; "
+            f"the others are kept in {folder.path}, --retry-failed tries these again"
+        )  # fmt: skip
+    return load_study(folder.path)
+
+
+def _store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | None:
+    from simfed.replay import TrajectoryStore
+
+    if trajectories is True:
+        return TrajectoryStore()
+    return trajectories or None
+
+
+def _states(
+    plan: Plan, device: str, time_only: bool, *, replays: bool
+) -> tuple[dict[str, RunState], list[str]]:
+    """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
+    from simfed.experiment import check
+    from simfed.study.address import address, path_key
+
+    source = plan.study.base
+    errors: dict[str, Any] = {}
+    for run in plan.runs[: len(plan.runs) // len(plan.seeds)]:  # seeds differ in nothing checked
+        try:
+            check(run.scenario, source=source)
+        except InputErrors as several:
+            errors |= {str(error): error for error in several.errors}
+    if errors:
+        raise InputErrors(list(errors.values()))
+    states: dict[str, RunState] = {}
+    addresses = []
+    for run in plan.runs:
+        found = address(run.scenario, source=source, device=device, time_only=time_only)
+        addresses.append(found)
+        if found not in states:
+            key = path_key(run.scenario, device=device) if replays else None
+            states[found] = RunState(run, found, key)
+    return states, addresses
+
+
+def _find_done(states: dict[str, RunState], folder: StudyFolder) -> None:
+    failures = folder.failures()
+    for address, state in states.items():
+        if folder.is_finished(address):
+            state.status = "finished"
+        elif address in failures:
+            state.status, state.reason = "failed", failures[address]
+
+
+def _job_maker(
+    plan: Plan, folder: StudyFolder, device: str, time_only: bool, store: TrajectoryStore | None
+) -> Callable[[RunState], Job]:
+    from simfed.study.address import own_code
+
+    code = own_code()
+
+    def make(state: RunState) -> Job:
+        return Job(
+            address=state.address,
+            study=str(folder.path.resolve()),
+            scenario_yaml=dump_scenario(state.run.scenario),
+            source=str(Path(plan.study.base).resolve()),
+            rounds=state.run.scenario.rounds,
+            device=device,
+            time_only=time_only,
+            cache=str(store.folder.resolve()) if store is not None else None,
+            cache_limit_bytes=store.limit_bytes if store is not None else float("inf"),
+            code=code,
+            runner=RUNNER,
+        )
+
+    return make
+
+
+def _work(
+    states: list[RunState],
+    folder: StudyFolder,
+    make_executor: Callable[[], Executor],
+    job: Callable[[RunState], Job],
+    shown: Display,
+) -> None:
+    """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
+    executor = make_executor()
+    shown.begin(states, executor.slots())
+    try:
+        _loop(states, folder, executor, job, shown)
+    except KeyboardInterrupt:
+        _stop(states, folder, executor, shown)
+        done = sum(state.status == "finished" for state in states)
+        raise Interrupted(
+            f"interrupted with {done} of {len(states)} runs finished, which are kept in {folder.path}; "
+            "the same command goes on"
+        ) from None  # fmt: skip
+    finally:
+        shown.close()
+        executor.close()
+
+
+def _loop(
+    states: list[RunState],
+    folder: StudyFolder,
+    executor: Executor,
+    job: Callable[[RunState], Job],
+    shown: Display,
+) -> None:
+    of_address = {state.address: state for state in states}
+    looked = 0.0
+    while any(state.status in ("waiting", "running") for state in states):
+        slots = executor.slots()
+        while (state := _next(states, slots)) is not None:
+            state.status, state.replayed = "running", _is_known(state, states)
+            executor.submit(job(state))
+        for result in executor.ended(_LOOK_EVERY_WALL_S):
+            _take(of_address[result.address], result, folder)
+            shown.ended(states, of_address[result.address])
+        now = time.monotonic()
+        if now - looked >= _LOOK_EVERY_WALL_S:
+            looked = now
+            _look(states, folder)
+            shown.update(states, slots)
+
+
+def _next(states: list[RunState], slots: int) -> RunState | None:
+    """The next run to begin, if there is a slot for it.
+
+    Of runs that learn the same, one goes first and the others wait for what it learns: computing
+    it twice at the same time would take as long and do the work twice.
+    """
+    running = [state for state in states if state.status == "running"]
+    if len(running) >= slots:
+        return None
+    learning = {s.path_key for s in running if s.path_key is not None and not s.replayed}
+    for state in states:
+        if state.status == "waiting" and state.path_key not in learning:
+            return state
+    return None
+
+
+def _is_known(state: RunState, states: list[RunState]) -> bool:
+    """Whether a run that learns the same has finished."""
+    return state.path_key is not None and any(
+        other.path_key == state.path_key and other.status == "finished" for other in states
+    )
+
+
+def _take(state: RunState, result: Result, folder: StudyFolder) -> None:
+    state.wall_s, state.progress = result.wall_s, {}
+    if result.status == "finished":
+        state.status = "finished"
+    elif result.status == "failed":
+        state.status, state.reason = "failed", result.reason
+        try:
+            folder.fail(state.address, result.reason, result.detail)
+        except OSError as error:
+            raise _refused(folder, f"{folder.failed}: {error.strerror}") from error
+    else:  # refused, or stopped by a signal that was not for the whole study
+        state.status = "waiting"
+        raise _refused(folder, result.reason)
+
+
+def _refused(folder: StudyFolder, reason: str) -> RunFailed:
+    return RunFailed(f"{reason}; finished runs are kept in {folder.path}, the same command goes on")
+
+
+def _look(states: list[RunState], folder: StudyFolder) -> None:
+    """Fetch how far the runs under way are."""
+    told = folder.progress()
+    for state in states:
+        if state.status == "running" and state.address in told:
+            state.progress = told[state.address]
+
+
+def _stop(states: list[RunState], folder: StudyFolder, executor: Executor, shown: Display) -> None:
+    """Let runs save their state; a second Ctrl-C does not wait for them."""
+    try:
+        shown.say("stopping after the rounds under way; Ctrl-C again stops at once")
+        executor.interrupt()
+        deadline = time.monotonic() + _GRACE_WALL_S
+        while executor.under_way() and time.monotonic() < deadline:
+            executor.ended(_LOOK_EVERY_WALL_S)
+    except (KeyboardInterrupt, RunFailed):
+        pass
+    for state in states:
+        if state.status == "running":
+            state.status = "finished" if folder.is_finished(state.address) else "waiting"
+
+
+def _named(run: PlannedRun) -> str:
+    return ", ".join([*run.point.values(), f"seed {run.seed}"])

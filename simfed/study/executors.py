@@ -1,0 +1,317 @@
+"""Where the runs of a study are done: processes on this machine, or a Dask cluster.
+
+An executor takes jobs and gives back results in whatever order they end. A worker that dies takes
+down the run it was doing and nothing else; that run is tried again elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from simfed.errors import InputError, RunFailed
+from simfed.study.work import Job, Result, do
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+__all__ = ["DaskExecutor", "Executor", "LocalExecutor", "available_cores", "make_executor"]
+
+_ATTEMPTS = 2
+"""How often a run is begun before the death of its worker counts against it."""
+
+_ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "ARROW_NUM_THREADS",
+)
+
+
+class Executor(Protocol):
+    """What a study needs of a place where runs are done."""
+
+    def slots(self) -> int:
+        """How many runs can be under way at once, now."""
+        ...
+
+    def submit(self, job: Job) -> None:
+        """Begin a run."""
+        ...
+
+    def ended(self, timeout_s: float) -> list[Result]:
+        """Runs that ended; waits for one for at most `timeout_s`."""
+        ...
+
+    def under_way(self) -> int:
+        """How many runs have begun and not ended."""
+        ...
+
+    def interrupt(self) -> None:
+        """Ask every run to save its state and stop."""
+        ...
+
+    def close(self) -> None:
+        """End what is still under way; safe to call twice."""
+        ...
+
+
+def make_executor(name: str, *, jobs: int | None) -> Executor:
+    """`local`, or `dask=ADDRESS`. Raises: `InputError`."""
+    if name == "local":
+        return LocalExecutor(jobs if jobs is not None else available_cores())
+    kind, equals, address = name.partition("=")
+    if kind != "dask" or not equals or not address:
+        raise InputError("local or dask=ADDRESS", where="--executor", got=name)
+    if jobs is not None:
+        raise InputError(
+            "no --jobs beside a Dask cluster: its workers are the jobs", where="--jobs", got=jobs
+        )
+    return DaskExecutor(address)
+
+
+def available_cores() -> int:
+    """Cores that this process may use: its affinity, and its control group's quota."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:  # macOS
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass  # no control groups here, or no quota ("max")
+    return max(1, cores)
+
+
+# --- this machine ------------------------------------------------------------------------------
+
+
+class LocalExecutor:
+    """Processes on this machine, one run and one thread each, started afresh (no fork).
+
+    They end with the process that made them, however that ends.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._crew: list[_Worker] = []
+        self._attempts: dict[str, int] = {}
+        self._lost: list[Result] = []
+
+    def slots(self) -> int:
+        return self._jobs
+
+    def submit(self, job: Job) -> None:
+        idle = next((worker for worker in self._crew if worker.job is None), None)
+        if idle is None:
+            idle = _Worker()
+            self._crew.append(idle)
+        self._attempts[job.address] = self._attempts.get(job.address, 0) + 1
+        idle.job = job
+        try:
+            idle.pipe.send(job)
+        except OSError:
+            self._bury(idle)  # it died while it had nothing to do
+
+    def ended(self, timeout_s: float) -> list[Result]:
+        results, self._lost = self._lost, []
+        of_pipe = {worker.pipe: worker for worker in self._crew}
+        ready: Sequence[Any] = wait([*of_pipe], 0 if results else timeout_s)
+        for pipe in ready:
+            worker = of_pipe[pipe]
+            try:
+                results.append(pipe.recv())
+                worker.job = None
+            except (EOFError, OSError):
+                self._bury(worker)
+        return results + self._take_lost()
+
+    def under_way(self) -> int:
+        return sum(worker.job is not None for worker in self._crew)
+
+    def interrupt(self) -> None:
+        for worker in self._crew:
+            if worker.job is not None:
+                worker.signal(signal.SIGINT)
+
+    def close(self) -> None:
+        for worker in self._crew:
+            worker.end()
+        self._crew.clear()
+
+    def _take_lost(self) -> list[Result]:
+        lost, self._lost = self._lost, []
+        return lost
+
+    def _bury(self, worker: _Worker) -> None:
+        """A worker died: its run begins again on another, a few times."""
+        self._crew.remove(worker)
+        job, cause = worker.job, worker.end()
+        if job is None:
+            return
+        if self._attempts[job.address] < _ATTEMPTS:
+            self.submit(job)
+        else:
+            reason = f"its worker process died ({cause}) {_ATTEMPTS} times"
+            self._lost.append(Result(job.address, "failed", reason))
+
+
+class _Worker:
+    """A process that does one job after another."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.job: Job | None = None
+        self.pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(target=_serve, args=(theirs,), daemon=False)
+        before = {name: os.environ.get(name) for name in _ONE_THREAD}
+        os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+        try:
+            self._process.start()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+        theirs.close()  # so that its death ends our pipe, and ours ends its
+
+    def signal(self, number: int) -> None:
+        if self._process.pid is not None and self._process.is_alive():
+            os.kill(self._process.pid, number)
+
+    def end(self) -> str:
+        """End it at once if it has not ended; returns how it ended, in words."""
+        self.pipe.close()
+        if self.job is not None and self._process.is_alive():
+            self._process.join(0.2)
+            self._process.kill()
+        self._process.join()
+        code = self._process.exitcode or 0
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"{name}: perhaps it ran out of memory" if name == "SIGKILL" else name
+        return f"exit code {code}"
+
+
+def _serve(pipe: Connection) -> None:
+    """The life of a worker: jobs until the pipe ends."""
+    # Ctrl-C goes to the study, which asks its workers in its own time
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
+    # what libraries print would run through the table of runs; errors travel in results
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    while True:
+        try:
+            job = pipe.recv()
+        except (EOFError, OSError):
+            return
+        result = do(job)
+        try:
+            pipe.send(result)
+        except OSError:
+            return
+
+
+def _end_with_parent() -> None:
+    """However the parent ends (`kill -9` too), this process ends with it."""
+    import threading
+
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
+
+
+# --- a Dask cluster ----------------------------------------------------------------------------
+
+
+class DaskExecutor:
+    """An existing Dask cluster. Its workers must see the study's folder under the same path."""
+
+    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+        try:
+            distributed: Any = importlib.import_module("distributed")
+        except ModuleNotFoundError:
+            raise InputError(
+                "the package distributed for --executor dask", hint="pip install 'simfed[dask]'"
+            ) from None
+        self._dask = distributed
+        self._address = address
+        self._futures: dict[Any, Job] = {}
+        try:
+            self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            first = str(error).partition("\n")[0]
+            raise InputError(
+                f"the address of a Dask scheduler that answers within {timeout_s:g} s",
+                where="--executor", got=f"dask={address}", hint=first or type(error).__name__,
+            ) from None  # fmt: skip
+
+    def slots(self) -> int:
+        threads: dict[str, int] = self._answer(lambda: self._client.nthreads())
+        return max(1, sum(threads.values()))  # with no worker yet, one run waits for the first
+
+    def submit(self, job: Job) -> None:
+        future = self._answer(lambda: self._client.submit(do, job, pure=False, key=f"simfed-{job.address}-{os.urandom(4).hex()}"))  # fmt: skip
+        self._futures[future] = job
+
+    def ended(self, timeout_s: float) -> list[Result]:
+        if self._futures:
+            with contextlib.suppress(TimeoutError, self._dask.TimeoutError):
+                self._dask.wait([*self._futures], timeout_s, return_when="FIRST_COMPLETED")
+        self._answer(lambda: None)
+        results = []
+        for future in [future for future in self._futures if future.done()]:
+            job = self._futures.pop(future)
+            results.append(self._result(future, job))
+        return results
+
+    def under_way(self) -> int:
+        return len(self._futures)
+
+    def interrupt(self) -> None:
+        """A run on a cluster cannot be asked; what it has not finished is lost."""
+        self.close()
+
+    def close(self) -> None:
+        if self._futures and self._client.status == "running":
+            self._client.cancel([*self._futures])
+        self._futures.clear()
+        self._client.close(timeout=2)
+
+    def _answer(self, ask: Any) -> Any:
+        if self._client.status in ("closed", "closing"):
+            raise RunFailed(f"the Dask cluster at {self._address} no longer answers")
+        try:
+            return ask()
+        except (OSError, self._dask.TimeoutError) as error:
+            raise RunFailed(
+                f"the Dask cluster at {self._address} no longer answers ({error})"
+            ) from error
+
+    def _result(self, future: Any, job: Job) -> Result:
+        if future.status == "finished":
+            done: Result = future.result()
+            return done
+        if future.status in ("cancelled", "lost"):
+            raise RunFailed(f"the Dask cluster at {self._address} dropped its runs")
+        error = future.exception()
+        return Result(job.address, "failed", f"{type(error).__name__}: {error}".splitlines()[0])

@@ -1,0 +1,312 @@
+"""The results of a study as tidy data frames: one row per fact, with its point and seed beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfed.record.read import open_run
+from simfed.study.plan import label_of, short_names
+from simfed.study.store import StudyFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simfed.record.read import Run
+
+__all__ = ["StudyResult", "load_study"]
+
+_SCALARS = (str, int, float, bool)
+
+
+def load_study(path: str | Path) -> StudyResult:
+    """The results so far of the study in a folder.
+
+    Raises: `InputError` in one sentence for a folder that is no study's.
+    """
+    return StudyResult(path)
+
+
+class StudyResult:
+    """A study's results; frames are read when they are first asked for.
+
+    `rounds`, `participations`, `prototypes`, `policies`, `links` and `spans` are those of a run
+    (docs/run-directory.md), of all finished runs together. Every frame begins with one column per
+    axis and `seed`. A grid axis' column has its values as written, or their labels where values are
+    mappings or lists; `zip` and `list` have their labels, and a column for each of their keys.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = StudyFolder(path)
+        self.path = self.folder.path
+        self.plan: dict[str, Any] = self.folder.plan()
+        self.name: str = self.plan["name"]
+        self.compare: dict[str, Any] = self.plan["compare"]
+
+    def __repr__(self) -> str:
+        done = sum(self.folder.is_finished(entry["address"]) for entry in self.plan["runs"])
+        return f"<study {self.name!r}, {done} of {len(self.plan['runs'])} runs finished>"
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """The names of the axes, in the order of the study file."""
+        return [axis["name"] for axis in self.plan["axes"]]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns that say which run a row is of: axes, keys of `zip` and `list`, `seed`."""
+        found = [
+            name
+            for axis in self.plan["axes"]
+            for name in dict.fromkeys([axis["name"], *axis["keys"]])
+        ]
+        return [*found, "seed"]
+
+    def point_of(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """What `columns` hold for one run of the plan."""
+        found: dict[str, Any] = {}
+        for axis in self.plan["axes"]:
+            label = entry["point"][axis["name"]]
+            found[axis["name"]] = label
+            for key in axis["keys"]:
+                value = entry["values"].get(key)
+                plain = isinstance(value, _SCALARS)
+                if key != axis["name"]:
+                    found[key] = value if plain or value is None else label_of(value)
+                elif plain and label == label_of(value):
+                    found[key] = value
+        return {**found, "seed": entry["seed"]}
+
+    def run(self, address: str) -> Run:
+        """One finished run."""
+        return open_run(self.folder.runs / address)
+
+    @cached_property
+    def finished(self) -> list[tuple[dict[str, Any], Run]]:
+        """The plan's entries whose runs are finished, with these."""
+        return [
+            (entry, self.run(entry["address"]))
+            for entry in self.plan["runs"]
+            if self.folder.is_finished(entry["address"])
+        ]
+
+    # --- frames --------------------------------------------------------------------------------
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One row per planned run: its state, and of finished ones what they came to.
+
+        `address, status` (`finished`, `failed`, `waiting`), `reason, final_accuracy, best_accuracy`
+        (mean of clients), `simulated_s, uplink_bytes, downlink_bytes, rollbacks, wall_s,
+        fingerprint`.
+        """
+        import pandas as pd
+
+        failures = self.folder.failures()
+        of_address = {entry["address"]: run for entry, run in self.finished}
+        rows = []
+        for entry in self.plan["runs"]:
+            address = entry["address"]
+            run = of_address.get(address)
+            status = "finished" if run else "failed" if address in failures else "waiting"
+            row = {**self.point_of(entry), "address": address, "status": status}
+            row["reason"] = failures.get(address) if status == "failed" else None
+            rows.append({**row, **(_facts(run) if run else {})})
+        return pd.DataFrame(rows, columns=[*self.columns, "address", "status", "reason", *_FACTS])
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """A table of all finished runs, by its name."""
+        return self._gathered(lambda run: getattr(run, table))
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """`rounds.parquet` of all finished runs."""
+        return self.frame("rounds")
+
+    @cached_property
+    def participations(self) -> pd.DataFrame:
+        """`participations.parquet` of all finished runs."""
+        return self.frame("participations")
+
+    @cached_property
+    def prototypes(self) -> pd.DataFrame:
+        """`prototypes.parquet` of all finished runs."""
+        return self.frame("prototypes")
+
+    @cached_property
+    def policies(self) -> pd.DataFrame:
+        """`policies.parquet` of all finished runs."""
+        return self.frame("policies")
+
+    @cached_property
+    def links(self) -> pd.DataFrame:
+        """`links.parquet` of all finished runs."""
+        return self.frame("links")
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """`spans.parquet` of all finished runs."""
+        return self.frame("spans")
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Accuracy (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss, uplink_bytes, total_bytes`."""
+        from simfed.report import frames
+
+        def curve(run: Run) -> pd.DataFrame:
+            tidy = frames.curves(run)
+            mean = tidy[tidy["prototype"] == frames.headline(tidy)] if len(tidy) else tidy
+            return mean.dropna(subset=["accuracy"])[
+                ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
+            ]
+
+        return self._gathered(curve)
+
+    @cached_property
+    def thresholds(self) -> list[float]:
+        """Accuracies whose first time is compared: the study's, else the highest round number that
+        at least half of the runs reach."""
+        if self.compare["thresholds"]:
+            return list(self.compare["thresholds"])
+        if self.curves.empty:
+            return []
+        best = self.curves.groupby("address")["accuracy"].max()
+        steps = [*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99]
+        reached = [step for step in steps if (best >= step).mean() >= 0.5]
+        return reached[-1:]
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """When each finished run first reached each threshold: `threshold, at_s, reached`.
+
+        Where `reached` is false, `at_s` is the run's end: the time is censored there.
+        """
+        import pandas as pd
+
+        rows = [
+            {**self.point_of(entry), **row}
+            for entry, _ in self.finished
+            for row in self.times_of(entry["address"])
+        ]
+        return pd.DataFrame(rows, columns=[*self.columns, "threshold", "at_s", "reached"])
+
+    def times_of(self, address: str) -> list[dict[str, Any]]:
+        """The rows of `times` for one finished run, without its point."""
+        return self._times[address]
+
+    @cached_property
+    def _times(self) -> dict[str, list[dict[str, Any]]]:
+        curves = dict(iter(self.curves.groupby("address")))
+        found: dict[str, list[dict[str, Any]]] = {}
+        for entry, run in self.finished:
+            rows = found[entry["address"]] = []
+            for threshold in self.thresholds:
+                curve = curves[entry["address"]]
+                above = curve.loc[curve["accuracy"] >= threshold, "at_s"]
+                # never reached: longer than the whole run
+                at_s = float(above.min()) if len(above) else float(run.summary["simulated_s"])
+                rows.append({"threshold": threshold, "at_s": at_s, "reached": bool(len(above))})
+        return found
+
+    def _gathered(self, frame_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
+        import pandas as pd
+
+        frames = []
+        for entry, run in self.finished:
+            frame = frame_of(run).copy()
+            for i, (name, value) in enumerate(self.point_of(entry).items()):
+                frame.insert(i, name, value)
+            frame.insert(len(self.columns), "address", entry["address"])
+            frames.append(frame)
+        if not frames:
+            return pd.DataFrame(columns=[*self.columns, "address"])
+        return pd.concat(frames, ignore_index=True)
+
+    # --- comparison ----------------------------------------------------------------------------
+
+    @property
+    def arms_axis(self) -> str | None:
+        """The axis whose values are compared."""
+        name = self.compare["arms"]
+        return str(name) if name is not None else None
+
+    def settings(self) -> Iterator[tuple[dict[str, str], dict[str, list[dict[str, Any]]]]]:
+        """For every combination of the other axes: its labels, and arm → its plan entries."""
+        others = [axis for axis in self.plan["axes"] if axis["name"] != self.arms_axis]
+        arms = next((a["labels"] for a in self.plan["axes"] if a["name"] == self.arms_axis), [None])
+        for labels in itertools.product(*(axis["labels"] for axis in others)):
+            setting = {axis["name"]: label for axis, label in zip(others, labels, strict=True)}
+            of_arm = {
+                arm or self.name: [
+                    entry
+                    for entry in self.plan["runs"]
+                    if entry["point"].items() >= setting.items()
+                    and (arm is None or entry["point"][self.arms_axis] == arm)
+                ]
+                for arm in arms
+            }
+            yield setting, of_arm
+
+    def setting_text(self, setting: dict[str, str]) -> str:
+        """A setting in words: `up 5 Mbps, k 1000`; empty for the only one there is."""
+        names = short_names(self.axes)
+        return ", ".join(f"{names[axis]} {label}" for axis, label in setting.items())
+
+    @cached_property
+    def arms(self) -> pd.DataFrame:
+        """One row per setting, arm and threshold: how it did over its seeds."""
+        from simfed.study.comparison import arm_rows
+
+        return arm_rows(self)
+
+    @cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """One row per setting, threshold and pair of arms, compared seed by seed."""
+        from simfed.study.comparison import comparison_rows
+
+        return comparison_rows(self)
+
+    @cached_property
+    def verdicts(self) -> list[str]:
+        """The comparisons in plain words, one sentence per pair of arms and threshold."""
+        from simfed.study.comparison import sentences
+
+        return sentences(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash over the fingerprints of the finished runs, in the plan's order."""
+        facts = [[entry["address"], run.fingerprint] for entry, run in self.finished]
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
+
+
+_FACTS = (
+    "final_accuracy",
+    "best_accuracy",
+    "simulated_s",
+    "uplink_bytes",
+    "downlink_bytes",
+    "rollbacks",
+    "wall_s",
+    "fingerprint",
+)
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    summary = run.summary
+    accuracy = summary["accuracy"].get("mean", {})
+    return {
+        "final_accuracy": accuracy.get("final"),
+        "best_accuracy": accuracy.get("best"),
+        "simulated_s": summary["simulated_s"],
+        "uplink_bytes": summary["uplink_bytes"],
+        "downlink_bytes": summary["downlink_bytes"],
+        "rollbacks": summary["rollbacks"],
+        "wall_s": run.manifest["wall_s"]["total"],
+        "fingerprint": run.fingerprint,
+    }

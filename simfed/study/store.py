@@ -1,0 +1,227 @@
+"""A study's folder: its plan, its finished runs, its failures, and what is under way.
+
+    study.yaml            the study file as it was given
+    study.json            the plan: every run's address, seed and point
+    runs/<address>/       finished runs, each put in place whole and at once
+    partial/<address>/    runs under way, and beside each its progress
+    failed/<address>.json what went wrong
+
+Nothing in `runs` is ever changed. Whatever is killed when, the next `simfed study run` finds the
+finished runs, and goes on with the others from their checkpoints or from the beginning.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from simfed.errors import InputError
+from simfed.record import files
+from simfed.study.plan import Plan
+
+__all__ = ["FORMAT", "StudyFolder", "disk_refuses"]
+
+FORMAT = 1
+
+_DISK = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO)
+
+
+def disk_refuses(error: BaseException | None) -> OSError | None:
+    """The disk's refusal (full, read-only, …) behind an error, if that is what it is."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+class StudyFolder:
+    """One study's folder."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.runs = self.path / "runs"
+        self.partial = self.path / "partial"
+        self.failed = self.path / "failed"
+
+    # --- the plan ------------------------------------------------------------------------------
+
+    def begin(self, plan: Plan, addresses: list[str], study_yaml: str) -> None:
+        """Make the folder, or go on with one of the same study (its plan may have grown).
+
+        Raises: `InputError` for a folder of something else, or that cannot be written.
+        """
+        here = self.plan() if (self.path / "study.json").exists() else None
+        if here is not None and here["name"] != plan.study.name:
+            raise InputError(
+                f"the folder of study {here['name']!r}, or a new one", where=str(self.path),
+                got=plan.study.name,
+            )  # fmt: skip
+        if here is None and self.path.exists():
+            if not self.path.is_dir():
+                raise InputError("a folder", where=str(self.path), got="a file")
+            if any(self.path.iterdir()) and not self.runs.is_dir():
+                raise InputError(
+                    "a new or empty folder, or a study's", where=str(self.path),
+                    got="a folder with other files in it",
+                )  # fmt: skip
+        try:
+            for folder in (self.runs, self.partial, self.failed):
+                folder.mkdir(parents=True, exist_ok=True)
+            files.put_text(self.path / "study.yaml", study_yaml)
+            files.put_json(self.path / "study.json", _plain(plan, addresses))
+        except OSError as error:
+            raise InputError(
+                "a folder that can be written", where=str(self.path), got=error.strerror
+            ) from error
+
+    def plan(self) -> dict[str, Any]:
+        """`study.json`. Raises: `InputError` for a folder that is no study's."""
+        path = self.path / "study.json"
+        if not self.path.is_dir() or not path.is_file():
+            got = "a folder without study.json" if self.path.is_dir() else "no such folder"
+            raise InputError("a study's folder", where=str(self.path), got=got)
+        try:
+            plan = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError("a whole JSON file", where=str(path), got=str(error)) from None
+        if not isinstance(plan, dict) or plan.get("format") != FORMAT:
+            raise InputError(f"a study's plan of format {FORMAT}", where=str(path))
+        return plan
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held while a study runs, so that two processes do not do the same work."""
+        try:
+            file = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise InputError(
+                "a folder that can be written", where=str(self.path), got=error.strerror
+            ) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    "a study that no other process is running", where=str(self.path),
+                    hint="simfed study status shows how far it is",
+                ) from None  # fmt: skip
+            except OSError:
+                pass  # a file system without locks: the user has to know
+            yield
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    def is_finished(self, address: str) -> bool:
+        return (self.runs / address / "manifest.json").is_file()
+
+    def commit(self, address: str) -> None:
+        """A whole partial run becomes a finished one, at once; on the disk before it counts."""
+        partial = self.partial / address
+        shutil.rmtree(partial / "checkpoint", ignore_errors=True)
+        for folder, _, names in os.walk(partial):
+            for name in names:
+                _sync(Path(folder) / name)
+            _sync(Path(folder))
+        try:
+            os.rename(partial, self.runs / address)
+        except OSError:
+            if not self.is_finished(address):
+                raise
+            shutil.rmtree(partial, ignore_errors=True)  # somebody else was first
+        _sync(self.runs)
+        self.forget_progress(address)
+
+    def fail(self, address: str, reason: str, detail: str = "") -> None:
+        """Keep why a run failed; what it had written goes."""
+        files.put_json(self.failed / f"{address}.json", {"reason": reason, "detail": detail})
+        shutil.rmtree(self.partial / address, ignore_errors=True)
+        self.forget_progress(address)
+
+    def failures(self) -> dict[str, str]:
+        """Address → why it failed."""
+        found = {}
+        for path in sorted(self.failed.glob("*.json")):
+            try:
+                found[path.stem] = str(json.loads(path.read_text(encoding="utf-8"))["reason"])
+            except (OSError, ValueError, KeyError):
+                found[path.stem] = "unknown: its record is damaged"
+        return found
+
+    def forgive(self, addresses: Iterator[str]) -> None:
+        """Forget failures, so that the runs are tried again."""
+        for address in addresses:
+            (self.failed / f"{address}.json").unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete what killed processes left: progress of nobody, files half-written."""
+        for folder in (self.path, self.failed, self.partial):
+            files.sweep(folder)
+        for path in self.partial.glob("*.json"):
+            path.unlink(missing_ok=True)
+        for path in self.runs.glob(".*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    # --- progress ------------------------------------------------------------------------------
+
+    def tell_progress(self, address: str, facts: Mapping[str, Any]) -> None:
+        """How far a run is; a missing or late word harms nothing."""
+        path = self.partial / f"{address}.json"
+        with suppress(OSError):
+            temporary = path.with_name(f".partial-{path.name}")
+            temporary.write_text(json.dumps(facts), encoding="utf-8")
+            os.replace(temporary, path)
+
+    def progress(self) -> dict[str, dict[str, Any]]:
+        """Address → what was last told of a run under way."""
+        found = {}
+        for path in self.partial.glob("*.json"):
+            with suppress(OSError, ValueError):
+                found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def forget_progress(self, address: str) -> None:
+        with suppress(OSError):
+            (self.partial / f"{address}.json").unlink(missing_ok=True)
+
+
+def _plain(plan: Plan, addresses: list[str]) -> dict[str, Any]:
+    arms = plan.arms_axis
+    return {
+        "format": FORMAT,
+        "name": plan.study.name,
+        "seeds": list(plan.seeds),
+        "axes": [
+            {"name": axis.name, "keys": list(axis.keys), "labels": [p.label for p in axis.points]}
+            for axis in plan.axes
+        ],
+        "compare": {
+            **plan.study.compare.model_dump(mode="json"),
+            "arms": arms.name if arms is not None else None,
+        },
+        "runs": [
+            {
+                "address": address,
+                "seed": run.seed,
+                "point": dict(run.point),
+                "values": dict(run.values),
+                "rounds": run.scenario.rounds,
+            }
+            for run, address in zip(plan.runs, addresses, strict=True)
+        ],
+    }
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

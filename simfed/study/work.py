@@ -1,0 +1,172 @@
+"""One run of a study, done in whatever process an executor offers."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simfed.errors import InputError, InputErrors, Interrupted, SimfedError
+from simfed.study.store import StudyFolder, disk_refuses
+
+__all__ = ["Job", "Result", "do"]
+
+_TELL_EVERY_WALL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a process far away needs to do one run; plain values."""
+
+    address: str
+    study: str
+    """The study's folder, absolute."""
+    scenario_yaml: str
+    source: str
+    """The base scenario's file, absolute: profiles are looked for beside it."""
+    rounds: int
+    device: str = "cpu"
+    time_only: bool = False
+    cache: str | None = None
+    """The folder of kept trajectories; None: everything is computed, nothing is kept."""
+    cache_limit_bytes: float = float("inf")
+    code: str = ""
+    """Digest of the code that planned this; other code would give other results."""
+    runner: str = "simfed.study.work:run_scenario"
+    """`module:function` that does it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a job ended."""
+
+    address: str
+    status: str
+    """`finished`, `failed` (this run alone), `refused` (no other would fare better), `stopped`."""
+    reason: str = ""
+    detail: str = ""
+    """Traceback of a failure."""
+    wall_s: float = 0.0
+
+
+def do(job: Job) -> Result:
+    """Do the run, put it in its place, and say how it went; raises nothing but exits."""
+    begun = time.perf_counter()
+    status, reason, detail = "finished", "", ""
+    try:
+        _do(job)
+    except (KeyboardInterrupt, Interrupted) as error:
+        status, reason = "stopped", str(error) or "interrupted"
+    except WrongPlace as error:
+        status, reason = "refused", str(error)
+    except Exception as error:
+        refusal = disk_refuses(error)
+        if refusal is not None:
+            status = "refused"
+            reason = f"{refusal.filename or job.study}: {refusal.strerror}"
+        else:
+            status, reason = "failed", _sentence(error)
+            detail = "" if isinstance(error, SimfedError) else traceback.format_exc()
+    return Result(job.address, status, reason, detail, time.perf_counter() - begun)
+
+
+class WrongPlace(InputError):
+    """This process cannot do any run of the study."""
+
+
+def _do(job: Job) -> None:
+    from importlib import import_module
+
+    from simfed.study.address import own_code
+
+    folder = StudyFolder(job.study)
+    if not folder.partial.is_dir():
+        raise WrongPlace("a folder that every worker can see", where=job.study, got="none here")
+    if job.code and own_code() != job.code:
+        raise WrongPlace("the same version of simfed on every worker", where="executor")
+    if folder.is_finished(job.address):
+        return
+    module, _, name = job.runner.partition(":")
+    runner: Callable[..., None] = getattr(import_module(module), name)
+    out = folder.partial / job.address
+    if not (out / "checkpoint" / "state.json").exists():
+        shutil.rmtree(out, ignore_errors=True)  # of a run that was killed early
+    runner(job, out, _Teller(folder, job))
+    folder.commit(job.address)
+
+
+def run_scenario(job: Job, out: Path, tell: Callable[[int, float, float | None], None]) -> None:
+    """Play the scenario into `out`, from its checkpoint if there is one."""
+    from simfed import experiment
+    from simfed.replay import TrajectoryStore
+    from simfed.scenario.load import validated
+
+    scenario = validated(
+        yaml.safe_load(job.scenario_yaml), source=job.source, folder=Path(job.source).parent
+    )
+    store = None
+    if job.cache is not None and not job.time_only:
+        store = TrajectoryStore(job.cache, job.cache_limit_bytes)
+    options: dict[str, Any] = {
+        "source": job.source,
+        "workers": 1,
+        "device": job.device,
+        "time_only": job.time_only,
+        "trajectories": store,
+        "progress": tell,
+    }
+    if out.exists():
+        try:
+            experiment.run(scenario, out, resume=True, **options)
+            return
+        except (InputError, KeyError):
+            # begun with other options (without the cache, say), or torn: begin again
+            shutil.rmtree(out, ignore_errors=True)
+    experiment.run(scenario, out, **options)
+
+
+class _Teller:
+    """Tells the study how far a run is, now and then."""
+
+    def __init__(self, folder: StudyFolder, job: Job) -> None:
+        self._folder = folder
+        self._job = job
+        self._told = 0.0
+        self._begun_at_wall = time.time()
+        self._accuracy: float | None = None
+        self(0, 0.0, None)
+
+    def __call__(self, round: int, simulated_s: float, accuracy: float | None) -> None:
+        if accuracy is not None:
+            self._accuracy = accuracy
+        now = time.monotonic()
+        if self._told and now - self._told < _TELL_EVERY_WALL_S:
+            return
+        self._told = now
+        self._folder.tell_progress(
+            self._job.address,
+            {
+                "round": round,
+                "rounds": self._job.rounds,
+                "simulated_s": simulated_s,
+                "accuracy": self._accuracy,
+                "begun_at_wall": self._begun_at_wall,
+                "told_at_wall": time.time(),
+            },
+        )
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, InputErrors):
+        return "; ".join(str(one) for one in error.errors)
+    if isinstance(error, SimfedError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,332 @@
+"""Running studies: what is done once, what is done again, what stops it. Runs are made up."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import study_fakes as fakes
+import yaml
+
+from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.study import load_study, run_study
+from simfed.study.store import StudyFolder, disk_refuses
+
+STRATEGIES = {
+    "policy.strategy": ["top-k", "random-k", "periodic-k"],
+}
+pytestmark = pytest.mark.usefixtures("fake_runs")
+
+
+def study(path, out, **options):
+    options = {"executor": fakes.Inline(), "progress": False, "trajectories": False, **options}
+    return run_study(path, out, **options)
+
+
+def on_two_processes(path, out, **options):
+    return study(path, out, executor="local", jobs=2, **options)
+
+
+def test_every_point_and_seed_is_run_once(write_study, tmp_path):
+    path = write_study(grid=STRATEGIES, seeds=[0, 1])
+    out = tmp_path / "out"
+    result = study(path, out)
+    assert len(fakes.begun(out)) == 6
+    assert list(result.summary["status"]) == ["finished"] * 6
+    assert list(result.summary["policy.strategy"]) == ["top-k", "random-k", "periodic-k"] * 2
+    assert sorted(os.listdir(out / "runs")) == sorted(result.summary["address"])
+    assert os.listdir(out / "partial") == []
+    again = study(path, out)
+    assert len(fakes.begun(out)) == 6
+    assert again.fingerprint == result.fingerprint
+
+
+def test_a_study_that_grows_runs_only_what_is_new(write_study, tmp_path):
+    out = tmp_path / "out"
+    study(write_study(grid=STRATEGIES, seeds=[0]), out)
+    result = study(write_study(grid=STRATEGIES, seeds=[0, 1]), out)
+    assert fakes.begun(out)[3:] == ["1 32 top-k", "1 32 random-k", "1 32 periodic-k"]
+    assert len(result.summary) == 6
+    # what is compared, and how the base is called, is no reason to run anything again
+    write_study(base={"name": "renamed"}, grid=STRATEGIES, seeds=[1])
+    result = study(tmp_path / "study.yaml", out)
+    assert len(fakes.begun(out)) == 6
+    assert len(result.summary) == 3
+
+
+def test_a_moved_study_is_not_run_again(write_study, tmp_path):
+    path = write_study(grid=STRATEGIES)
+    study(path, tmp_path / "out")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("base.yaml", "study.yaml", "out"):
+        shutil.move(tmp_path / name, elsewhere / name)
+    study(elsewhere / "study.yaml", elsewhere / "out")
+    assert not fakes.control_of(elsewhere / "out").exists()  # nothing began
+
+
+def test_a_profile_counts_by_its_content(write_study, tmp_path):
+    from simfed.device import find_profile
+
+    (tmp_path / "calibration").mkdir()
+    mine = tmp_path / "calibration" / "mine.yaml"
+    mine.write_text(find_profile("rtx3090-ryzen4800h").read_text())
+    keys = {"set": {"clients[*].device.profile": "mine"}}
+    out = tmp_path / "out"
+    study(write_study(**keys), out)
+    mine.rename(tmp_path / "calibration" / "yours.yaml")
+    study(write_study(set={"clients[*].device.profile": "yours"}), out)
+    assert len(fakes.begun(out)) == 1
+    with (tmp_path / "calibration" / "yours.yaml").open("a") as file:
+        file.write("# edited\n")
+    study(tmp_path / "study.yaml", out)
+    assert len(fakes.begun(out)) == 2
+
+
+def test_a_failed_run_keeps_its_error_and_stops_nobody(write_study, tmp_path):
+    sizes = [32, fakes.FAILS, 64]
+    path = write_study(grid={"training.batch_size": sizes})
+    out = tmp_path / "out"
+    with pytest.raises(RunFailed) as caught:
+        study(path, out)
+    assert str(caught.value).startswith(
+        f"1 of 3 runs failed, such as {fakes.FAILS}, seed 0: RuntimeError: unlucky; "
+    )
+    table = load_study(out).summary
+    assert list(table["status"]) == ["finished", "failed", "finished"]
+    assert table["reason"][1] == "RuntimeError: unlucky"
+    (record,) = (out / "failed").iterdir()
+    assert "Traceback" in json.loads(record.read_text())["detail"]
+    with pytest.raises(RunFailed):  # not tried again unasked
+        study(path, out)
+    assert len(fakes.begun(out)) == 3
+    with pytest.raises(RunFailed):
+        study(path, out, retry_failed=True)
+    assert len(fakes.begun(out)) == 4
+
+
+def test_a_run_whose_worker_dies_is_begun_again_once(write_study, tmp_path):
+    out = tmp_path / "out"
+    path = write_study(grid={"training.batch_size": [32, fakes.DIES_ONCE, fakes.DIES, 64]})
+    with pytest.raises(RunFailed, match=r"1 of 4 runs failed, such as 102.*died \(SIGKILL"):
+        on_two_processes(path, out)
+    table = load_study(out).summary
+    assert list(table["status"]) == ["finished", "finished", "failed", "finished"]
+    assert len(fakes.begun(out)) == 1 + 2 + 2 + 1
+
+
+def test_a_full_disk_stops_the_study_and_blames_no_run(write_study, tmp_path):
+    out = tmp_path / "out"
+    path = write_study(grid={"training.batch_size": [32, fakes.FULL_DISK, 64]})
+    with pytest.raises(RunFailed) as caught:
+        study(path, out)
+    text = str(caught.value)
+    assert text.startswith(f"{out}: No space left on device; finished runs are kept in {out}")
+    assert list(load_study(out).summary["status"]) == ["finished", "waiting", "waiting"]
+
+
+def test_a_disk_that_refuses_is_found_behind_other_errors():
+    try:
+        try:
+            raise OSError(30, "Read-only file system", "/mnt/x")
+        except OSError as error:
+            raise RunFailed("cannot be written") from error
+    except RunFailed as wrapped:
+        assert disk_refuses(wrapped).errno == 30
+    assert disk_refuses(RunFailed("other")) is None
+    assert disk_refuses(FileNotFoundError(2, "no")) is None
+
+
+def test_folders_that_cannot_be_a_studys(write_study, tmp_path):
+    path = write_study(grid=STRATEGIES)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file: a folder, got 'a file'"):
+        study(path, tmp_path / "file")
+    with pytest.raises(InputError, match="a folder that can be written"):
+        study(path, tmp_path / "file" / "below")
+    with pytest.raises(InputError, match="a new or empty folder, or a study's"):
+        study(path, tmp_path)
+    with pytest.raises(InputError, match="a study's folder, got 'a folder without study.json'"):
+        load_study(tmp_path)
+    with pytest.raises(InputError, match="a study's folder, got 'no such folder'"):
+        load_study(tmp_path / "nothing")
+    study(path, tmp_path / "out")
+    data = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**data, "name": "another"}))
+    with pytest.raises(InputError, match="the folder of study 'test', or a new one"):
+        study(path, tmp_path / "out")
+
+
+def test_a_scenario_that_cannot_run_is_found_before_anything_runs(write_study, tmp_path):
+    path = write_study(grid={"clients[0].device.profile": ["rtx3090-ryzen4800h", "rtx3091"]})
+    with pytest.raises(InputErrors, match="a calibration profile"):
+        study(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_processes_do_not_run_one_study(write_study, tmp_path):
+    out = tmp_path / "out"
+    path = write_study(grid=STRATEGIES)
+    study(path, out)
+    with StudyFolder(out).locked(), pytest.raises(InputError, match="no other process is running"):
+        study(path, out)
+    study(path, out)
+
+
+def test_an_executor_that_does_not_exist(write_study, tmp_path):
+    path = write_study(grid=STRATEGIES)
+    with pytest.raises(InputError, match="local or dask=ADDRESS, got 'slurm'"):
+        study(path, tmp_path / "out", executor="slurm")
+    with pytest.raises(InputError, match="local or dask=ADDRESS, got 'dask='"):
+        study(path, tmp_path / "out", executor="dask=")
+
+
+def test_workers_with_other_code_are_refused(write_study, tmp_path, monkeypatch):
+    monkeypatch.setattr("simfed.study.address.own_code", lambda: "other")
+    with pytest.raises(RunFailed, match="the same version of simfed on every worker"):
+        on_two_processes(write_study(grid=STRATEGIES), tmp_path / "out")
+    assert fakes.begun(tmp_path / "out") == []
+
+
+# --- killing -----------------------------------------------------------------------------------
+
+RUN = """
+import sys
+import simfed.study.drive as drive
+import simfed.study.address as address
+drive.RUNNER = "study_fakes:fake_run"
+address.own_code = lambda: ""
+if __name__ == "__main__":
+    drive.run_study(sys.argv[1], sys.argv[2], jobs=2, trajectories=False)
+"""
+
+
+def start(path, out):
+    script = path.parent / "script.py"
+    script.write_text(RUN)
+    here = Path(__file__).parent
+    return subprocess.Popen(
+        [sys.executable, str(script), str(path), str(out)],
+        env={**os.environ, "PYTHONPATH": str(here)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_until(condition, timeout_s=60):
+    pause = threading.Event()
+    for _ in range(int(timeout_s / 0.02)):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it did not come to pass")
+
+
+def children_of(pid):
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def held(write_study, tmp_path):
+    """A study of six runs under way: two are finished, two held up in mid-run."""
+    out = tmp_path / "out"
+    control = fakes.control_of(out)
+    control.mkdir()
+    (control / "hold-64").touch()
+    path = write_study(grid={"training.batch_size": [32, 64, 128]}, seeds=[0, 1])
+    # 32 and 128 of both seeds end; 64 of both seeds fill the two workers
+    process = start(path, out)
+    wait_until(lambda: sum(line.split()[1] == "64" for line in fakes.begun(out)) == 2)
+    yield path, out, process
+    for child in children_of(process.pid) if process.poll() is None else []:
+        os.kill(child, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+def finish_after_a_kill(path, out, lost):
+    before = {p.name for p in (out / "runs").iterdir()}
+    (fakes.control_of(out) / "hold-64").unlink()
+    already = len(fakes.begun(out))
+    result = study(path, out)
+    assert list(result.summary["status"]) == ["finished"] * 6
+    assert len(fakes.begun(out)) - already == 6 - len(before)
+    assert set(result.summary["fingerprint"].isna()) == {False}
+    assert os.listdir(out / "partial") == []
+    assert len(before) >= 6 - lost - 2
+
+
+def test_kill_9_of_the_study_loses_the_runs_in_flight_only(held):
+    path, out, process = held
+    workers = children_of(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not any(map(alive, workers)))  # nobody is left behind
+    finish_after_a_kill(path, out, lost=2)
+
+
+def test_kill_9_of_a_worker_costs_nothing_but_its_run(held):
+    path, out, process = held
+    # meanwhile, from elsewhere: what is done, and how far the rest is
+    assert {"finished", "waiting"} == set(load_study(out).summary["status"])
+    told = StudyFolder(out).progress().values()
+    assert [t["rounds"] for t in told] == [60, 60]
+    before = len(fakes.begun(out))
+    workers = [pid for pid in children_of(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
+    assert len(workers) == 2
+    os.kill(workers[0], signal.SIGKILL)
+    wait_until(lambda: len(fakes.begun(out)) == before + 1)  # begun again on another worker
+    (fakes.control_of(out) / "hold-64").unlink()
+    assert process.wait(60) == 0
+    assert list(load_study(out).summary["status"]) == ["finished"] * 6
+
+
+def test_ctrl_c_says_how_to_go_on(held):
+    path, out, process = held
+    process.send_signal(signal.SIGINT)
+    while "Ctrl-C again stops at once" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    text = process.communicate(timeout=60)[1]
+    assert "Interrupted: interrupted with" in text
+    assert "the same command goes on" in text
+    finish_after_a_kill(path, out, lost=2)
+
+
+def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write_study, tmp_path):
+    out = tmp_path / "out"
+    path = write_study(grid=STRATEGIES)
+    result = study(path, out)
+    address = result.summary["address"][0]
+    run = out / "runs" / address
+    shutil.copytree(run, out / "partial" / address)  # whole tables, but never put in place
+    shutil.rmtree(run)
+    (out / "partial" / f"{address}.json").write_text("{torn")
+    again = study(path, out)
+    assert len(fakes.begun(out)) == 4
+    assert again.fingerprint == result.fingerprint
+
+
+def test_interrupted_is_what_a_caller_sees(write_study, tmp_path, monkeypatch):
+    from simfed.study import drive
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(drive, "_take", interrupt)
+    with pytest.raises(Interrupted, match=r"interrupted with \d of 3 runs finished"):
+        study(write_study(grid=STRATEGIES), tmp_path / "out")

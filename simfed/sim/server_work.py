@@ -93,7 +93,8 @@ def played_out(
     for kind in dict.fromkeys(piece.kind for piece in pieces):
         of_kind = [piece for piece in pieces if piece.kind == kind]
         nominal_s = sum(piece.nominal_s for piece in of_kind)
-        total_s = device.duration_s(nominal_s, start_at_s, round=round, phase=kind)
+        phase = "inference" if kind == "logits" else kind  # a profile's word for the same work
+        total_s = device.duration_s(nominal_s, start_at_s, round=round, phase=phase)
         factor = total_s / nominal_s if nominal_s > 0 else 0.0
         done += [Work(p.kind, p.name, p.client, p.nominal_s * factor) for p in of_kind]
         start_at_s += total_s

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from simfed.compress.permutation import KeyedPermutation, keyed_generator
-from simfed.compress.selection import checked_k, is_tensor, random_k_indices, top_k_indices
+from simfed.compress.selection import checked_k, random_k_indices, top_k_indices
 from simfed.errors import InputError
 
-__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK", "beside"]
+__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK"]
 
 State = Any
 """What a strategy remembers of one client between its plays: None at first, always JSON-able."""
@@ -24,7 +24,7 @@ class Selection(NamedTuple):
     """What `select` gives: the indices, the state afterwards, and the seed they were made from."""
 
     indices: Any
-    """Sorted, distinct, int64; a NumPy array, or for an update that is a tensor, a tensor beside it."""
+    """Sorted, distinct, int64; a NumPy array, or a tensor on the device of an update that is one."""
     state: State = None
     seed: int | None = None
     """For strategies that do not look at the update: the 64-bit number from which `mirror` makes
@@ -81,7 +81,7 @@ class Dense:
     def select(
         self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
-        return Selection(beside(update, np.arange(checked_k(len(update), len(update)))), state)
+        return Selection(np.arange(len(update)), state)
 
 
 class _Blind:
@@ -95,8 +95,7 @@ class _Blind:
         if rng is None:
             raise InputError(f"a generator `rng` for {self.name}", got=rng)
         seed = int(rng.integers(2**64, dtype=np.uint64))
-        made = self.mirror(len(update), k, state=state, seed=seed)
-        return made._replace(indices=beside(update, made.indices))
+        return self.mirror(len(update), k, state=state, seed=seed)
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         raise NotImplementedError
@@ -150,12 +149,3 @@ class PeriodicK(_Blind):
         indices = np.sort(KeyedPermutation(length, key)(positions))
         after = position + unvisited
         return Selection(indices, [key, after] if after < length else None, seed)
-
-
-def beside(update: Any, indices: Any) -> Any:
-    """`indices` as a tensor on the device of `update` where that is a tensor."""
-    if not is_tensor(update) or is_tensor(indices):
-        return indices
-    import torch
-
-    return torch.from_numpy(indices).to(update.device, non_blocking=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simfed.compress import wire
-from simfed.compress.compressors import Compressor, State, beside
+from simfed.compress.compressors import Compressor, State
 from simfed.compress.selection import is_tensor
 from simfed.errors import InputError
 
@@ -109,7 +109,7 @@ class ErrorFeedback:
         """
         _accumulate(residual, update)
         chosen = self.compressor.select(residual, k, state=state, rng=rng)
-        indices = beside(residual, chosen.indices)
+        indices = _indices_beside(chosen.indices, residual)
         values = residual[indices]
         if is_tensor(residual):
             residual.index_fill_(0, indices, 0.0)
@@ -167,3 +167,12 @@ def _flat_beside(part: Any, residual: Any) -> Any:
         part = part.detach().reshape(-1)
         return part if is_tensor(residual) else part.numpy()
     return np.reshape(part, -1)
+
+
+def _indices_beside(indices: Any, residual: Any) -> Any:
+    """`indices` as a tensor on the residual's device where that is a tensor."""
+    if not is_tensor(residual) or is_tensor(indices):
+        return indices
+    import torch
+
+    return torch.from_numpy(indices).to(residual.device, non_blocking=True)

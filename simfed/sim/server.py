@@ -7,6 +7,7 @@ runs dry: a cancelled wait may leave something on it.
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -106,8 +107,10 @@ class Simulation:
         self._network = self._make_network(self._env, self._uses.append)
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
+        cohort_size = self._scenario.participation.clients_per_round or len(self._population)
         try:
-            self._env.run(until=self._env.process(self._serve()))
+            with _fewer_collections(cohort_size):
+                self._env.run(until=self._env.process(self._serve()))
         except Exception as error:
             raise _as_raised(error) from None
         finally:
@@ -306,6 +309,22 @@ class Simulation:
 
     def _learning(self) -> AbstractContextManager[None]:
         return self._timed("learning")
+
+
+@contextmanager
+def _fewer_collections(cohort_size: int) -> Iterator[None]:
+    """Let Python look for reference cycles less often while many clients are in flight.
+
+    Nothing here makes cycles, but their search visits everything alive: at 5,000 clients it took
+    0.30 of 0.67 s a round, with these thresholds 0.04 s.
+    """
+    before = gc.get_threshold()
+    if before[0] > 0:  # 0: somebody has switched it off
+        gc.set_threshold(max(before[0], 20 * cohort_size), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _as_raised(error: Exception) -> Exception:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -122,15 +123,18 @@ class _Worker:
     def __init__(self, subject: Any, number: int, elder: Sequence[_Worker]) -> None:
         self.number = number
         ours, theirs = Pipe()
+        watched, self._lifeline = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            # Children hold no parent's end of any pipe, so each sees the end of file when the
-            # parent is gone, even if it was killed.
-            ours.close()
+            # Children hold no parent's end of any pipe, so that each end of file means what it says.
             for worker in elder:
                 worker.connection.close()
-            _live(subject, theirs, number)
+                os.close(worker._lifeline)
+            ours.close()
+            os.close(self._lifeline)
+            _live(subject, theirs, watched, number)
         theirs.close()
+        os.close(watched)
         self.connection = ours
 
     def send(self, method: str, units: list[Any]) -> None:
@@ -150,11 +154,9 @@ class _Worker:
 
     def close(self) -> None:
         if not self.connection.closed:
-            self.connection.close()
             self._end()
 
     def _died(self) -> RunFailed:
-        self.connection.close()
         status = self._end()
         how = "ended"
         if status is not None and os.WIFSIGNALED(status):
@@ -168,6 +170,8 @@ class _Worker:
 
     def _end(self) -> int | None:
         """The process's exit status. It has nothing to save, so it is not asked but killed."""
+        self.connection.close()
+        os.close(self._lifeline)
         try:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -176,7 +180,7 @@ class _Worker:
             return None
 
 
-def _live(subject: Any, connection: Connection, number: int) -> NoReturn:
+def _live(subject: Any, connection: Connection, lifeline: int, number: int) -> NoReturn:
     """The life of a worker process: answer until the parent is gone."""
     try:
         # Ctrl-C reaches the whole process group; the parent decides what becomes of the run.
@@ -185,6 +189,8 @@ def _live(subject: Any, connection: Connection, number: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         gc.freeze()  # the collector would write to, and so copy, every page shared with the parent
         torch.set_num_threads(1)
+        # In the middle of a long unit, too: nobody is left to want its result.
+        threading.Thread(target=_leave_with, args=(lifeline,), daemon=True).start()
         begin_process = getattr(subject, "begin_process", None)
         if begin_process is not None:
             begin_process(number)
@@ -197,11 +203,22 @@ def _live(subject: Any, connection: Connection, number: int) -> NoReturn:
         os._exit(0)  # no exit handlers, no flushing: those are the parent's
 
 
+def _leave_with(lifeline: int) -> None:
+    """End this process when the parent's end of the pipe is gone, even if the parent was killed."""
+    os.read(lifeline, 1)
+    os._exit(1)
+
+
 def _answer(subject: Any, method: str, units: list[Any]) -> tuple[str, Any]:
     try:
         function = getattr(subject, method)
         return "results", [function(unit) for unit in units]
     except SimfedError as error:
         return "error", error
-    except Exception:
+    except Exception as error:
+        if "fork-based multiprocessing" in str(error):  # PyTorch's words
+            return "error", RunFailed(
+                "worker processes cannot compute gradients here, because this process did so before "
+                "on a machine with a GPU; use 1 worker, or start the run in a new process"
+            )
         return "error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")

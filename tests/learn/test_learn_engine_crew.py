@@ -1,0 +1,205 @@
+"""Worker processes: the same bits however many, and a clean end whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny
+
+from simfed.errors import InputError, RunFailed
+from simfed.learn.crew import Crew, deal
+from simfed.learn.memory import Arena
+from simfed.learn.plain import plain_rounds
+from simfed.learn.workload import LearningWorkload
+from simfed.seeding import Streams
+
+
+class Subject:
+    """What the processes of these tests share."""
+
+    def __init__(self):
+        self.board = Arena(shared=True).zeros(8, dtype=torch.int64)
+        self.number = 0
+
+    def begin_process(self, number):
+        self.number = number
+
+    def square(self, x):
+        return x * x
+
+    def write(self, place):
+        self.board[place] = self.number + 100
+        return self.number
+
+    def refuse(self, x):
+        raise InputError("another number", got=x)
+
+    def break_down(self, x):
+        if self.number:
+            raise KeyError("lost")
+        return x
+
+    def as_on_a_gpu_machine(self, x):
+        if self.number:
+            raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")  # fmt: skip
+        return x
+
+    def die(self, x):
+        if self.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_results_come_in_the_order_of_the_units():
+    with Crew(Subject(), 3) as crew:
+        assert crew.map("square", range(10), [1.0] * 10) == [i * i for i in range(10)]
+        assert crew.map("square", []) == []
+
+
+def test_processes_write_to_the_same_memory():
+    subject = Subject()
+    with Crew(subject, 2) as crew:
+        numbers = crew.map("write", [0, 1, 2, 3])
+        assert sorted(set(numbers)) == [0, 1]
+        assert subject.board[:4].tolist() == [100 + n for n in numbers]
+
+
+def test_one_worker_forks_nothing():
+    with Crew(Subject(), 1) as crew:
+        assert crew._others == []
+        assert crew.map("square", [3]) == [9]
+
+
+@pytest.mark.parametrize("hands", [1, 2, 5])
+def test_work_is_dealt_completely_and_evenly(hands):
+    costs = [5.0, 1.0, 1.0, 3.0, 4.0, 2.0, 2.0]
+    shares = deal(costs, hands)
+    assert sorted(i for share in shares for i in share) == list(range(7))
+    assert max(sum(costs[i] for i in share) for share in shares) <= sum(costs) / hands + max(costs)
+
+
+def test_an_input_error_in_a_worker_keeps_its_sentence():
+    with Crew(Subject(), 2) as crew, pytest.raises(InputError, match="another number"):
+        crew.map("refuse", [1, 2])
+
+
+def test_a_bug_in_a_worker_shows_where_it_was():
+    with Crew(Subject(), 2) as crew, pytest.raises(RuntimeError, match=r"(?s)break_down.*KeyError"):
+        crew.map("break_down", [1, 2])
+
+
+def test_autograd_that_forbids_forks_is_one_sentence():
+    with Crew(Subject(), 2) as crew, pytest.raises(RunFailed, match="use 1 worker, or start"):
+        crew.map("as_on_a_gpu_machine", [1, 2])
+
+
+def test_a_worker_that_died_is_one_sentence_and_stays_one():
+    crew = Crew(Subject(), 2)
+    with pytest.raises(RunFailed, match=r"worker process 1 was ended by SIGKILL .*checkpoint"):
+        crew.map("die", [1, 2])
+    with pytest.raises(RunFailed, match="start the run again"):
+        crew.map("square", [1, 2])
+    crew.close()
+
+
+def test_closing_ends_the_processes_and_may_be_repeated():
+    crew = Crew(Subject(), 3)
+    pids = [worker.pid for worker in crew._others]
+    assert all(map(alive, pids))
+    crew.close()
+    crew.close()
+    assert not any(map(alive, pids))
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import sys, signal
+    from simfed.learn.crew import Crew
+
+    class Subject:
+        def wait(self, x):
+            if x == "here":
+                print("ready", flush=True)
+            signal.pause()
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    crew = Crew(Subject(), 2)
+    print(crew._others[0].pid, flush=True)
+    try:
+        crew.map("wait", ["here", "there"])
+    finally:
+        crew.close()
+    """
+)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_its_parent(ending):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    child = int(parent.stdout.readline())
+    assert parent.stdout.readline() == "ready\n"
+    if ending == signal.SIGINT:
+        os.killpg(parent.pid, ending)  # as Ctrl-C does: to the whole group
+    else:
+        os.kill(parent.pid, ending)
+    _, errors = parent.communicate(timeout=30)  # returns once every holder of the pipes is gone
+    assert not alive(child)
+    if ending == signal.SIGINT:
+        assert "KeyboardInterrupt" in errors
+        assert "worker" not in errors.lower()  # the child says nothing of its own
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": "fedavg", "prototypes": {"small": {"model": "logistic-regression"}},
+         "clients": [{"count": 5, "prototype": "small", "device": "any"}]},
+    ],
+    ids=["fedkd", "fedavg"],
+)  # fmt: skip
+def test_any_number_of_workers_gives_the_same_bits(changes):
+    scenario = tiny.scenario(rounds=4, **changes)
+    found = []
+    for workers in (1, 2, 3):
+        work = LearningWorkload(scenario, Streams(scenario.seed), workers=workers)
+        outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(scenario.seed))]
+        facts, arrays = work.state()
+        work.close()
+        found.append((outcomes, facts, {name: array.tobytes() for name, array in arrays.items()}))
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_caller_s_thread_count_is_put_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        work = LearningWorkload(tiny.scenario(), Streams(0))
+        assert torch.get_num_threads() == 1
+        work.close()
+        work.close()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -175,4 +175,7 @@ def _indices_beside(indices: Any, residual: Any) -> Any:
         return indices
     import torch
 
-    return torch.from_numpy(indices).to(residual.device, non_blocking=True)
+    tensor = torch.from_numpy(indices)
+    if residual.is_cuda:
+        tensor = tensor.pin_memory()  # a copy from ordinary memory waits for the device
+    return tensor.to(residual.device, non_blocking=True)

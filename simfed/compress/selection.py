@@ -17,7 +17,7 @@ Indices = NDArray[np.int64]
 
 # Magnitudes are compared as unsigned integers: the bits of a float without its sign have the order
 # of |x|, equal zeros, and everything from infinity's bits on is no finite number. Per item size:
-_UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+_UNSIGNED = {4: np.uint32, 8: np.uint64}
 _WITHOUT_SIGN = {size: u(np.iinfo(u).max >> 1) for size, u in _UNSIGNED.items()}
 _INFINITY = {size: np.array(np.inf, f"f{size}").view(u)[()] for size, u in _UNSIGNED.items()}
 
@@ -45,7 +45,7 @@ def top_k_indices(values: Any, k: int) -> Any:
         return _top_k_of_tensor(values, k)
     values = np.asarray(values)
     _check_vector(values, values.dtype.char in "efd" and values.dtype.isnative)
-    if values.itemsize == 2:
+    if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
     return _top_k_of_raw(values.view(_UNSIGNED[values.itemsize]), checked_k(k, values.size))
 

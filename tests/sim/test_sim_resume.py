@@ -126,3 +126,38 @@ def test_another_scenario_is_not_gone_on_with(tmp_path):
         sim.write(tmp_path / "run", world, plain(), stop_requested=lambda: True)
     with pytest.raises(InputError, match="rounds: 9 in place of rounds: 7"):
         sim.resume(tmp_path / "run", lambda recorder: world(recorder, 9), plain(9))
+
+
+class Warming(sim.Fixed):
+    """A device that is slower the more it has computed: it has a past to remember."""
+
+    heat = 0.0
+
+    def duration_s(self, nominal_s, start_at_s, *, round, phase):
+        self.heat += nominal_s
+        return nominal_s * (1 + self.heat)
+
+    def state(self):
+        return {"heat": self.heat}
+
+    def restore(self, state):
+        self.heat = state["heat"]
+
+
+def test_devices_remember_their_past_across_an_interruption(tmp_path):
+    scenario = sim.scenario(rounds=4, participation={"clients_per_round": 2})
+
+    def warm_world(recorder):
+        return sim.build(
+            scenario,
+            devices=[Warming(1.0, 0.1) for _ in range(4)],
+            server_device=Warming(decompression=0.1, inference=0.2, distillation=0.3),
+            recorder=recorder,
+        )
+
+    whole = sim.write(tmp_path / "whole", warm_world, scenario)
+    with pytest.raises(Interrupted):
+        sim.write(tmp_path / "run", warm_world, scenario, stop_requested=stop_after(2))
+    resumed = sim.resume(tmp_path / "run", warm_world, scenario)
+    assert resumed.fingerprint == whole.fingerprint
+    assert resumed.rounds.server_s.is_monotonic_increasing

@@ -1,31 +1,88 @@
-"""Links, topologies, exact max-min sharing, TCP start-up, traces; the SimPy driver is `simfed.net.driver`.
+"""Links, topologies, exact max-min sharing, TCP start-up, traces; SimPy only in `simfed.net.driver`.
 
-Everything here but the driver works without SimPy.
+Build a topology (`Star`, `tree`, `graph`, or `build` from a scenario), give it to a `Network` in a
+SimPy environment, `send`. Without SimPy: `replay` plays a case of given flows, `Engine` is beneath.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simfed.net.cases import error_table, load_cases, replay
     from simfed.net.driver import LinkUse, Network, Transfer
-    from simfed.net.topology import Path, Star, Topology
-
-__all__ = ["LinkUse", "Network", "Path", "Star", "Topology", "Transfer"]
+    from simfed.net.from_plain import build, build_model
+    from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
+    from simfed.net.maxmin import max_min, why_not_max_min
+    from simfed.net.models import Fluid, Model, Tcp
+    from simfed.net.topology import Access, Line, Path, Route, Star, Topology
+    from simfed.net.traces import (
+        LinkTrace,
+        Trace,
+        lognormal_ar1,
+        markov_on_off,
+        read_csv,
+        read_mahimahi,
+        read_pensieve,
+    )
 
 _HOMES = {
-    "LinkUse": "driver",
-    "Network": "driver",
-    "Path": "topology",
-    "Star": "topology",
-    "Topology": "topology",
-    "Transfer": "driver",
+    "cases": ("error_table", "load_cases", "replay"),
+    "driver": ("LinkUse", "Network", "Transfer"),
+    "from_plain": ("build", "build_model"),
+    "graphs": ("Tier", "graph", "lines_of", "read_graph", "tree"),
+    "maxmin": ("max_min", "why_not_max_min"),
+    "models": ("Fluid", "Model", "Tcp"),
+    "topology": ("Access", "Line", "Path", "Route", "Star", "Topology"),
+    "traces": (
+        "LinkTrace",
+        "Trace",
+        "lognormal_ar1",
+        "markov_on_off",
+        "read_csv",
+        "read_mahimahi",
+        "read_pensieve",
+    ),
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Access",
+    "Fluid",
+    "Line",
+    "LinkTrace",
+    "LinkUse",
+    "Model",
+    "Network",
+    "Path",
+    "Route",
+    "Star",
+    "Tcp",
+    "Tier",
+    "Topology",
+    "Trace",
+    "Transfer",
+    "build",
+    "build_model",
+    "error_table",
+    "graph",
+    "lines_of",
+    "load_cases",
+    "lognormal_ar1",
+    "markov_on_off",
+    "max_min",
+    "read_csv",
+    "read_graph",
+    "read_mahimahi",
+    "read_pensieve",
+    "replay",
+    "tree",
+    "why_not_max_min",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

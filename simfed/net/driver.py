@@ -6,17 +6,18 @@ next one is ignored when it fires; never take a makespan from `env.now` at the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf, isfinite
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import simpy
 from simpy.events import Event, EventPriority
 
-from simfed.errors import InputError
-from simfed.net.engine import Engine
+from simfed.errors import InputError, RunFailed
+from simfed.net.engine import DeadLink, Engine
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
+from simfed.net.models import Model, SlowStart, make_model
 from simfed.net.sharing import Flow
 from simfed.net.topology import Direction, Topology
 
@@ -59,6 +60,11 @@ class Transfer:
         return self.flow in self.network._transfers
 
     @property
+    def moved_bytes(self) -> float:
+        """Payload that has arrived so far."""
+        return self.network._moved_bytes(self)
+
+    @property
     def bottleneck(self) -> str | None:
         """The link that limited it for most of its time; None when none did (latency, own cap).
 
@@ -74,23 +80,31 @@ class Transfer:
         return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt.items()}
 
     def cancel(self) -> float:
-        """Stop the transfer now; the bytes it had moved. `done` then never happens.
+        """Stop the transfer now; the payload bytes it had moved. `done` then never happens.
 
         A transfer that ends at this very instant has ended: its `done` happens, the answer is
         `size_bytes`. Cancelling twice, or after the end, changes nothing.
         """
         return self.network._cancel(self)
 
+    def record(self) -> dict[str, Any]:
+        """All there is to know of a transfer in flight, as plain values for `Network.resume`."""
+        return self.network._record(self)
+
 
 class Network:
     """Sends payloads over a topology, all of them sharing its links max-min fairly.
 
-    What is modelled: a transfer waits its path's latency, then takes its max-min share of every
-    link of the path until the last byte has arrived. What is ignored: see `docs/network.md`.
+    `model` is `"fluid"` (a transfer waits its path's latency, then takes its max-min share of every
+    link of the path until the last byte has arrived), `"tcp"` (that with TCP's start-up and headers)
+    or an object such as `Tcp(handshake=False)`. What they ignore: see `docs/network.md`.
 
     `on_use` receives a `LinkUse` for every interval of every link that could bind. Rates are
     solved once per instant, after everything else that happens at it; a transfer that ends at the
     instant at which another starts does not share with it.
+
+    Raises: `RunFailed` out of the simulation when transfers wait for a link whose trace has ended
+    or stays at 0 for ever.
 
     >>> import simpy
     >>> from simfed.net import Network, Star
@@ -108,10 +122,12 @@ class Network:
         env: simpy.Environment,
         topology: Topology,
         *,
+        model: str | Mapping[str, Any] | Model = "fluid",
         on_use: Callable[[LinkUse], None] | None = None,
     ) -> None:
         self.env = env
         self.topology = topology
+        self.model = make_model(model)
         self._on_use = on_use
         self._epoch_at_s: float = env.now
         meter = None if on_use is None else Meter(self._report)
@@ -142,14 +158,40 @@ class Network:
             raise InputError("a weight above 0", where="weight", got=weight)
         if not cap > 0:
             raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
+        flow = self._flow(client, float(size_bytes), direction, weight, cap)
+        self._engine.start(flow, self._local_s())
+        return self._under_way(Transfer(self, client, direction, float(size_bytes), flow))
+
+    def resume(self, record: Mapping[str, Any]) -> Transfer:
+        """Go on with a transfer from its `Transfer.record()`, in this or a later process.
+
+        Its `done` has the duration of the whole transfer, the time before the record included.
+        """
+        client, direction, size_bytes = record["client"], record["direction"], record["size_bytes"]
+        cap = inf if record["cap_bytes_per_s"] is None else record["cap_bytes_per_s"]
+        flow = self._flow(client, size_bytes, direction, record["weight"], cap)
+        flow.remaining, flow.unsent = record["remaining_bytes"], record["unsent_bytes"]
+        flow.spent = record["elapsed_s"]
+        if record["slow_start"] is not None:
+            flow.program = SlowStart(*record["slow_start"])
+        self._engine.resume(flow, record["wait_s"], self._local_s())
+        return self._under_way(Transfer(self, client, direction, size_bytes, flow))
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _flow(
+        self, client: int, size_bytes: float, direction: Direction, weight: float, cap: float
+    ) -> Flow:
         path = self.topology.path(client, direction)
         if not self._transfers:
             self._epoch_at_s = self.env.now
             self._engine.restart_clock(self._epoch_at_s)
         self._sent += 1
-        flow = Flow(self._sent, float(size_bytes), path.links, path.latency_s, weight, cap)
-        transfer = self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow)
-        self._engine.start(flow, self._local_s())
+        capacity = self._engine.sharing.capacity
+        return self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
+
+    def _under_way(self, transfer: Transfer) -> Transfer:
+        self._transfers[transfer.flow] = transfer
         self._wake_in_time()
         return transfer
 
@@ -176,10 +218,34 @@ class Network:
         self._play_until(at_s)
 
     def _play_until(self, at_s: float) -> None:
-        for flow in self._engine.advance(at_s):
-            transfer = self._transfers.pop(flow)
-            transfer.done.succeed(flow.spent)
+        try:
+            ended = self._engine.advance(at_s)
+        except DeadLink as dead:
+            self._give_up(dead)
+        for flow in ended:
+            self._transfers.pop(flow).done.succeed(flow.spent)
         self._wake_in_time()
+
+    def _give_up(self, dead: DeadLink) -> NoReturn:
+        waiting = [self._transfers[flow] for flow in dead.flows]
+        names = [f"client {t.client} {t.direction}" for t in waiting[:5]]
+        if len(waiting) > 5:
+            names.append(f"{len(waiting) - 5} more")
+        why = "its trace ends" if dead.trace_ended else "its capacity stays 0"
+        link = self.topology.link_name(dead.link)
+        raise RunFailed(
+            f"link {link}: {why} at {dead.at_s:g} s while transfers wait for it"
+            f" ({', '.join(names)}); a trace with `end: loop` goes on"
+        )
+
+    def _moved_bytes(self, transfer: Transfer) -> float:
+        if transfer.in_flight:
+            self._play_until(self._local_s())
+        flow = transfer.flow
+        left = self._engine.sharing.left(flow) if flow.joined else flow.remaining
+        if left + flow.unsent <= 0:
+            return transfer.size_bytes
+        return max(self.model.payload_bytes(flow.size - flow.unsent - left), 0.0)
 
     def _cancel(self, transfer: Transfer) -> float:
         if transfer.in_flight:
@@ -188,7 +254,27 @@ class Network:
             del self._transfers[transfer.flow]
             self._engine.cancel(transfer.flow)
             self._wake_in_time()
-        return transfer.size_bytes - transfer.flow.remaining
+        return self._moved_bytes(transfer)
+
+    def _record(self, transfer: Transfer) -> dict[str, Any]:
+        flow, engine = transfer.flow, self._engine
+        if transfer.in_flight:
+            self._play_until(self._local_s())
+        if not transfer.in_flight:
+            raise ValueError("only a transfer in flight has a record")
+        program = flow.program if isinstance(flow.program, SlowStart) else None
+        return {
+            "client": transfer.client,
+            "direction": transfer.direction,
+            "size_bytes": transfer.size_bytes,
+            "weight": flow.weight,
+            "cap_bytes_per_s": None if flow.cap == inf else flow.cap,
+            "elapsed_s": engine.elapsed_s(flow),
+            "wait_s": 0.0 if flow.joined else max(flow.since - engine.now, 0.0),
+            "remaining_bytes": engine.sharing.left(flow) if flow.joined else flow.remaining,
+            "unsent_bytes": flow.unsent,
+            "slow_start": program and (program.window_bytes, program.rtt_s, program.began_s),
+        }
 
     def _report(self, use: Use) -> None:
         assert self._on_use is not None

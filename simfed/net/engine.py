@@ -14,6 +14,7 @@ from typing import Any
 
 from simfed.net.meter import Meter
 from simfed.net.sharing import Flow, Link, Sharing
+from simfed.net.topology import Floats
 from simfed.net.traces import LinkTrace, Moment
 
 __all__ = ["DeadLink", "Engine"]
@@ -62,7 +63,7 @@ class Engine:
 
     def __init__(
         self,
-        capacities_bytes_per_s: Sequence[float],
+        capacities_bytes_per_s: Sequence[float] | Floats,
         traces: Mapping[int, LinkTrace] | None = None,
         meter: Meter | None = None,
     ) -> None:
@@ -89,15 +90,20 @@ class Engine:
     def start(self, flow: Flow, at_s: float | None = None) -> None:
         """`flow` starts at `at_s` (default now): it waits its latency, then shares."""
         flow.spent = flow.latency_s
-        self._push((self.now if at_s is None else at_s) + flow.latency_s, _FLOW_JOINS, flow)
+        self._join_at((self.now if at_s is None else at_s) + flow.latency_s, flow)
+
+    def resume(self, flow: Flow, wait_s: float, at_s: float) -> None:
+        """`flow`, under way before, is back at `at_s`; it goes on after `wait_s` more."""
+        flow.spent += wait_s
+        self._join_at(at_s + wait_s, flow)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
         """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
             flow.spent = flow.latency_s
+            flow.since = at_s + flow.latency_s
             self._sequence += 1
-            event = (at_s + flow.latency_s, _FLOW_JOINS, self._sequence, flow, flow.stamp)
-            self._heap.append(event)
+            self._heap.append((flow.since, _FLOW_JOINS, self._sequence, flow, flow.stamp))
         heapq.heapify(self._heap)
 
     def next_at_s(self) -> float:
@@ -119,12 +125,19 @@ class Engine:
 
     def cancel(self, flow: Flow) -> None:
         """Take a started flow out now. `flow.remaining` and `flow.unsent` say what it leaves behind."""
-        flow.spent -= max(flow.since - self.now, 0.0)  # a wait that it was charged in advance
         if flow.joined:
             self.sharing.leave(flow)
         flow.stamp += 1
         self.sharing.settle()
         self._schedule()
+
+    def elapsed_s(self, flow: Flow) -> float:
+        """Seconds since the start of a flow in progress. (A wait is charged to `spent` in advance.)"""
+        return flow.spent + (self.now - flow.since)
+
+    def _join_at(self, at_s: float, flow: Flow) -> None:
+        flow.since = at_s
+        self._push(at_s, _FLOW_JOINS, flow)
 
     def _push(self, at_s: float, order: int, what: Any) -> None:
         self._sequence += 1
@@ -192,8 +205,7 @@ class Engine:
             wait_s, flow.remaining = flow.program.next_burst(flow)
             flow.unsent -= flow.remaining
             flow.spent += wait_s
-            flow.since = self.now + wait_s
-            self._push(flow.since, _FLOW_JOINS, flow)
+            self._join_at(self.now + wait_s, flow)
         else:
             ended.append(flow)
 

@@ -84,13 +84,13 @@ def tree(
     lines += server_lines("gateway", receive_bytes_per_s, send_bytes_per_s, server_latency_s)
     routes = []
     for k in range(tiers[0].count):
-        up, index = [], k
+        way, index = [], k
         for level, tier in enumerate(tiers):
-            up.append(first_line[level] + 2 * index)
+            way.append(first_line[level] + 2 * index)
             if level + 1 < len(tiers):
                 index = _block(index, tier.count, tiers[level + 1].count)
-        down = [line + 1 for line in reversed(up)]
-        routes.append(Route(tiers[0].node(k), (*up, own), (own + 1, *down)))
+        back = [line + 1 for line in reversed(way)]
+        routes.append(Route(tiers[0].node(k), (*way, own), (own + 1, *back)))
     if node_of_client is None:
         node_of_client = (np.arange(clients) * tiers[0].count // clients).tolist()
     return Topology(clients, access, lines, routes, node_of_client)

@@ -29,6 +29,7 @@ from simfed.net.maxmin import OWN_CAP, max_min
 
 if TYPE_CHECKING:
     from simfed.net.meter import Meter
+    from simfed.net.topology import Floats
 
 __all__ = ["Flow", "Link", "Program", "Sharing"]
 
@@ -83,7 +84,7 @@ class Flow:
         self.end = inf
         """Its end on the clock of `owner`."""
         self.since = 0.0
-        """When it came under its present limit."""
+        """When it came under its present limit; while it waits, when it will join."""
         self.spent = 0.0
         """Seconds since its start at `since`: summed durations, never a difference of late instants."""
         self.stamp = 0
@@ -186,8 +187,10 @@ class Link:
         self.by_cap = [(flow.level_cap, flow.id, flow) for flow in own if flow.level_cap < inf]
         self.by_limit = [(-f.level_cap, f.id, f) for f in self.flows if f.owner is None]
         self.guards = [entry for entry in self.guards if entry[3].guard == entry[2]]
-        for heap in (self.ends, self.by_cap, self.by_limit, self.guards):
-            heapq.heapify(heap)  # type: ignore[arg-type]
+        heapq.heapify(self.ends)
+        heapq.heapify(self.by_cap)
+        heapq.heapify(self.by_limit)
+        heapq.heapify(self.guards)
         self.pushes = 0
 
     def next_end(self) -> Flow | None:
@@ -228,7 +231,7 @@ class Sharing:
     `settle`, and finds in `changed_flows` and `changed_links` whose ends have moved.
     """
 
-    def __init__(self, capacities: Sequence[float], meter: Meter | None = None) -> None:
+    def __init__(self, capacities: Sequence[float] | Floats, meter: Meter | None = None) -> None:
         self.now = 0.0
         self.meter = meter
         self._capacities = capacities

@@ -192,8 +192,8 @@ class Topology:
                 for before, after in pairwise(indices):
                     feeders[after].add(before)
         line_rates = rates[2 * n :]
-        for k, before in enumerate(feeders):
-            inflow[k] += sum(line_rates[j] for j in before)
+        for k, into in enumerate(feeders):
+            inflow[k] += sum(line_rates[j] for j in into)
         return {
             k for k in range(len(self.lines)) if line_rates[k] < inf and line_rates[k] <= inflow[k]
         }

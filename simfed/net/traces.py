@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
 from pathlib import Path as FilePath
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -32,6 +32,7 @@ __all__ = [
     "read_pensieve",
 ]
 
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 EndPolicy = Literal["loop", "hold", "error"]
 
 MAHIMAHI_PACKET_BYTES = 1500
@@ -109,7 +110,7 @@ class Trace:
 
     def moment(self, at_s: float) -> Moment:
         """The piece in force at `at_s`. A piece begins at its start and ends before the next."""
-        turn = 0
+        turn = 0.0
         if self.end == "loop":
             turn, at_s = divmod(at_s, self.duration_s)
         return Moment(int(turn), max(bisect_right(self.starts_s, at_s) - 1, 0))
@@ -173,9 +174,9 @@ class LinkTrace:
     offset_s: float = 0.0
 
 
-def _edges(duration_s: float, bin_s: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _edges(duration_s: float, bin_s: float) -> Floats:
     count = max(int(np.ceil(duration_s / bin_s - 1e-9)), 1)
-    edges: np.ndarray[tuple[int], np.dtype[np.float64]] = np.arange(count + 1) * bin_s
+    edges: Floats = np.arange(count + 1) * float(bin_s)
     edges[-1] = duration_s
     return edges
 
@@ -299,9 +300,7 @@ def _numbers(line: str, count: int, where: str) -> list[float]:
     return [_number(cell, where) for cell in cells]
 
 
-def _check_order(
-    times: np.ndarray[tuple[int], np.dtype[np.float64]], path: str | FilePath, strictly: bool = True
-) -> None:
+def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> None:
     steps = np.diff(times)
     bad = np.flatnonzero(~(steps > 0) if strictly else ~(steps >= 0))
     if bad.size:

@@ -1,0 +1,116 @@
+"""`simfed network`: hold the network models against known finish times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from simfed.net.cases import CaseErrors
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Play given flows over given links.")
+
+_SHOWN = 20
+
+
+class ModelName(str, Enum):
+    """The network models."""
+
+    fluid = "fluid"
+    tcp = "tcp"
+
+
+@app.callback()
+def _group() -> None:
+    """Play given flows over given links."""
+
+
+@app.command()
+def replay(
+    cases: Annotated[
+        Path, typer.Argument(metavar="CASES.json", help="Links, flows and, if known, finish times.")
+    ],
+    model: Annotated[ModelName, typer.Option(help="What a transfer does.")] = ModelName.fluid,
+    persistent: Annotated[
+        bool, typer.Option(help="tcp: connections are open already, no handshake.")
+    ] = False,
+    header_bytes: Annotated[
+        float, typer.Option(help="tcp: bytes per segment besides its payload; Ethernet: 66.")
+    ] = 54.0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all finish times and errors there, as JSON.")
+    ] = None,
+) -> None:
+    """Compute when every flow finishes; where the cases say when it really did, show the errors.
+
+    A case has `links` (capacity_bytes_per_s, latency_s) and `flows` (start_s, size_bytes, path: the
+    indices of its links; finish_s if known). See docs/network.md.
+    """
+    from simfed import net
+
+    chosen: dict[str, Any] = {"kind": model.value}
+    if model is ModelName.tcp:
+        chosen.update(handshake=not persistent, header_bytes=header_bytes)
+    loaded = net.load_cases(cases)
+    finishes = [net.replay(case, chosen) for case in loaded]
+    errors = net.error_table(loaded, finishes)
+    if out is not None:
+        _write(out, chosen, loaded, finishes, errors)
+    if errors:
+        _print_errors(errors)
+    else:
+        _print_finishes(loaded, finishes)
+    if out is not None:
+        print(f"written: {out}")
+
+
+def _print_errors(rows: Sequence[CaseErrors]) -> None:
+    print(f"{'relative error of':<28}{'flows':>7}{'mean':>9}{'median':>9}{'90 %':>9}{'worst':>9}{'makespan':>9}")  # fmt: skip
+    for row in rows:
+        figures = [_percent(x) for x in (row.mean, row.median, row.p90, row.worst, row.makespan)]
+        if row.makespan > 0 and row.name != "all":
+            figures[-1] = f"+{figures[-1]}"
+        print(f"{row.name:<28.28}{row.flows:>7}{''.join(f'{x:>9}' for x in figures)}")
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}" if share == 0 or abs(share) >= 5e-5 else f"{share * 100:.0e}%"
+
+
+def _print_finishes(cases: Sequence[Mapping[str, Any]], finishes: Sequence[Any]) -> None:
+    print(f"{'case':<28}{'flow':>7}{'start_s':>16}{'finish_s':>16}")
+    lines = [
+        f"{case.get('name', f'case {n}')!s:<28.28}{k:>7}{flow['start_s']:>16.6f}{finish_s:>16.6f}"
+        for n, (case, finish) in enumerate(zip(cases, finishes, strict=True))
+        for k, (flow, finish_s) in enumerate(zip(case["flows"], finish, strict=True))
+    ]
+    print("\n".join(lines[:_SHOWN]))
+    if len(lines) > _SHOWN:
+        print(f"… and {len(lines) - _SHOWN:,} more; --out FILE writes them all")
+
+
+def _write(
+    out: Path,
+    model: Mapping[str, Any],
+    cases: Sequence[Mapping[str, Any]],
+    finishes: Sequence[Any],
+    errors: Sequence[CaseErrors],
+) -> None:
+    import json
+    from dataclasses import asdict
+
+    document = {
+        "model": dict(model),
+        "cases": [
+            {"name": case.get("name", f"case {n}"), "finish_s": finish.tolist()}
+            for n, (case, finish) in enumerate(zip(cases, finishes, strict=True))
+        ],
+        "errors": [asdict(row) for row in errors],
+    }
+    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

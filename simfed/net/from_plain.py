@@ -1,0 +1,290 @@
+"""From the plain values of a scenario to a `Topology`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+
+from simfed.errors import InputError
+from simfed.net import traces
+from simfed.net.graphs import Tier, graph, read_graph, tree
+from simfed.net.models import Model, make_model
+from simfed.net.topology import Access, Direction, Line, Star, Topology
+from simfed.net.traces import LinkTrace, Trace
+from simfed.seeding import Streams
+
+__all__ = ["build", "build_model"]
+
+Plain = Mapping[str, Any]
+
+
+def build(
+    network: Plain,
+    links: Sequence[Plain],
+    streams: Streams,
+    *,
+    link_of_client: Sequence[int] | None = None,
+    folder: str | FilePath = ".",
+) -> Topology:
+    """The topology that a scenario describes.
+
+    network: what `simfed.scenario.network.Network.plain()` gives; `links`: what `Link.plain()`
+    gives, one per group of clients; base units throughout, None for unlimited, missing keys are
+    defaults. link_of_client: for each client the index of its link; by default links are per client.
+    folder: where relative paths of trace and graph files start.
+
+    Random traces and offsets come from `streams`: ("trace-offset", client) and
+    ("trace", client, "up" or "down") for a client's links, the link's name in place of the client
+    for the others. So adding clients changes nobody's trace, and the two directions of a client
+    stay in step.
+
+    Raises: `InputError`, with `clients[i].link.…` (i: the index in `links`) or `network.…` as place.
+
+    >>> star = build({"topology": "star"}, [{"up": 1e6}, {"up": None}], Streams(0))
+    >>> star.path(0, "up").links, star.path(1, "up").links
+    ((0,), ())
+    """
+    return _Builder(network, links, streams, link_of_client, FilePath(folder)).build()
+
+
+def build_model(network: Plain) -> Model:
+    """The network model that a scenario names, with its options.
+
+    >>> build_model({"model": "tcp", "tcp": {"handshake": False}}).handshake
+    False
+    """
+    options = network.get("tcp") or {}
+    if network.get("model", "fluid") != "tcp":
+        return make_model("fluid", where="network.model")
+    names = {"mss": "mss_bytes", "header": "header_bytes"}
+    renamed = {names.get(key, key): value for key, value in options.items()}
+    return make_model({"kind": "tcp", **renamed}, where="network.tcp")
+
+
+class _Builder:
+    def __init__(
+        self,
+        network: Plain,
+        links: Sequence[Plain],
+        streams: Streams,
+        link_of_client: Sequence[int] | None,
+        folder: FilePath,
+    ) -> None:
+        self.network = network
+        self.links = links
+        self.streams = streams
+        self.folder = folder
+        chosen = range(len(links)) if link_of_client is None else link_of_client
+        self.link_of_client = np.asarray(chosen, dtype=np.int64)
+        self.clients = len(self.link_of_client)
+        self._files: dict[tuple[Any, ...], Trace] = {}
+
+    def build(self) -> Topology:
+        server = self.network.get("server") or {}
+        ends: dict[str, Any] = {
+            "receive_bytes_per_s": self._rate(server.get("receive"), "network.server.receive", "server/receive"),
+            "send_bytes_per_s": self._rate(server.get("send"), "network.server.send", "server/send"),
+            "server_latency_s": server.get("latency") or 0.0,
+        }  # fmt: skip
+        kind = self.network.get("topology", "star")
+        self._check_links(kind)
+        if kind == "star":
+            access = self._access()
+            return Star(
+                self.clients,
+                up_bytes_per_s=access.up_bytes_per_s,
+                down_bytes_per_s=access.down_bytes_per_s,
+                latency_s=access.latency_s,
+                down_latency_s=access.down_latency_s,
+                loss=access.loss,
+                traces=access.traces,
+                **ends,
+            )
+        if kind == "tree":
+            return self._tree(ends)
+        if kind == "graph":
+            return self._graph(ends, server.get("node") or "server")
+        raise InputError("star, tree or graph", where="network.topology", got=kind)
+
+    def _check_links(self, topology: str) -> None:
+        for i, link in enumerate(self.links):
+            if topology == "star" and link.get("at") is not None:
+                raise InputError("only with topology tree or graph", where=f"clients[{i}].link.at", got=link["at"])  # fmt: skip
+            if self.network.get("model", "fluid") == "fluid" and link.get("loss"):
+                raise InputError("no loss with model fluid, which ignores it", where=f"clients[{i}].link.loss", got=link["loss"])  # fmt: skip
+
+    # ---- clients -------------------------------------------------------------------------------
+
+    def _access(self) -> Access:
+        found: dict[tuple[int, Direction], LinkTrace] = {}
+        columns: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {}
+        ways: tuple[Direction, Direction] = ("up", "down")
+        for way in ways:
+            rates = np.full(len(self.links), inf)
+            for i, link in enumerate(self.links):
+                spec, where = link.get(way), f"clients[{i}].link.{way}"
+                if isinstance(spec, Mapping):
+                    for client in np.flatnonzero(self.link_of_client == i).tolist():
+                        found[client, way] = self._trace(spec, where, client, way)
+                elif spec is not None:
+                    rates[i] = _checked_rate(spec, where)
+            columns[way] = rates[self.link_of_client]
+        up_s, down_s = [], []
+        for link in self.links:
+            up_s.append(link.get("latency") or 0.0)
+            down = link.get("down_latency")
+            down_s.append(up_s[-1] if down is None else down)
+        losses = [link.get("loss") or 0.0 for link in self.links]
+        return Access(
+            columns["up"],
+            columns["down"],
+            np.array(up_s)[self.link_of_client],
+            np.array(down_s)[self.link_of_client],
+            np.array(losses)[self.link_of_client],
+            found,
+        )
+
+    # ---- the rest ------------------------------------------------------------------------------
+
+    def _tree(self, ends: dict[str, Any]) -> Topology:
+        tiers = []
+        for i, spec in enumerate(self.network.get("tiers") or ()):
+            plain = Tier(spec["name"], spec.get("count", 1))
+            rates = {
+                way: [
+                    self._rate(spec.get(way), f"network.tiers[{i}].{way}", f"{plain.node(k)}/{way}")
+                    for k in range(plain.count)
+                ]
+                for way in ("up", "down")
+            }
+            loss = self._loss(spec, f"network.tiers[{i}].loss")
+            tiers.append(Tier(plain.name, plain.count, rates["up"], rates["down"], spec.get("latency") or 0.0, loss))  # fmt: skip
+        if not tiers:
+            raise InputError("at least one tier with topology tree", where="network.tiers", got=[])
+        return tree(
+            self.clients, self._access(), tiers, node_of_client=self._tree_nodes(tiers[0]), **ends
+        )
+
+    def _tree_nodes(self, tier: Tier) -> list[int]:
+        """Clients in equal blocks, but those whose link says `at` where they want to be."""
+        nodes = {tier.node(k): k for k in range(tier.count)}
+        blocks: list[int] = (np.arange(self.clients) * tier.count // self.clients).tolist()
+        for i, link in enumerate(self.links):
+            at = link.get("at")
+            if at is None:
+                continue
+            if at not in nodes:
+                allowed = (
+                    f"a node of tier {tier.name}: {tier.node(0)} to {tier.node(tier.count - 1)}"
+                )
+                raise InputError(allowed, where=f"clients[{i}].link.at", got=at)
+            for client in np.flatnonzero(self.link_of_client == i).tolist():
+                blocks[client] = nodes[at]
+        return blocks
+
+    def _graph(self, ends: dict[str, Any], server: str) -> Topology:
+        file = self.network.get("file")
+        lines = read_graph(self.folder / file) if file else self._edges()
+        wanted = [self.links[i].get("at") for i in self.link_of_client.tolist()]
+        routes = self.network.get("routes") or ()
+        return graph(
+            self.clients,
+            self._access(),
+            lines,
+            node_of_client=wanted,
+            routes=routes,
+            server=server,
+            **ends,
+        )
+
+    def _edges(self) -> list[Line]:
+        lines = []
+        for i, edge in enumerate(self.network.get("edges") or ()):
+            where = f"network.edges[{i}]"
+            first, second = edge["between"]
+            loss, latency_s = self._loss(edge, f"{where}.loss"), edge.get("latency") or 0.0
+            for way, tail, head in (("up", first, second), ("down", second, first)):
+                if way == "down" and edge.get("one_way"):
+                    continue
+                name = f"{tail}>{head}"
+                rate = self._rate(edge.get(way), f"{where}.{way}", name)
+                lines.append(Line(name, tail, head, rate, latency_s, loss))
+        return lines
+
+    def _loss(self, spec: Plain, where: str) -> float:
+        loss = float(spec.get("loss") or 0.0)
+        if loss and self.network.get("model", "fluid") == "fluid":
+            raise InputError("no loss with model fluid, which ignores it", where=where, got=loss)
+        return loss
+
+    # ---- rates and traces ----------------------------------------------------------------------
+
+    def _rate(self, spec: Any, where: str, name: str) -> float | LinkTrace:
+        if spec is None:
+            return inf
+        if isinstance(spec, Mapping):
+            return self._trace(spec, where, name, "")
+        return _checked_rate(spec, where)
+
+    def _trace(self, spec: Plain, where: str, link: int | str, way: str) -> LinkTrace:
+        """`link` is the client, or the name of a link that is not a client's."""
+        try:
+            if spec.get("file") is not None:
+                trace = self._read(spec)
+            else:
+                trace = self._generate(spec, self.streams("trace", link, way))
+            trace = trace.scaled(spec.get("scale", 1.0))
+        except InputError as error:
+            raise error.within(where) from None
+        offset = spec.get("offset", "random" if spec["end"] == "loop" else 0.0)
+        if offset == "random":
+            offset = self.streams("trace-offset", link).random() * trace.duration_s
+        return LinkTrace(trace, float(offset))
+
+    def _read(self, spec: Plain) -> Trace:
+        keys = ("file", "format", "end", "bin", "time_column", "rate_column", "time_unit", "rate_unit")  # fmt: skip
+        memo = tuple(spec.get(key) for key in keys)
+        if memo not in self._files:
+            path, end = self.folder / spec["file"], spec["end"]
+            if spec["format"] == "mahimahi":
+                found = traces.read_mahimahi(path, end, bin_s=spec.get("bin", 0.1))
+            elif spec["format"] == "pensieve":
+                found = traces.read_pensieve(path, end)
+            else:
+                options = {key: spec[key] for key in keys[4:] if spec.get(key) is not None}
+                found = traces.read_csv(path, end, **options)
+            self._files[memo] = found
+        return self._files[memo]
+
+    def _generate(self, spec: Plain, rng: np.random.Generator) -> Trace:
+        made = spec["generate"]
+        duration_s = made.get("length") or 600.0
+        if made["kind"] == "markov-on-off":
+            return traces.markov_on_off(
+                rng,
+                on_bytes_per_s=made["on"],
+                off_bytes_per_s=made["off"],
+                mean_on_s=made["mean_on"],
+                mean_off_s=made["mean_off"],
+                duration_s=duration_s,
+                end=spec["end"],
+            )
+        return traces.lognormal_ar1(
+            rng,
+            mean_bytes_per_s=made["mean"],
+            cv=made["cv"],
+            correlation=made["correlation"],
+            step_s=made["step"],
+            duration_s=duration_s,
+            end=spec["end"],
+        )
+
+
+def _checked_rate(rate: Any, where: str) -> float:
+    if not 0 < rate < inf:
+        raise InputError("a rate above 0 bytes/s", where=where, got=rate)
+    return float(rate)

@@ -73,6 +73,7 @@ class Engine:
                 clients[name],
                 arena,
                 input_shape=shape,
+                may_draw=registry("model").origin(model) != "built in",
                 k=_largest_k(scenario, name),
                 public=scenario.dataset.public_batch or len(data.public),
                 classes=classes,
@@ -235,6 +236,8 @@ class Engine:
 def _largest_k(scenario: Scenario, prototype: str) -> int | None:
     """The most entries that a client of `prototype` may send; None for all of them."""
     groups = [group for group in scenario.clients if group.prototype == prototype]
+    if any(scenario.policy_of_group(group).arms_from for group in groups):
+        return None  # what the recorded run played is not known here
     arms = {"top-k", *scenario.compression.strategies}  # top-k may be forced upon anybody
     arms |= {s for g in groups if (s := scenario.policy_of_group(g).strategy) is not None}
     if any(getattr(registry("compressor").get(arm), "keeps_all", False) for arm in arms):

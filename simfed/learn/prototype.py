@@ -34,6 +34,7 @@ class Prototype:
         arena: Arena,
         *,
         input_shape: tuple[int, ...],
+        may_draw: bool,
         k: int | None,
         public: int,
         classes: int,
@@ -41,6 +42,8 @@ class Prototype:
     ) -> None:
         self.name = name
         self.clients = clients
+        self.may_draw = may_draw
+        """Whether the module may draw random numbers in training, as dropout does."""
         self.row = {int(client): row for row, client in enumerate(clients)}
         module = build()
         own = FlatModel(module)

@@ -204,7 +204,7 @@ class Worker:
         prototype = self.prototype_of[unit.client]
         row = prototype.row[unit.client]
         loss = self.own_loss(OwnLoss(unit.client, unit.round)) if unit.with_loss else None
-        with self._spending("gradients"):
+        with self._spending("gradients"), self._keyed_noise(unit):
             self._train(unit, prototype, prototype.residuals[row])
         with self._spending("compression"):
             if unit.arm not in self._compressors:
@@ -333,6 +333,21 @@ class Worker:
         if client not in self._probes:
             self._probes[client] = draw_probe(self.streams("probe", client), owned, local.samples)
         return self._probes[client]
+
+    @contextmanager
+    def _keyed_noise(self, unit: Send) -> Iterator[None]:
+        """Where a user's own model draws random numbers (dropout): PyTorch's generator, for this unit
+        keyed by client and round, so that its draws do not hang on which process runs what."""
+        if not self.prototype_of[unit.client].may_draw:
+            yield
+            return
+        found = torch.get_rng_state()
+        seed = self.streams.integer("noise", unit.client, unit.round)
+        torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+        try:
+            yield
+        finally:
+            torch.set_rng_state(found)
 
     @contextmanager
     def _spending(self, activity: str) -> Iterator[None]:

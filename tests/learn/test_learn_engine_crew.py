@@ -20,6 +20,7 @@ from simfed.learn.crew import Crew, deal
 from simfed.learn.memory import Arena
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
+from simfed.registry import registry
 from simfed.seeding import Streams
 
 
@@ -190,6 +191,32 @@ def test_any_number_of_workers_gives_the_same_bits(changes):
         work.close()
         found.append((outcomes, facts, {name: array.tobytes() for name, array in arrays.items()}))
     assert found[0] == found[1] == found[2]
+
+
+def test_dropout_in_a_model_of_a_user_s_own_is_keyed_by_client_and_round():
+    def factory(input_shape, classes):
+        return torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(784, classes)
+        )
+
+    registry("model").add("with-dropout", factory)
+    try:
+        scenario = tiny.scenario(
+            rounds=2,
+            prototypes={"only": {"model": "with-dropout"}},
+            clients=[{"count": 4, "prototype": "only", "device": "any"}],
+        )
+        found = []
+        for workers in (1, 2):
+            torch.rand(workers)  # somebody else's draws
+            before = torch.get_rng_state()
+            work = LearningWorkload(scenario, Streams(0), workers=workers)
+            found.append([r.outcome for r in plain_rounds(scenario, work, Streams(0))])
+            work.close()
+            assert torch.equal(torch.get_rng_state(), before)
+        assert found[0] == found[1]
+    finally:
+        del registry("model")._added["with-dropout"]
 
 
 def test_the_caller_s_thread_count_is_put_back():

@@ -1,0 +1,113 @@
+"""Federated averaging against the textbook, and on a scenario of a thousand clients."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny
+
+from simfed.learn.federation import draw_epoch
+from simfed.learn.models import build_model
+from simfed.learn.plain import plain_rounds
+from simfed.learn.workload import LearningWorkload
+from simfed.seeding import Streams
+
+
+def scenario(**changes):
+    plain = {
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini", "public": 0},
+        "prototypes": {"only": {"model": "logistic-regression"}},
+        "clients": [{"count": 6, "prototype": "only", "device": "any"}],
+        "training": {"batch_size": 10, "learning_rate": 0.05, "local_epochs": 2},
+        "policy": {"kind": "uniform", "strategy": "dense"},
+        "compression": {"strategies": ["dense"]},
+        "participation": {"clients_per_round": 4},
+    }
+    return tiny.scenario(**{**plain, **changes})
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("model", ["logistic-regression", "lenet5-half"])
+def test_a_round_is_the_sample_weighted_mean_of_local_training(model):
+    made = scenario(prototypes={"only": {"model": model}})
+    data = tiny.federation(made)
+    work = LearningWorkload(made, Streams(0), data=data, learns=False)
+    streams, sizes = Streams(0), [len(owned) for owned in data.owned]
+    initial = build_model(
+        model, data.input_shape, data.classes, seed=streams.integer("init", "only")
+    )
+    clients = [0, 2, 3, 5]
+    trained = []
+    for client in clients:
+        local = copy.deepcopy(initial)
+        optimiser = torch.optim.SGD(local.parameters(), lr=0.05)
+        for batch in draw_epoch(streams("batch", client, 1), data.owned[client], 10, 2):
+            positions = torch.from_numpy(batch)
+            optimiser.zero_grad()
+            F.cross_entropy(local(data.samples(positions)), data.labels[positions]).backward()
+            optimiser.step()
+        trained.append(flat(local) * (sizes[client] / sum(sizes[c] for c in clients)))
+    outcome = work.merge(1, [work.execute(work.task(1, c), "dense", 1) for c in clients])
+    torch.testing.assert_close(
+        work.engine.prototypes["only"].server.weights, sum(trained), rtol=1e-5, atol=1e-6
+    )
+    assert outcome.kd_loss == outcome.kd_loss_before == {}
+
+
+def test_tasks_count_the_steps_of_all_epochs():
+    made = scenario()
+    data = tiny.federation(made)
+    work = LearningWorkload(made, Streams(0), data=data, learns=False)
+    for client, owned in enumerate(data.owned):
+        assert work.task(1, client).local_steps == 2 * int(np.ceil(len(owned) / 10))
+
+
+def test_what_is_not_sent_of_a_difference_stays_as_residual():
+    made = scenario(compression={"k": 50, "strategies": ["top-k"]}, policy={"kind": "uniform", "strategy": "top-k"})  # fmt: skip
+    work = LearningWorkload(made, Streams(0), learns=False)
+    prototype = work.engine.prototypes["only"]
+    start = prototype.server.weights.clone()
+    upload = work.execute(work.task(1, 0), "top-k", 50)
+    sent = work._payload(upload).dense()
+    assert (sent != 0).sum() == 50
+    difference = sent + prototype.residuals[0]
+    work.merge(1, [upload])
+    torch.testing.assert_close(prototype.server.weights, start - sent)
+    assert difference.abs().max() == sent.abs().max()
+
+
+def test_rewards_have_a_local_term_only():
+    made = scenario(compression={"k": 200}, policy={"kind": "ascend"})
+    assert made.safeguard.rollback is None
+    work = LearningWorkload(made, Streams(0))
+    rounds = list(plain_rounds(made, work, Streams(0)))
+    for played in rounds:
+        assert len(played.arms) == 4
+        for client, (before, after) in played.outcome.local_loss.items():
+            assert played.rewards[client] == pytest.approx(0.4 * (before - after))
+
+
+def test_a_thousand_clients_of_which_ten_play_learn():
+    made = scenario(
+        rounds=30,
+        clients=[{"count": 1000, "prototype": "only", "device": "any"}],
+        dataset={"name": "mnist-mini", "public": 0, "partition": {"kind": "iid"}},
+        training={"batch_size": 10, "learning_rate": 0.03},
+        participation={"clients_per_round": 10},
+        evaluation={"every": 30},
+    )
+    work = LearningWorkload(made, Streams(0), learns=False)
+    *_, last = plain_rounds(made, work, Streams(0))
+    assert last.outcome.evaluation["only"].accuracy > 0.75

@@ -33,7 +33,7 @@ class Blame:
     client: int
     phase: str
     link: str | None
-    """None where the phase is no transfer, or no link limited it."""
+    """None where the phase is no transfer, or latency took longer than any link."""
     saved_s: float | None
     """How much shorter the round would be without the client; None: there would be no round."""
 
@@ -47,8 +47,8 @@ def blame(flights: Sequence[Flight], work: Sequence[Work], network: Network, mak
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
-    phase, _ = max((*critical.phases_s(), ("server", server_s)), key=lambda item: item[1])
-    link = _longest_limit(critical.limited_s.get(phase, {}))
+    phase, spent_s = max((*critical.phases_s(), ("server", server_s)), key=lambda item: item[1])
+    link = _longest_limit(critical.limited_s.get(phase, {}), spent_s)
     others = [flight for flight in flights if flight is not critical]
     if not others:
         return Blame(critical.client, phase, link, None)
@@ -101,6 +101,9 @@ def links_of(network: Network, client: int) -> set[str]:
     return {topology.link_name(link) for link in links}
 
 
-def _longest_limit(limited_s: Mapping[str | None, float]) -> str | None:
-    links = {link: seconds for link, seconds in limited_s.items() if link is not None}
-    return max(links, key=lambda link: links[link]) if links else None
+def _longest_limit(limited_s: Mapping[str | None, float], spent_s: float) -> str | None:
+    """The link that limited a transfer for longest; None where its latency, or a cap of its own,
+    took longer than any link."""
+    latency_s = spent_s - sum(limited_s.values())
+    link, seconds = max(limited_s.items(), key=lambda item: item[1], default=(None, 0.0))
+    return link if seconds >= latency_s else None

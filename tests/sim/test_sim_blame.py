@@ -46,6 +46,13 @@ def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
     }
 
 
+@pytest.mark.parametrize(("latency_s", "link"), [(0.9, "client-1/up"), (1.1, None)])
+def test_a_link_is_not_blamed_for_what_is_mostly_latency(latency_s, link):
+    star = Star(2, up_bytes_per_s=SIZE, latency_s=[0.0, latency_s])
+    world = one_round(star, [sim.Fixed(0.5, 0)] * 2)
+    assert blamed(world) == (1, "upload", link, pytest.approx(latency_s))
+
+
 def test_a_download_can_be_to_blame():
     star = Star(2, down_bytes_per_s=[1000.0, 500.0])
     world = one_round(star, [sim.Fixed(1)] * 2, downlink_bytes=2000.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -159,14 +160,16 @@ def test_no_process_outlives_its_parent(ending):
         text=True,
         start_new_session=True,
     )
-    child = int(parent.stdout.readline())
+    child = os.pidfd_open(int(parent.stdout.readline()))
     assert parent.stdout.readline() == "ready\n"
     if ending == signal.SIGINT:
         os.killpg(parent.pid, ending)  # as Ctrl-C does: to the whole group
     else:
         os.kill(parent.pid, ending)
-    _, errors = parent.communicate(timeout=30)  # returns once every holder of the pipes is gone
-    assert not alive(child)
+    _, errors = parent.communicate(timeout=30)
+    ended, _, _ = select.select([child], [], [], 30)  # readable once the process is gone
+    os.close(child)
+    assert ended
     if ending == signal.SIGINT:
         assert "KeyboardInterrupt" in errors
         assert "worker" not in errors.lower()  # the child says nothing of its own

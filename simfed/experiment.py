@@ -38,6 +38,7 @@ from simfed.seeding import Streams
 
 if TYPE_CHECKING:
     from simfed.learn.workload import LearningWorkload
+    from simfed.net import Model, Topology
     from simfed.policy import Policy
     from simfed.record.checkpoint import Checkpoint
     from simfed.replay.store import TrajectoryStore
@@ -169,23 +170,23 @@ class Parts:
         return made
 
     @cached_property
-    def topology(self) -> Any:
+    def topology(self) -> Topology:
         """Links and paths of all clients."""
         from simfed import net
 
-        scenario = self.scenario
-        links = [scenario.clients[g].link for g in self._group_of_client]
-        inf = float("inf")
-        server = scenario.network.server
-        return net.Star(
-            len(links),
-            up_bytes_per_s=[inf if link.up is None else link.up for link in links],
-            down_bytes_per_s=[inf if link.down is None else link.down for link in links],
-            latency_s=[link.latency for link in links],
-            receive_bytes_per_s=inf if server.receive is None else server.receive,
-            send_bytes_per_s=inf if server.send is None else server.send,
-            server_latency_s=server.latency,
+        return net.build(
+            self.scenario.network.plain(),
+            [group.link.plain() for group in self.scenario.clients],
+            self.streams,
+            link_of_client=self._group_of_client,
         )
+
+    @cached_property
+    def network_model(self) -> Model:
+        """What a transfer does."""
+        from simfed import net
+
+        return net.build_model(self.scenario.network.plain())
 
     @property
     def clients_of_prototype(self) -> dict[str, int]:
@@ -206,7 +207,8 @@ class Parts:
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
         self._gather(found, "server.device", self._try_server)
-        self._gather(found, "network", lambda: self.topology)
+        self._gather(found, None, lambda: self.topology)
+        self._gather(found, None, lambda: self.network_model)
         return list({str(error): error for error in found}.values())
 
     def warnings(self) -> list[str]:
@@ -492,7 +494,9 @@ def _simulation(parts: Parts, workload: Workload, recorder: Recorder) -> Simulat
         workload=workload,
         make_policy=parts.policy,
         make_device=parts.device,
-        make_network=lambda env, on_use: Network(env, parts.topology, on_use=on_use),
+        make_network=lambda env, on_use: Network(
+            env, parts.topology, model=parts.network_model, on_use=on_use
+        ),
         recorder=recorder,
         streams=parts.streams,
         server_device=parts.server_device(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simfed.cli import data, inspect, report, run
+from simfed.cli import calibrate, data, inspect, network, report, run
 
 app = typer.Typer(
     name="simfed",
@@ -23,3 +23,5 @@ app.command()(run.verify)
 app.command()(report.timeline)
 app.command()(report.report)
 app.add_typer(data.app, name="data")
+app.add_typer(calibrate.app, name="calibrate")
+app.add_typer(network.app, name="network")

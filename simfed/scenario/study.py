@@ -49,6 +49,12 @@ def _between(allowed: str, low: float, high: float) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+def _label(value: Any) -> Any:
+    """A number of an axis is named by what it reads."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{value:g}" if isinstance(value, float) else str(value) if number else value
+
+
 Values = tuple[Any, ...] | dict[str, Any]
 Axis = Annotated[Values, BeforeValidator(_axis, json_schema_input_type=list[Any] | dict[str, Any])]
 Axes = Annotated[dict[str, Axis], BeforeValidator(_axes)]
@@ -63,7 +69,7 @@ class Compare(Part):
     arms: str | None = Field(
         default=None, description="the axis whose values are compared: its key path, zip or list"
     )
-    baseline: str | None = Field(
+    baseline: Annotated[str, BeforeValidator(_label)] | None = Field(
         default=None, description="label of the arm that all others are compared with; all pairs if omitted"
     )  # fmt: skip
     thresholds: tuple[Threshold, ...] = Field(

@@ -193,7 +193,7 @@ def ratio_text(ratio: Estimate, confidence: float) -> str:
     if ratio.coverage == 0:
         return text
     text += f" [{_number(ratio.low)}, {_number(ratio.high)}]"
-    return text if ratio.coverage >= confidence else f"{text} (covers {ratio.coverage:.0%})"
+    return text if ratio.coverage >= confidence else f"{text} (covers {100 * ratio.coverage:.0f} %)"
 
 
 def _sentence(

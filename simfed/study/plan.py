@@ -82,7 +82,10 @@ def plan_study(path: str | Path) -> Plan:
     axes = tuple(_axes(study))
     _check_keys(axes, source)
     _check_compare(study.compare, axes, source)
-    base = read_yaml(study.base)
+    try:
+        base = read_yaml(study.base)
+    except InputError as error:
+        raise error.within(f"{source}: base") from None
     points = list(itertools.product(*(axis.points for axis in axes)))
     scenarios = _scenarios(study, axes, points, base, source)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
@@ -232,12 +235,14 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
                     errors.append(InputError(beside, where=where, got=key))
     for axis in axes:
         seen = [json.dumps(p.assignments, sort_keys=True, default=str) for p in axis.points]
-        twice = [p.label for p, text in zip(axis.points, seen, strict=True) if seen.count(text) > 1]
+        twice = [p for p, text in zip(axis.points, seen, strict=True) if seen.count(text) > 1]
         if twice:
             where = (
                 f"{source}: {axis.name if axis.name in ('zip', 'list') else 'grid.' + axis.name}"
             )
-            errors.append(InputError("each value once", where=where, got=twice[0]))
+            values = [value for _, value in twice[0].assignments]
+            got = values[0] if len(values) == 1 else values
+            errors.append(InputError("each value once", where=where, got=got))
     if errors:
         raise InputErrors(errors)
 

@@ -1,10 +1,14 @@
 """Studies of a tiny scenario, played by a fake that needs no learning."""
 
+import functools
+
 import pytest
+import study_fakes as fakes
 import yaml
 
 import simfed.study.address
 import simfed.study.drive
+from simfed.study import run_study
 
 BASE = {
     "name": "tiny",
@@ -30,20 +34,45 @@ def write(path, data):
     return path
 
 
-@pytest.fixture
-def write_study(tmp_path):
-    """Writes a study file over the tiny scenario; keyword arguments are its keys."""
-
-    def make(base=None, **keys):
-        write(tmp_path / "base.yaml", {**BASE, **(base or {})})
-        return write(tmp_path / "study.yaml", {"name": "test", "base": "base.yaml", **keys})
-
-    return make
+def study_file(folder, base=None, **keys):
+    """A study file over the tiny scenario in `folder`; keyword arguments are its keys."""
+    write(folder / "base.yaml", {**BASE, **(base or {})})
+    return write(folder / "study.yaml", {"name": "test", "base": "base.yaml", **keys})
 
 
-@pytest.fixture
-def fake_runs(monkeypatch):
+def make_runs_up(monkeypatch):
     """Runs are made up instead of simulated."""
     monkeypatch.setattr(simfed.study.drive, "RUNNER", "study_fakes:fake_run")
     # fakes do not depend on simfed's code, which may be edited while its tests run
     monkeypatch.setattr(simfed.study.address, "own_code", lambda: "")
+
+
+@pytest.fixture
+def write_study(tmp_path):
+    """`study_file` in this test's own folder."""
+    return functools.partial(study_file, tmp_path)
+
+
+@pytest.fixture
+def fake_runs(monkeypatch):
+    make_runs_up(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def studied(tmp_path_factory):
+    """The finished study of two bandwidths, three strategies and three seeds; only to be read."""
+    folder = tmp_path_factory.mktemp("studied")
+    path = study_file(
+        folder,
+        grid={
+            "clients[*].link.up": ["5 Mbps", "50 Mbps"],
+            "policy.strategy": ["top-k", "random-k", "periodic-k"],
+        },
+        seeds=[0, 1, 2],
+        compare={"arms": "policy.strategy", "thresholds": [0.5, 0.9]},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        make_runs_up(patch)
+        return run_study(
+            path, folder / "out", executor=fakes.Inline(), progress=False, trajectories=False
+        )

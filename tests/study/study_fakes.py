@@ -70,20 +70,39 @@ def fake_run(job, out, tell):
                 round_s,
                 0.0,
                 0.0,
-            )  # fmt: skip
+            )
         )
         evaluated = number % EVERY == 0
         now = accuracy(number, scenario["seed"], speed) if evaluated else None
         recorder.prototypes.append(PrototypeResult(number, "small", 0.1, now, now))
         recorder.participations.append(
             Participation(
-                round=number, client=0, prototype="small", model_version=number, arm="top-k", k=10,
-                choice="fixed", outcome="aggregated", started_at_s=begin, finished_at_s=end,
-                downlink_s=0.0, training_s=0.1, compression_s=0.0, uplink_s=round_s - 0.1,
-                waiting_s=0.0, offline_s=0.0, uplink_bytes=6000.0, downlink_bytes=0.0, energy_j=None,
-                local_loss=None, gain=None, reward_raw=None, reward=None, slack_s=0.0,
+                round=number,
+                client=0,
+                prototype="small",
+                model_version=number,
+                arm="top-k",
+                k=10,
+                choice="fixed",
+                outcome="aggregated",
+                started_at_s=begin,
+                finished_at_s=end,
+                downlink_s=0.0,
+                training_s=0.1,
+                compression_s=0.0,
+                uplink_s=round_s - 0.1,
+                waiting_s=0.0,
+                offline_s=0.0,
+                uplink_bytes=6000.0,
+                downlink_bytes=0.0,
+                energy_j=None,
+                local_loss=None,
+                gain=None,
+                reward_raw=None,
+                reward=None,
+                slack_s=0.0,
             )
-        )  # fmt: skip
+        )
         tell(number, end, now)
     final = accuracy(scenario["rounds"] // EVERY * EVERY, scenario["seed"], speed)
     summary = {

@@ -1,0 +1,153 @@
+"""Study files: how they expand, and every way in which they can be wrong."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.errors import InputError, InputErrors
+from simfed.study.plan import label_of, plan_study, short_names
+
+TOP = {"kind": "uniform", "strategy": "top-k"}
+RANDOM = {"kind": "uniform", "strategy": "random-k"}
+UP = "clients[*].link.up"
+
+
+def complaints(path):
+    with pytest.raises((InputError, InputErrors)) as caught:
+        plan_study(path)
+    prefix = f"{path}: "
+    return [text.removeprefix(prefix) for text in str(caught.value).split("\n")]
+
+
+def test_a_grid_is_every_combination_under_every_seed(write_study):
+    plan = plan_study(write_study(grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, RANDOM]}, seeds=[3, 4]))  # fmt: skip
+    assert [(run.seed, *run.point.values()) for run in plan.runs] == [
+        (seed, up, arm)
+        for seed in (3, 4)
+        for up in ("5 Mbps", "50 Mbps")
+        for arm in ("top-k", "random-k")
+    ]
+    last = plan.runs[-1].scenario
+    assert (last.seed, last.policy.strategy, last.clients[0].link.up) == (4, "random-k", 6.25e6)
+
+
+def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
+    plan = plan_study(
+        write_study(
+            zip={UP: ["5 Mbps", "50 Mbps"], "compression.k": [500, 1000]},
+            list={"small": {"rounds": 5}, "long and skewed": {"rounds": 9, "dataset.partition.alpha": 0.1}},
+        )
+    )  # fmt: skip
+    found = [(r.scenario.compression.k, r.scenario.rounds, r.scenario.dataset.partition.alpha) for r in plan.runs]  # fmt: skip
+    assert found == [(500, 5, 0.5), (500, 9, 0.1), (1000, 5, 0.5), (1000, 9, 0.1)]
+    assert plan.runs[1].point == {"zip": "5 Mbps, 500", "list": "long and skewed"}
+
+
+def test_seeds_default_to_the_scenarios_own(write_study):
+    assert plan_study(write_study(base={"seed": 7}, grid={"rounds": [3]})).seeds == (7,)
+
+
+def test_what_set_says_holds_in_every_run(write_study):
+    plan = plan_study(write_study(set={"rounds": 4}, grid={"compression.k": [1, 2]}))
+    assert {run.scenario.rounds for run in plan.runs} == {4}
+
+
+def test_labels_can_be_given(write_study):
+    plan = plan_study(write_study(grid={"policy": {"ours": TOP, "theirs": RANDOM}}))
+    assert [run.point["policy"] for run in plan.runs] == ["ours", "theirs"]
+
+
+def test_a_key_inside_anothers_value_is_set_after_it(write_study):
+    plan = plan_study(write_study(grid={"policy.c": [1, 5], "policy": [{"kind": "ascend"}]}))
+    assert [run.scenario.policy.c for run in plan.runs] == [1, 5]
+
+
+def test_defaults_hang_on_each_points_own_values(write_study):
+    base = {"safeguard": {}}
+    plan = plan_study(write_study(base=base, grid={"policy": [TOP, {"kind": "ascend"}]}))
+    assert [run.scenario.safeguard.rollback is None for run in plan.runs] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"grid": {}}, "grid: at least one key path with its values, got {}"),
+        ({"grid": {"policy": []}}, "grid.policy: at least one value, got []"),
+        ({"grid": {"policy": 3}}, "grid.policy: a list of values, or a mapping of label to value, got 3"),
+        ({"zip": {"rounds": [1, 2], "seed": [1]}}, "zip: as many values for every key, got {'rounds': 2, 'seed': 1}"),
+        ({"list": [3]}, "list: a mapping of key path to value in each entry, got 3"),
+        ({"seeds": []}, "seeds: at least one seed, each once, got []"),
+        ({"seeds": [1, 1]}, "seeds: at least one seed, each once, got [1, 1]"),
+        ({"gird": {}}, "one of the keys name, base, set, seeds, grid, zip, list or compare, got 'gird' (did you mean 'grid'?)"),
+        ({"grid": {"clients[*].lnk.up": ["5 Mbps"]}}, "grid.clients[*].lnk.up: one of the keys count, prototype, device, link, k or policy, got 'lnk' (did you mean 'link'?)"),
+        ({"grid": {"clients[7].k": [3]}}, "grid.clients[7].k: an index below 1, got 7"),
+        ({"grid": {"a..b": [3]}}, "grid.a..b: a key path such as clients[*].link.up, got 'a..b'"),
+        ({"grid": {"seed": [3]}}, "grid.seed: seeds under the study's own key: seeds"),
+        ({"grid": {"rounds": [3, 3]}}, "grid.rounds: each value once, got 3"),
+        ({"grid": {"rounds": [3]}, "zip": {"rounds": [4]}}, "zip.rounds: one axis for each key (this one stands in grid.rounds too), got 'rounds'"),
+        ({"grid": {UP: ["5 Mbps"], "clients[0].link.up": ["5 Mbps"]}}, "grid.clients[0].link.up: one axis for each key (this one stands in grid.clients[*].link.up too), got 'clients[0].link.up'"),
+        ({"grid": {"policy": [{"kind": "ascend", "c": 3}], "policy.c": [3]}}, "grid.policy.c: one axis for each key (a value of grid.policy sets this one too), got 'policy.c'"),
+        ({"grid": {"rounds": [3]}, "compare": {"arms": "round"}}, "compare.arms: an axis of this study: rounds, got 'round' (did you mean 'rounds'?)"),
+        ({"compare": {"arms": "rounds"}}, "compare.arms: no arms: there is no axis, got 'rounds'"),
+        ({"grid": {"rounds": [3]}, "compare": {"baseline": 3}}, "compare: the key arms beside baseline"),
+        ({"grid": {"rounds": [3]}, "compare": {"arms": "rounds", "baseline": 4}}, "compare.baseline: a value of rounds: 3, got '4'"),
+        ({"compare": {"thresholds": [90]}}, "compare.thresholds[0]: an accuracy above 0 and below 1, got 90"),
+        ({"set": {"roundz": 3}}, "set.roundz: one of the keys "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_sentence(write_study, keys, expected):
+    (found,) = complaints(write_study(**keys))
+    assert found.startswith(expected) if expected.endswith(" ") else found == expected
+
+
+def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(write_study, tmp_path):
+    base = tmp_path / "base.yaml"
+    path = write_study(grid={UP: ["5 Mb", "5 Mbps"], "rounds": [3, 4]})
+    assert complaints(path) == [
+        f"with 5 Mb, 3: {base}: clients[0].link.up: a rate with its unit such as 20 Mbps, got '5 Mb'"
+    ]
+    path = write_study(base={"rounds": -1}, grid={UP: ["5 Mbps", "6 Mbps"]})
+    with pytest.raises(InputErrors) as caught:
+        plan_study(path)
+    assert str(caught.value) == f"{base}: rounds: a whole number of at least 1, got -1"
+
+
+def test_files_that_are_not_there(write_study, tmp_path):
+    assert complaints(tmp_path / "no.yaml") == ["a file that exists"]
+    path = write_study()
+    (tmp_path / "base.yaml").unlink()
+    assert complaints(path) == [f"base: {tmp_path}/base.yaml: a file that exists"]
+    path.write_text("- 1\n")
+    assert complaints(path) == ["a mapping of keys to values, got [1]"]
+
+
+def test_an_axis_that_stands_twice_in_the_file(write_study):
+    path = write_study()
+    path.write_text(path.read_text() + "grid:\n  rounds: [1]\n  rounds: [2]\n")
+    (found,) = complaints(path)
+    assert "the key 'rounds' stands twice" in found
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.floats(0, 1) | st.text("ab", max_size=70),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@given(st.lists(values, min_size=1, max_size=6, unique_by=lambda v: yaml.safe_dump(v)))
+def test_labels_are_distinct_whatever_the_values(axis):
+    from simfed.study.plan import _distinct
+
+    labels = _distinct([label_of(value) for value in axis])
+    assert len(set(labels)) == len(labels) == len(axis)
+    assert all(len(label) <= 66 for label in labels)
+
+
+def test_short_names_stay_apart():
+    assert short_names(["clients[0].link.up", "clients[1].link.up", "rounds"]) == {
+        "clients[0].link.up": "clients[0].link.up",
+        "clients[1].link.up": "clients[1].link.up",
+        "rounds": "rounds",
+    }

@@ -1,0 +1,177 @@
+"""What a study tells in the end: frames, comparisons, sentences. Runs are made up."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import study_fakes as fakes
+
+from simfed.study import load_study, run_study
+
+UP = "clients[*].link.up"
+pytestmark = pytest.mark.usefixtures("fake_runs")
+
+
+def ran(path, out):
+    return run_study(path, out, executor=fakes.Inline(), progress=False, trajectories=False)
+
+
+def test_every_frame_says_which_run_a_row_is_of(studied):
+    for name in ("rounds", "participations", "prototypes", "curves", "times", "summary"):
+        frame = getattr(studied, name)
+        assert list(frame.columns[:3]) == [UP, "policy.strategy", "seed"], name
+        assert len(frame[[UP, "policy.strategy", "seed"]].drop_duplicates()) == 18, name
+    assert len(studied.rounds) == 18 * 60
+    one = studied.rounds[(studied.rounds[UP] == "5 Mbps") & (studied.rounds["seed"] == 1)]
+    assert set(one["duration_s"]) == {0.1 + 6000 / 625e3}
+    assert studied.spans.empty
+    assert list(studied.spans.columns[:3]) == [UP, "policy.strategy", "seed"]
+
+
+def test_values_keep_their_type_and_mappings_become_labels(write_study, tmp_path):
+    path = write_study(
+        grid={"compression.k": [500, 1000], "policy": {"ours": {"kind": "uniform", "strategy": "top-k"}}},
+        zip={UP: ["5 Mbps", "6 Mbps"], "rounds": [5, 10]},
+    )  # fmt: skip
+    table = ran(path, tmp_path / "out").summary
+    assert list(table.columns[:6]) == ["compression.k", "policy", "zip", UP, "rounds", "seed"]
+    assert table["compression.k"].dtype == np.int64
+    assert set(table["policy"]) == {"ours"}
+    assert list(table["zip"][:2]) == ["5 Mbps, 5", "6 Mbps, 10"]
+    assert list(table["rounds"][:2]) == [5, 10]
+
+
+def test_summary_has_what_each_run_came_to(studied):
+    table = studied.summary
+    first = table.iloc[0]
+    assert first["final_accuracy"] == fakes.accuracy(60, 0, 1.0)
+    assert first["simulated_s"] == pytest.approx(60 * (0.1 + 6000 / 625e3))
+    assert table["fingerprint"].nunique() > 1
+
+
+def test_times_are_of_the_first_evaluation_at_or_above(studied):
+    times = studied.times
+    row = times[(times[UP] == "5 Mbps") & (times["policy.strategy"] == "top-k") & (times["seed"] == 0)]  # fmt: skip
+    round_s = 0.1 + 6000 / 625e3
+    # 1 − exp(−t/20) passes 0.5 in round 13.9 and 0.9 in round 46.05; evaluated every 5 rounds
+    assert list(row["at_s"]) == pytest.approx([15 * round_s, 50 * round_s])
+    assert list(row["reached"]) == [True, True]
+
+
+def test_what_was_never_reached_is_censored_at_the_runs_end(studied):
+    times = studied.times
+    row = times[(times["policy.strategy"] == "periodic-k") & (times["threshold"] == 0.9)]
+    assert not row["reached"].any()
+    ends = studied.summary.set_index([UP, "seed", "policy.strategy"])["simulated_s"]
+    assert row["at_s"].iloc[0] == ends["5 Mbps", 0, "periodic-k"]
+    arms = studied.arms
+    never = arms[(arms["arm"] == "periodic-k") & (arms["threshold"] == 0.9)]
+    assert list(never["reached"]) == [0, 0]
+    assert never["median_s"].isna().all()
+    assert (never["median_at_least_s"] > 0).all()
+
+
+def test_arms_are_compared_seed_by_seed_in_every_setting(studied):
+    table = studied.comparisons
+    assert len(table) == 2 * 2 * 3  # settings × thresholds × pairs
+    row = table[(table["a"] == "top-k") & (table["b"] == "random-k") & (table["threshold"] == 0.5)]
+    assert set(row["setting"]) == {"up 5 Mbps", "up 50 Mbps"}
+    assert list(row["wins"]) == [3, 3]
+    assert list(row["verdict"]) == [1, 1]
+    # round 25 of random-k against round 15 of top-k, seed by seed
+    assert list(row["ratio"]) == pytest.approx([25 / 15] * 2)
+    open_ = table[
+        (table["b"] == "periodic-k") & (table["threshold"] == 0.9) & (table["a"] == "top-k")
+    ]
+    assert open_["ratio"].isna().all()
+    assert list(open_["ratio_at_least"]) == pytest.approx([60 / 50] * 2)
+    assert list(open_["coverage"]) == [0.75, 0.75]
+
+
+def test_verdicts_are_sentences(studied):
+    assert studied.verdicts[0] == (
+        "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 % at up 5 Mbps, "
+        "and in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 % at up 50 Mbps."
+    )
+    (sentence,) = [s for s in studied.verdicts if "top-k before periodic-k" in s and "90 %" in s]
+    assert "in 3 of 3 seeds, at least 1.20× [1.20, ∞] (covers 75 %) sooner to 90 %" in sentence
+    (sentence,) = [s for s in studied.verdicts if s.startswith("random-k against periodic-k")]
+    assert "to 90 % undecided" in sentence
+
+
+def test_arms_that_do_not_differ_are_said_so(write_study, tmp_path):
+    path = write_study(
+        grid={"downlink.payload": ["fp32", "fp16"]}, seeds=[0, 1, 2],
+        compare={"arms": "downlink.payload", "thresholds": [0.5]},
+    )  # fmt: skip
+    (sentence,) = ran(path, tmp_path / "out").verdicts
+    assert sentence == "fp32 against fp16 to 50 % undecided: no seed tells which is sooner."
+
+
+def test_one_seed_gives_no_interval(write_study, tmp_path):
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "random-k"]},
+        compare={"arms": "policy.strategy", "thresholds": [0.5]},
+    )
+    (sentence,) = ran(path, tmp_path / "out").verdicts
+    assert sentence == "top-k before random-k in the one seed, 1.67× sooner to 50 %."
+
+
+def test_a_baseline_is_compared_with_all_others(write_study, tmp_path):
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "random-k", "periodic-k"]},
+        compare={"arms": "policy.strategy", "thresholds": [0.5], "baseline": "random-k"},
+    )
+    table = ran(path, tmp_path / "out").comparisons
+    assert list(zip(table["a"], table["b"], strict=True)) == [("top-k", "random-k"), ("random-k", "periodic-k")]  # fmt: skip
+
+
+def test_thresholds_default_to_what_half_of_the_runs_reach(write_study, tmp_path):
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "random-k", "periodic-k"]},
+        compare={"arms": "policy.strategy"},
+    )
+    result = ran(path, tmp_path / "out")
+    assert result.thresholds == [0.8]  # 0.95, 0.83 and 0.45 at the end
+
+
+def test_arms_of_a_zip_take_their_other_keys_along(write_study, tmp_path):
+    path = write_study(
+        zip={"policy.strategy": {"a": "top-k", "b": "random-k"}, "compression.k": [500, 1000]},
+        seeds=[0, 1],
+        compare={"arms": "compression.k", "thresholds": [0.5]},
+    )
+    result = ran(path, tmp_path / "out")
+    assert list(result.comparisons["a"]) == ["a"]
+    assert list(result.comparisons["seeds"]) == [2]
+
+
+def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, monkeypatch):
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        compare={"arms": "policy.strategy", "thresholds": [0.5]},
+    )  # fmt: skip
+    out = tmp_path / "out"
+    result = ran(path, out)
+    import shutil
+
+    for address in result.summary["address"][[1, 2]]:  # random-k of seed 0, top-k of seed 1
+        shutil.rmtree(out / "runs" / address)
+    partial = load_study(out)
+    assert list(partial.comparisons["seeds"]) == [1]
+    assert list(partial.summary["status"]).count("waiting") == 2
+    for address in result.summary["address"]:
+        shutil.rmtree(out / "runs" / address, ignore_errors=True)
+    nothing = load_study(out)
+    assert nothing.rounds.empty
+    assert nothing.verdicts == ["top-k and random-k not yet compared: no seed is finished for both."]  # fmt: skip
+
+
+def test_a_study_without_arms_has_tables_and_no_verdicts(write_study, tmp_path):
+    result = ran(write_study(seeds=[0, 1]), tmp_path / "out")
+    assert result.verdicts == []
+    assert isinstance(result.arms, pd.DataFrame)
+    (row,) = result.arms.to_dict("records")
+    assert (row["arm"], row["seeds"]) == ("test", 2)
+    assert math.isfinite(row["final_accuracy_low"])

@@ -1,26 +1,29 @@
 """Times the learning side's own functions on this machine: the raw table behind a calibration profile.
 
-What is timed is what a run calls: a `Worker`'s units (local training and compression of one client,
-public logits of its model, the parts of one distillation step) and the server's sparse addition,
-on a model of the right shape with random samples. One call is one row; nothing is averaged here.
+What is timed is what a run calls (`simfed.learn.passes`, `losses`, `flat`; `simfed.compress`): a
+client's gradient from the received weights, the compression of residual + gradient, the server's
+sparse addition of a payload, the public logits of a client's model, a distillation step. The model
+has its right shape, the samples are random. One call is one row; nothing is averaged here.
 Cases take turns in an order that is shuffled anew in every repeat, so a slow minute falls on all
-of them; each is called once beforehand, untimed. A call during which the operating system took the
-processor away is marked as `preempted` and followed by another: it shows what else ran, not how
-fast the device is.
+of them; each is called once beforehand, untimed.
 
-What is not measured: the reading of data, evaluation, and what a client would do besides. On CUDA
-every call is timed between two synchronisations.
+What else runs on the machine should not show. One thread on a CPU is timed by the time it spent on
+the processor (`clock: cpu`), anything else by the wall clock. A call during which the operating
+system took the processor away, so that it came back to cold caches, is marked as `preempted` and
+followed by another.
+
+What is not measured: reading of data, evaluation, and what a run does around these calls (drawing
+seeds, recording). On CUDA every call is timed between two synchronisations.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import platform
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,24 +32,25 @@ from typing import Any
 import numpy as np
 import torch
 
+from simfed.compress import Payload, with_error_feedback
 from simfed.device.profile import QUANTITIES
 from simfed.device.table import MACHINE_COLUMNS
 from simfed.errors import InputError, Interrupted, listed
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.learn.engine import PARTS
-from simfed.learn.losses import soft_targets
+from simfed.learn.flat import FlatModel
+from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
-from simfed.learn.prototype import Prototype
-from simfed.learn.worker import Distil, Knowledge, Send, Worker
+from simfed.learn.passes import passes_of
+from simfed.learn.worker import chunks, stretch
 from simfed.registry import registry
-from simfed.scenario import Scenario
 from simfed.seeding import Streams
 from simfed.version import VERSION
 
 __all__ = ["Case", "Plan", "measure", "this_machine"]
 
-COLUMNS = ("session", "quantity", "model", "dataset", "strategy", "k", "samples", "seconds", "preempted", *MACHINE_COLUMNS)  # fmt: skip
+COLUMNS = ("session", "quantity", "model", "dataset", "strategy", "k", "samples", "seconds", "clock", "preempted", *MACHINE_COLUMNS)  # fmt: skip
 
 _SETTING = ("machine", "cpu", "governor", "device", "threads")
 """What must not change within one table."""
@@ -55,7 +59,7 @@ _TRIES = 3
 """Calls per repeat in the hope of one that is not preempted."""
 
 _FILLER = 2
-"""Samples of the client whose training only precedes a compression."""
+"""Batch of the training that only makes something to compress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ def measure(
     ]
     total = sum(left for _, _, _, left in todo)
     new = 0
+    clock = "cpu" if _alone_on_a_cpu(plan) else "wall"
     out.parent.mkdir(parents=True, exist_ok=True)
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
@@ -136,7 +141,7 @@ def measure(
                     writer.writerow({
                         "session": session, "quantity": case.quantity, "model": model,
                         "dataset": dataset, "strategy": case.strategy, "seconds": f"{seconds:.9g}",
-                        "preempted": preempted, **row, **machine, "measured_at": _now(),
+                        "clock": clock, "preempted": preempted, **row, **machine, "measured_at": _now(),
                     })  # fmt: skip
                     file.flush()
                     new += last
@@ -188,6 +193,11 @@ def _check(plan: Plan) -> None:
         facts(model, dataset)
 
 
+def _alone_on_a_cpu(plan: Plan) -> bool:
+    """Whether the process's time on processors is the time that its one thread took."""
+    return plan.device == "cpu" and plan.threads == 1
+
+
 def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, Case]]:
     """How often each case of a model was measured in a table: a call that was not preempted, or
     `_TRIES` that were."""
@@ -221,7 +231,7 @@ def _timed(
     """(case, seconds, preemptions, whether it counts as a repeat) of one model, cases taking turns."""
     if not todo:
         return
-    bench = _Bench(model, facts(model, dataset), dataset, plan)
+    bench = _Bench(model, facts(model, dataset), plan)
     for case in todo:
         bench.time(case)
     for repeat in range(max(todo.values())):
@@ -236,147 +246,125 @@ def _timed(
 
 
 class _Bench:
-    """One model on one device, ready to be timed through a worker's units."""
+    """One model on one device, with everything that the learning side's functions need."""
 
-    def __init__(self, model: str, known: ModelFacts, dataset: str, plan: Plan) -> None:
+    def __init__(self, model: str, known: ModelFacts, plan: Plan) -> None:
         self._plan = plan
-        batches = [_FILLER, *plan.batches]
-        self._clients = {size: client for client, size in enumerate(batches)}
-        largest = max(plan.samples)
-        self._data = _Samples(known, batches, largest, plan.device)
-        scenario = Scenario.model_validate(
-            {
-                "name": "measure",
-                "rounds": 1,
-                "dataset": {"name": dataset, "public": largest},
-                "prototypes": {"p": {"model": model}},
-                "clients": [{"count": len(batches), "prototype": "p", "device": "this-one"}],
-                "training": {"batch_size": max(batches)},
-            }
-        )
-        arena = Arena(shared=False) if plan.device == "cpu" else _DeviceArena(plan.device)
-        self._prototype = Prototype(
-            "p",
-            lambda: build_model(model, known.input_shape, known.classes, seed=0).to(plan.device),
-            np.arange(len(batches)),
-            arena,  # type: ignore[arg-type]
-            k=max([*plan.ks, 1]),
-            public=largest,
-            classes=known.classes,
-            parts=PARTS,
-        )
-        self._spent: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
-        self._memories: dict[str, Any] = {}
-        self._round = 0
-        self._workers = {
-            size: self._worker(scenario, self._data.with_public(size), arena)
-            for size in plan.samples
+        self._clock = time.process_time if _alone_on_a_cpu(plan) else time.perf_counter
+        self._rng = np.random.default_rng(0)
+        draw = torch.Generator().manual_seed(0)
+        count, public = max([_FILLER, *plan.batches]), max([1, *plan.samples])
+        self._samples = torch.randn(count, *known.input_shape, generator=draw).to(plan.device)
+        self._labels = torch.randint(known.classes, (count,), generator=draw).to(plan.device)
+        self._public = torch.randn(public, *known.input_shape, generator=draw).to(plan.device)
+        self._targets = soft_targets(torch.randn(public, known.classes, generator=draw), 1.0).to(plan.device)  # fmt: skip
+        self._server = self._flat_model(model, known)
+        self._client = self._flat_model(model, known)
+        self._server_passes = passes_of(self._server, known.input_shape)
+        self._client_passes = passes_of(self._client, known.input_shape)
+        self._residual = self._zeros(known.parameters)
+        self._gradient = self._zeros(known.parameters)
+        self._compressors = {
+            name: with_error_feedback(registry("compressor").get(name)())
+            for name in plan.strategies
         }
+        self._states: dict[str, Any] = {}
 
     def time(self, case: Case) -> tuple[float, int]:
         """Make one call of a case: its seconds, and how often it was preempted."""
-        self._round += 1
-        self._spent.clear()
-        return getattr(self, f"_{case.quantity}")(case)  # type: ignore[no-any-return]
+        call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
+        self._wait()
+        before, begin = _preemptions(), self._clock()
+        call()
+        self._wait()
+        seconds = self._clock() - begin
+        return seconds, _preemptions() - before
 
-    # ---- one method per kind of work -------------------------------------------------------------
+    # ---- one method per kind of work: prepares a call and returns it ------------------------------
 
-    def _training(self, case: Case) -> tuple[float, int]:
-        self._send(self._clients[case.size], "random-k", 1)
-        return self._spent["gradients"]
+    def _training(self, case: Case) -> Callable[[], object]:
+        """From the received weights to the gradient, added to the residual."""
+        return lambda: self._step(case.size)
 
-    def _compression(self, case: Case) -> tuple[float, int]:
-        self._send(self._clients[_FILLER], case.strategy, case.size)
-        return self._spent["compression"]
+    def _compression(self, case: Case) -> Callable[[], object]:
+        """From residual + gradient to the payload."""
+        self._step(_FILLER)
+        return lambda: self._payload(case)
 
-    def _decompression(self, case: Case) -> tuple[float, int]:
-        client = self._clients[_FILLER]
-        entries = self._send(client, case.strategy, case.size)
-        with self._spending("average"):  # as the server adds what arrived to the weights
-            indices, values = self._prototype.sent(client, entries)
-            self._prototype.server.weights.index_add_(0, indices, values * 0.0)
-        return self._spent["average"]
+    def _decompression(self, case: Case) -> Callable[[], object]:
+        """One payload's change of the server's weights."""
+        self._step(_FILLER)
+        payload = self._payload(case)
+        weights = self._server.weights
+        return lambda: weights.index_add_(0, payload.indices, payload.values * 0.0)
 
-    def _inference(self, case: Case) -> tuple[float, int]:
-        # a client's payload makes its model of the server's; K as the first of the plan
-        unit = Knowledge(self._clients[_FILLER], self._round, min(self._plan.ks, default=1), 0.0)
-        self._workers[case.size].knowledge(unit)
-        return self._spent["logits"]
+    def _inference(self, case: Case) -> Callable[[], object]:
+        """Public logits of one client's model, weights included."""
 
-    def _distillation(self, case: Case) -> tuple[float, int]:
-        worker = self._workers[case.size]
-        logits = self._prototype.logits[0, : case.size]
-        worker.targets.copy_(soft_targets(logits, 1.0))
-        for part in range(PARTS):
-            worker.distil(Distil("p", part, self._round))
-        with self._spending("distillation"):
-            for gradient in self._prototype.gradients:
-                self._prototype.server.weights.sub_(gradient, alpha=0.0)
-        return self._spent["distillation"]
+        def call() -> torch.Tensor:
+            self._client.weights.copy_(self._server.weights)
+            parts = [self._public[part] for part in chunks(0, case.size)]
+            return torch.cat(list(self._client_passes.logits(parts)))
+
+        return call
+
+    def _distillation(self, case: Case) -> Callable[[], object]:
+        """One student step on the public set: loss, gradient, new weights."""
+
+        def call() -> None:
+            self._gradient.zero_()
+            for number in range(PARTS):
+                for part in chunks(*stretch(case.size, PARTS, number)):
+                    self._distil(part)
+            self._server.weights.sub_(self._gradient, alpha=0.0)
+
+        return call
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _send(self, client: int, strategy: str, k: int) -> int:
-        """One client's training and compression; the number of entries kept."""
-        memory = self._memories.get(strategy)
-        unit = Send(client, self._round, strategy, k, memory, 0.02, 0.0, False, False)
-        sent = next(iter(self._workers.values())).send(unit)
-        self._memories[strategy] = sent.memory
-        self._prototype.moved()  # as after a merge: the next client starts from new weights
-        return sent.entries
+    def _step(self, batch: int) -> float:
+        self._client.weights.copy_(self._server.weights)
+        self._client.statistics.copy_(self._server.statistics)
+        self._client.reset_counters()
+        positions = torch.from_numpy(self._rng.choice(len(self._labels), batch, replace=False))
+        labels = self._labels[positions]
+        loss = self._client_passes.gradient(
+            self._samples[positions],
+            lambda logits: cross_entropy(logits, labels),
+            self._residual,
+            training=True,
+        )
+        return loss.item()
 
-    def _worker(self, scenario: Scenario, data: _Samples, arena: Any) -> Worker:
-        worker = Worker(
-            scenario, Streams(0), data, {"p": self._prototype}, arena, processes=1, parts=PARTS  # type: ignore[arg-type]
-        )  # fmt: skip
-        worker._spending = self._spending  # type: ignore[method-assign]  # its own clock does not wait for CUDA
-        return worker
+    def _payload(self, case: Case) -> Payload:
+        payload = self._compressors[case.strategy].encode_in_place(
+            None, self._residual, case.size, self._rng, state=self._states.get(case.strategy)
+        )
+        self._states[case.strategy] = payload.state
+        return payload
 
-    @contextlib.contextmanager
-    def _spending(self, activity: str) -> Iterator[None]:
-        seconds, preempted = self._spent[activity]
-        self._wait()
-        before, begin = _preemptions(), time.perf_counter()
-        yield
-        self._wait()
-        seconds += time.perf_counter() - begin
-        self._spent[activity] = (seconds, preempted + _preemptions() - before)
+    def _distil(self, part: slice) -> float:
+        def loss(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            value, gradient = kl_sum(self._targets[part], logits, 1.0)
+            return value, gradient
+
+        value = self._server_passes.gradient(
+            self._public[part], loss, self._gradient, training=False
+        )
+        return value.item()
+
+    def _flat_model(self, model: str, known: ModelFacts) -> FlatModel:
+        module = build_model(model, known.input_shape, known.classes, seed=0).to(self._plan.device)
+        return FlatModel(module, weights=self._zeros(known.parameters))
+
+    def _zeros(self, length: int) -> torch.Tensor:
+        if self._plan.device == "cpu":
+            return Arena(shared=False).zeros(length)  # placed in memory as a run's arrays are
+        return torch.zeros(length, device=self._plan.device)
 
     def _wait(self) -> None:
         if self._plan.device == "cuda":
             torch.cuda.synchronize()
-
-
-class _Samples:
-    """Random samples in the place of a run's data: client i owns as many as the i-th of `owned`."""
-
-    def __init__(self, known: ModelFacts, owned: Sequence[int], public: int, device: str) -> None:
-        draw = torch.Generator().manual_seed(0)
-        count = max(owned)
-        self.owned = [np.arange(n) for n in owned]
-        self.classes, self.input_shape = known.classes, known.input_shape
-        self.labels = torch.randint(known.classes, (count,), generator=draw).to(device)
-        self._samples = torch.randn(count, *known.input_shape, generator=draw).to(device)
-        self.public = torch.randn(public, *known.input_shape, generator=draw).to(device)
-
-    def samples(self, positions: torch.Tensor) -> torch.Tensor:
-        return self._samples[positions]
-
-    def with_public(self, count: int) -> _Samples:
-        """The same with the first `count` public samples."""
-        fewer = object.__new__(_Samples)
-        fewer.__dict__ = {**self.__dict__, "public": self.public[:count]}
-        return fewer
-
-
-class _DeviceArena:
-    """Zeroed tensors on a device."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-
-    def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype, device=self._device)
 
 
 def _preemptions() -> int:

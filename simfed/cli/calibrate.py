@@ -256,11 +256,10 @@ def _advice(calibration: Calibration, kind: str) -> str:
         return "laws fit these measurements within 10 %, so `--kind law` would serve as well and is smoother"
     if not poor:
         return "some curves have too few sizes for a law and keep their rows"
-    worst = max(poor, key=lambda c: c.candidate.worst if c.candidate else 0.0)
-    assert worst.candidate is not None
+    worst = max(poor, key=lambda c: c.missed)
     return (
         f"`--kind table` is recommended: the law misses {' '.join(filter(None, worst.key))} by "
-        f"{worst.candidate.worst:.0%} at a measured size"
+        f"{worst.missed:.0%} at a measured size"
     )
 
 

@@ -30,7 +30,8 @@ LEVEL = 0.9
 """Probability of the intervals."""
 
 _TABLE_BETTER = 0.10
-"""A law that misses a measured median by more than this is worse than keeping the rows."""
+"""A law that misses a measured size by more than this, and by more than sessions differ among
+themselves (twice their standard deviation), is worse than keeping the rows."""
 
 _NOISE_ROWS = 20
 
@@ -47,10 +48,13 @@ class CurveReport:
     coverage: float | None = None
     other_model: float | None = None
     """Of a law across models: mean absolute log-error on models left out."""
+    missed: float = 0.0
+    """Largest relative error at a size, its sessions averaged, that is too large for a good law; 0
+    where there is none."""
 
     @property
     def prefers_table(self) -> bool:
-        return self.candidate is None or self.candidate.worst > _TABLE_BETTER
+        return self.candidate is None or self.missed > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,63 +88,83 @@ def fit_profile(
     samples = {key: _sample(table, [key], models) for key in table.keys}
     document: dict[str, Any] = {"kind": kind, "name": name, "provenance": _provenance(table)}
     curves: list[CurveReport] = []
-    notes: list[str] = []
+    between = _between_sessions(table)
     for quantity in QUANTITIES:
         mine = {key: sample for key, sample in samples.items() if key[0] == quantity}
         if not mine:
             continue
-        reports, node = _fit_quantity(quantity, mine, table, models, kind)
+        fitted = {
+            key: choose_law(PER_MODEL[QUANTITIES[quantity].variable], sample)
+            for key, sample in mine.items() if len(sample.groups) >= 2
+        }  # fmt: skip
+        reports = _reports(mine, fitted, table, between.get(quantity, 0.0))
+        across = _across_models(quantity, table, models)
+        node = _nodes(reports, mine, across, kind)
+        reports += [report for report, _ in across]
         curves += reports
         document[quantity] = node
-    between = _between_sessions(table)
     if between:
         document["uncertainty"] = {q: _rounded(sd) for q, sd in between.items()}
     noise = _noise(table)
     if noise:
         document["noise"] = {quantity: found.written() for quantity, found in noise.items()}
-    else:
-        notes.append(f"no noise: that takes {_NOISE_ROWS} repeated rows per kind of work")
+    return Calibration(document, tuple(curves), tuple(_notes(table, bool(noise))))
+
+
+def _notes(table: Table, noisy: bool) -> list[str]:
+    notes = []
     if table.left_out:
         notes.append(
             f"{table.left_out} of {table.left_out + len(table.rows)} rows left out: the operating system "
             "gave the processor to others during them"
         )
-    if table.sessions == 1 and noise:
+    if not noisy:
+        notes.append(f"no noise: that takes {_NOISE_ROWS} repeated rows per kind of work")
+    elif table.sessions == 1:
         notes.append(
             "one session: the intervals do not know how much another process differs; measure again "
-            "and fit both files together"
+            "and fit both together"
         )
-    return Calibration(document, tuple(curves), tuple(notes))
+    return notes
 
 
-def _fit_quantity(
-    quantity: str,
-    samples: Mapping[Key, Sample],
-    table: Table,
-    models: Mapping[str, ModelWork],
-    kind: str,
-) -> tuple[list[CurveReport], dict[str, Any]]:
-    variable = QUANTITIES[quantity].variable
-    fitted = {
-        key: choose_law(PER_MODEL[variable], sample)
-        for key, sample in samples.items() if len(sample.groups) >= 2
-    }  # fmt: skip
+def _reports(
+    samples: Mapping[Key, Sample], fitted: Mapping[Key, Candidate], table: Table, between: float
+) -> list[CurveReport]:
+    """Fits with their uncertainty and what is to be said of them, of all curves of a kind of work."""
     typical = typical_variance(list(fitted.values()))
-    reports: list[CurveReport] = []
-    node: dict[str, Any] = {}
+    reports = []
     for key, sample in samples.items():
-        candidate, covered = fitted.get(key), None
-        if candidate is not None:
-            candidate = with_spread(candidate, sample, typical)
-            covered = coverage(candidate, sample, typical, LEVEL)
-        report = CurveReport(key, len(sample.groups), len(table.of(key)), candidate, covered)
-        reports.append(report)
-        keeps_rows = kind == "table" or candidate is None
-        _put(node, key, _rows_node(sample, variable) if keeps_rows else _law_node(report, sample))
-    for report, sample in _across_models(quantity, table, models):
-        reports.append(report)
+        sizes, rows = len(sample.groups), len(table.of(key))
+        if key not in fitted:
+            reports.append(CurveReport(key, sizes, rows, None))
+            continue
+        candidate = with_spread(fitted[key], sample, typical)
+        residuals = [float(np.mean(candidate.residuals[sample.group == g])) for g in sample.groups]
+        largest = max(residuals, key=abs)
+        tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
+        missed = abs(math.expm1(largest)) if abs(largest) > tolerated else 0.0
+        covered = coverage(candidate, sample, typical, LEVEL)
+        reports.append(CurveReport(key, sizes, rows, candidate, covered, missed=missed))
+    return reports
+
+
+def _nodes(
+    reports: Sequence[CurveReport],
+    samples: Mapping[Key, Sample],
+    across: Sequence[tuple[CurveReport, Sample]],
+    kind: str,
+) -> dict[str, Any]:
+    """The part of the profile's file on one kind of work."""
+    node: dict[str, Any] = {}
+    for report in reports:
+        sample = samples[report.key]
+        keeps_rows = kind == "table" or report.candidate is None
+        value = _rows_node(report.key, sample) if keeps_rows else _law_node(report, sample)
+        _put(node, report.key, value)
+    for report, sample in across:
         _put(node, report.key, _law_node(report, sample))
-    return reports, node
+    return node
 
 
 def _across_models(
@@ -267,7 +291,8 @@ def _put(node: dict[str, Any], key: Key, value: dict[str, Any]) -> None:
         node[model] = value
 
 
-def _rows_node(sample: Sample, variable: str) -> dict[Any, str]:
+def _rows_node(key: Key, sample: Sample) -> dict[Any, str]:
+    variable = QUANTITIES[key[0]].variable
     rows: dict[Any, str] = {}
     for group in sample.groups:
         of_group = sample.group == group

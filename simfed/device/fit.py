@@ -266,7 +266,10 @@ def with_spread(candidate: Candidate, sample: Sample, typical: float | None) -> 
 def coverage(
     candidate: Candidate, sample: Sample, typical: float | None, level: float
 ) -> float | None:
-    """Share of left-out medians inside the interval that was predicted without them."""
+    """Share of left-out medians inside the interval that was predicted without them; None where no
+    size could be left out."""
+    if not candidate.fits:
+        return None
     inside = []
     for (parameters, rest), group in zip(candidate.fits, sample.groups, strict=True):
         law = candidate.law
@@ -278,7 +281,7 @@ def coverage(
         size = sample.where(out).size
         factor = interval_factor(law, parameters, spread, size, level)
         inside.extend(np.abs(candidate.held_out[out]) <= np.log(factor))
-    return float(np.mean(inside)) if inside else None
+    return float(np.mean(inside))
 
 
 def interval_factor(

@@ -211,6 +211,15 @@ def test_a_law_that_misses_its_own_points_is_reported_and_the_table_recommended(
     assert calibration.recommended == "table"
 
 
+def test_two_sizes_make_a_law_without_cross_validation():
+    key = ("training", "m", "")
+    rows = [Row(key, x, 0.01 * x, "", "", 0) for x in (8.0, 32.0)]
+    calibration = fit_profile(Table(tuple(rows), ()), name="x")
+    assert calibration.document["training"]["m"]["parameters"] == {"a": 0.0, "b": 0.01}
+    assert calibration.document["training"]["m"]["error"]["cross_validated"] is None
+    assert calibration.curves[0].coverage is None
+
+
 def test_one_size_alone_stays_a_row():
     rows = [Row(("training", "m", ""), 32.0, t, "", "", 0) for t in (1.0, 1.1, 1.2)]
     document = fit_profile(Table(tuple(rows), ()), name="x").document

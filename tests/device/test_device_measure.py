@@ -1,0 +1,170 @@
+"""Measuring: the learning side's own units are called, tables go on where they stopped."""
+
+import csv
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from simfed import measure as measuring
+from simfed.compress import ErrorFeedback
+from simfed.device.calibrate import fit_profile
+from simfed.device.table import read_table
+from simfed.errors import InputError, Interrupted
+from simfed.learn.catalogue import facts
+from simfed.learn.models import build_model, plain
+from simfed.learn.passes import LeNetPasses
+from simfed.measure import Case, Plan, measure
+
+SMALL = {
+    "models": (("lenet5-half", "mnist-mini"),),
+    "ks": (10, 100, 10**9),
+    "batches": (2, 4),
+    "samples": (8, 16),
+    "strategies": ("top-k", "periodic-k"),
+}
+CASES = 2 + 4 + 4 + 2 + 2  # K above d is left out
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def counted(path):
+    """Measurements per case: calls that were not preempted, or three in a row that were."""
+    done, tries = {}, {}
+    for row in rows_of(path):
+        key = (row["quantity"], row["strategy"], row["k"] or row["samples"])
+        tries[key] = tries.get(key, 0) + 1
+        if row["preempted"] == "0" or tries[key] == 3:
+            done[key], tries[key] = done.get(key, 0) + 1, 0
+    return done
+
+
+def test_every_case_is_measured_as_often_as_asked_and_can_be_fitted(tmp_path):
+    out, told = tmp_path / "table.csv", []
+    plan = Plan(**SMALL, repeat=2)
+    new = measure(plan, out, progress=lambda done, total, what: told.append((done, total)))
+    assert new == 2 * CASES
+    assert told == [(i + 1, 2 * CASES) for i in range(2 * CASES)]
+    assert len(counted(out)) == CASES
+    row = rows_of(out)[0]
+    assert tuple(row) == measuring.COLUMNS
+    assert (row["device"], row["threads"], row["clock"]) == ("cpu", "1", "cpu")
+    assert all(float(row["seconds"]) > 0 for row in rows_of(out))
+    curves = fit_profile(read_table([out]), name="x").document
+    assert set(curves["compression"]["lenet5-half"]) == {"top-k", "periodic-k"}
+
+
+def test_the_order_is_not_that_of_the_sizes(tmp_path):
+    plan = Plan(**SMALL, repeat=3)
+    measure(plan, tmp_path / "table.csv")
+    seen = [
+        (r["quantity"], r["strategy"], r["k"] or r["samples"])
+        for r in rows_of(tmp_path / "table.csv")
+    ]
+    assert seen != sorted(seen)
+    assert len(set(seen[:CASES])) > CASES // 3  # cases take turns
+
+
+def test_a_timed_step_leaves_the_residual_that_a_clients_round_leaves():
+    plan = Plan(**SMALL)
+    bench = measuring._Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
+    bench.time(Case("training", "", 4))
+    images, labels = bench._samples, bench._labels  # four of four samples, in another order
+    twin = plain(build_model("lenet5-half", (1, 28, 28), 10, seed=0))
+    F.cross_entropy(twin(images), labels).backward()
+    gradient = torch.cat([p.grad.flatten() for p in twin.parameters()])
+    torch.testing.assert_close(bench._residual, gradient, rtol=1e-4, atol=1e-6)
+    before = bench._residual.clone()
+    payload = bench._payload(Case("compression", "top-k", 10))
+    assert sorted(before.abs().topk(10).indices.tolist()) == payload.indices.tolist()
+    assert torch.equal(bench._residual[payload.indices], torch.zeros(10))
+
+
+@pytest.mark.parametrize("case", Plan(**SMALL).cases("lenet5-half", "mnist-mini"), ids=str)
+def test_what_is_timed_is_the_learning_sides_own(case, monkeypatch):
+    called = []
+
+    def spy(owner, name):
+        original = getattr(owner, name)
+
+        def call(*arguments, **options):
+            called.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    bench = measuring._Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), Plan(**SMALL))
+    spy(LeNetPasses, "gradient")
+    spy(LeNetPasses, "logits")
+    spy(ErrorFeedback, "encode_in_place")
+    call = getattr(bench, f"_{case.quantity}")(case)
+    called.clear()
+    call()
+    assert set(called) == {
+        "training": {"gradient"}, "compression": {"encode_in_place"}, "decompression": set(),
+        "inference": {"logits"}, "distillation": {"gradient"},
+    }[case.quantity]  # fmt: skip
+
+
+def test_a_second_call_goes_on_and_a_complete_table_stays_as_it_is(tmp_path):
+    out = tmp_path / "table.csv"
+    measure(Plan(**SMALL, repeat=1), out)
+    first = out.read_text()
+    assert measure(Plan(**SMALL, repeat=1), out) == 0
+    assert out.read_text() == first
+    assert measure(Plan(**{**SMALL, "ks": (10, 100, 1000)}, repeat=2), out) == CASES + 2 * 4
+    assert out.read_text().startswith(first)
+    assert set(counted(out).values()) == {2}
+
+
+def test_ctrl_c_keeps_every_row_and_the_same_call_goes_on(tmp_path):
+    out = tmp_path / "table.csv"
+
+    def stop(done, total, what):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match=f"5 of {CASES} measurements"):
+        measure(Plan(**SMALL, repeat=1), out, progress=stop)
+    assert sum(counted(out).values()) == 5
+    assert measure(Plan(**SMALL, repeat=1), out) == CASES - 5
+
+
+def test_rows_of_another_setting_are_not_mixed_in(tmp_path):
+    out = tmp_path / "table.csv"
+    measure(Plan(**SMALL, quantities=("inference",), repeat=1), out)
+    with pytest.raises(InputError, match="threads 2"):
+        measure(Plan(**SMALL, quantities=("inference",), repeat=2, threads=2), out)
+
+
+def test_the_threads_of_the_process_are_put_back(tmp_path):
+    before = torch.get_num_threads()
+    plan = Plan(**SMALL, quantities=("inference",), repeat=1, threads=before + 1)
+    measure(plan, tmp_path / "table.csv")
+    assert torch.get_num_threads() == before
+    assert {row["clock"] for row in rows_of(tmp_path / "table.csv")} == {"wall"}
+
+
+def test_no_row_names_the_machine(tmp_path):
+    import platform
+
+    measure(Plan(**SMALL, quantities=("inference",), repeat=1), tmp_path / "table.csv")
+    assert platform.node() not in (tmp_path / "table.csv").read_text()
+
+
+def test_sizes_are_those_that_the_model_can_have():
+    cases = Plan(models=(), ks=(1000, 20_000)).cases("lenet5-half", "mnist-mini")
+    assert Case("compression", "top-k", 1000) in cases
+    assert not any(case.size == 20_000 for case in cases)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_cuda_device_is_measured_too(tmp_path):
+    measure(Plan(**SMALL, repeat=1, device="cuda"), tmp_path / "table.csv")
+    assert {row["device"] for row in rows_of(tmp_path / "table.csv")} == {
+        torch.cuda.get_device_name()
+    }

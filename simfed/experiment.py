@@ -188,21 +188,14 @@ class Parts:
 
         return net.build_model(self.scenario.network.plain())
 
-    @property
-    def clients_of_prototype(self) -> dict[str, int]:
-        """Prototype → how many clients have it."""
-        counts = dict.fromkeys(self.scenario.prototypes, 0)
-        for group in self.scenario.clients:
-            counts[group.prototype] += group.count
-        return counts
-
-    def errors(self) -> list[InputError]:
+    def errors(self, *, time_only: bool = False) -> list[InputError]:
         """What is wrong with the scenario beyond its form: every sentence, in file order."""
         found: list[InputError] = []
         self._gather(found, None, lambda: self.facts)
         if found:
             return found
-        self._gather(found, None, self._check_data)
+        if not time_only:  # a clock without learning deals no samples
+            self._gather(found, None, self._check_data)
         for i in range(len(self.scenario.clients)):
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
@@ -284,18 +277,20 @@ class Parts:
                 device.nominal_s("distillation", model=model, samples=samples)
 
 
-def check(scenario: Scenario, *, source: str | Path | None = None) -> list[str]:
+def check(
+    scenario: Scenario, *, source: str | Path | None = None, time_only: bool = False
+) -> list[str]:
     """Build everything that needs no torch; the warnings that a run would record.
 
     Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
     more public images than data.
     """
-    return _checked(scenario, source).warnings()
+    return _checked(scenario, source, time_only).warnings()
 
 
-def _checked(scenario: Scenario, source: str | Path | None) -> Parts:
+def _checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
     parts = Parts(scenario, source)
-    errors = parts.errors()
+    errors = parts.errors(time_only=time_only)
     if errors:
         raise InputErrors([error.within(parts.name) for error in errors])
     return parts
@@ -349,7 +344,7 @@ def run(
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume")
     began = time.perf_counter()
-    parts = _checked(scenario, source)
+    parts = _checked(scenario, source, time_only)
     mode = "time-only" if time_only else "full"
     directory = None
     if out is not None:
@@ -368,7 +363,7 @@ def run(
             shown = _shown(progress, scenario)
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
             facts_at_end = _at_end(parts, workload, simulation, device)
-        summary = summarise(recorder.table, parts.clients_of_prototype)
+        summary = summarise(recorder.table, scenario.clients_of_prototype)
         facts_at_end["wall_s"]["total"] = time.perf_counter() - began
         facts_at_end["workers"] = 0 if time_only else workers or default_workers(scenario)
         if directory is None:

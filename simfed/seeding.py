@@ -10,10 +10,23 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import DTypeLike, NDArray
 
 __all__ = ["Streams"]
 
 Key = int | str
+
+
+class _Key(ISeedSequence):
+    """Hands Philox its key. `Philox(key=…)` gives the same generator, three times as slowly: it
+    draws a seed from the operating system first, and throws it away."""
+
+    def __init__(self, key: NDArray[np.uint64]) -> None:
+        self._key = key
+
+    def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
+        return self._key
 
 
 class Streams:
@@ -35,7 +48,8 @@ class Streams:
     def __call__(self, purpose: str, *keys: Key) -> np.random.Generator:
         """The NumPy generator for this purpose and keys, at its beginning."""
         key = np.frombuffer(self._digest(purpose, keys), dtype="<u8")
-        return np.random.Generator(np.random.Philox(key=key))
+        # the stubs know no seed sequence but NumPy's own
+        return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]
 
     def integer(self, purpose: str, *keys: Key) -> int:
         """A 63-bit integer for this purpose and keys: the seed of a foreign generator."""

@@ -25,6 +25,9 @@ def validate(
         bool, typer.Option("--resolved", help="Print the scenario with every default.")
     ] = False,
     set_: Overrides = None,
+    time_only: Annotated[
+        bool, typer.Option("--time-only", help="As for a run without learning.")
+    ] = False,
 ) -> None:
     """Check scenario files: every error of every file, one line each."""
     from simfed.experiment import check
@@ -35,7 +38,7 @@ def validate(
     for path in scenarios:
         try:
             scenario = load_scenario(path, pairs)
-            warnings = check(scenario, source=path)
+            warnings = check(scenario, source=path, time_only=time_only)
         except InputErrors as several:
             errors += several.errors
         except InputError as one:

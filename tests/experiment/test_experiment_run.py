@@ -194,6 +194,14 @@ def test_extrapolation_is_said_once_in_the_manifest(tiny):
     assert len(said) == len(set(said)) == 2, "one per model"
 
 
+def test_a_clock_without_learning_takes_more_clients_than_samples(tiny):
+    overrides = time_only_overrides(**{
+        "clients[*].count": 100_000, "participation.clients_per_round": 5, "rounds": 2,
+    })  # fmt: skip
+    assert any("dataset.public" in line for line in sentences(tiny, overrides))
+    assert len(play(tiny, overrides=overrides, time_only=True).participations) == 10
+
+
 def test_a_failing_run_says_so_and_is_not_taken_for_a_finished_one(tiny, tmp_path):
     def explode(round, simulated_s, accuracy):
         raise RuntimeError("boom")
@@ -221,7 +229,6 @@ def test_stopping_politely_saves_a_checkpoint(tiny, tmp_path):
 
 def test_parts_are_keyed_by_client(tiny):
     parts = Parts(simfed.load_scenario(tiny), tiny)
-    assert parts.clients_of_prototype == {"small": 2, "large": 2}
     assert [parts.group(c).prototype for c in range(4)] == ["small", "large"] * 2
     assert parts.facts["small"].parameters == 15_738
 

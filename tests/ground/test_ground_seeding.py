@@ -44,6 +44,12 @@ def test_draws_are_pinned():
     assert Streams(0)("batch", 0, 1).integers(0, 1000, 4).tolist() == [94, 376, 376, 115]
 
 
+def test_a_stream_is_philox_under_its_key():
+    words = np.frombuffer(Streams(7)._digest("probe", (2,)), dtype="<u8")
+    plain = np.random.Generator(np.random.Philox(key=words))
+    assert (Streams(7)("probe", 2).random(1000) == plain.random(1000)).all()
+
+
 def test_neighbouring_streams_are_uncorrelated():
     x = np.array([Streams(0)("batch", client, 1).standard_normal(64) for client in range(200)])
     correlation = np.corrcoef(x)[np.triu_indices(200, 1)]

@@ -27,6 +27,7 @@ __all__ = [
     "clients_of",
     "curves",
     "headline",
+    "in_order",
     "labels",
     "link_table",
     "phase_label",
@@ -40,6 +41,13 @@ MEAN = "mean of clients"
 """The `prototype` of rows that average the prototypes over the clients that hold them."""
 
 PHASE_OF_COLUMN = dict(zip(PHASES, CLIENT_KINDS, strict=True))
+
+
+def in_order(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """The rows in the scenario's order of prototypes; otherwise as they were."""
+    order = {prototype: i for i, prototype in enumerate(prototype_weights(run))}
+    rank = frame["prototype"].map(order).astype(float).fillna(len(order))
+    return frame.iloc[np.argsort(rank.to_numpy(), kind="stable")].reset_index(drop=True)
 
 
 def run_name(run: Run) -> str:
@@ -218,6 +226,60 @@ def link_table(run: Run) -> pd.DataFrame:
     found["possible"] = found["bytes"] / found["possible"].where(found["possible"] > 0)
     found = found.rename(columns={"possible": "use_when_busy"}).reset_index()
     return found.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+
+
+def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:
+    """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round, share`.
+
+    A slice holds whole rounds, so that it is never a matter of where in a round it was cut; bytes
+    are spread evenly over each recorded interval. The capacity is its mean over the recorded
+    intervals of the slice (of the run, where a slice has none).
+    """
+    columns = ["link", "from_s", "to_s", "from_round", "to_round", "share"]
+    rounds = run.rounds.sort_values("finished_at_s")
+    if rounds.empty:
+        return pd.DataFrame(columns=columns)
+    every = math.ceil(len(rounds) / most_bins)
+    last = np.unique([*range(every - 1, len(rounds), every), len(rounds) - 1])
+    ends = rounds["finished_at_s"].to_numpy()[last]
+    edges = np.concatenate([[rounds["started_at_s"].min()], ends])
+    number = rounds["round"].to_numpy()
+    parts = []
+    for name in names:
+        use = run.links[run.links["link"] == name].sort_values("from_s")
+        lasted_s = (use["to_s"] - use["from_s"]).to_numpy()
+        possible = use["capacity_bytes_per_s"].to_numpy() * lasted_s
+        moved, recorded_s, room = (
+            np.diff(cumulative_at(use, amounts, edges))
+            for amounts in (use["bytes"].to_numpy(), lasted_s, possible)
+        )
+        known = recorded_s > 1e-9 * np.diff(edges)
+        mean = possible.sum() / lasted_s.sum() if lasted_s.sum() else math.nan
+        capacity = np.where(known, room / np.where(known, recorded_s, 1.0), mean)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "link": name,
+                    "from_s": edges[:-1],
+                    "to_s": edges[1:],
+                    "from_round": number[np.concatenate([[0], last[:-1] + 1])],
+                    "to_round": number[last],
+                    "share": moved / (capacity * np.diff(edges)),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def cumulative_at(use: pd.DataFrame, amounts: Any, at_s: Any) -> np.ndarray[Any, Any]:
+    """The sum of `amounts` up to the instants `at_s`, each spread evenly over its row's interval.
+
+    `use`: rows of one link, in order of time, that do not overlap.
+    """
+    instants = np.stack([use["from_s"].to_numpy(), use["to_s"].to_numpy()], axis=1).ravel()
+    after = np.cumsum(amounts)
+    reached = np.stack([after - amounts, after], axis=1).ravel()
+    return np.interp(at_s, instants, reached, left=0.0) if len(use) else np.zeros(len(at_s))
 
 
 def round_bins(last_round: int, most: int) -> pd.IntervalIndex:

@@ -8,6 +8,7 @@ is told apart by grey and hatching as well, so that a print without colour still
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ __all__ = [
     "SERIES_COLOURS",
     "SERIES_DASHES",
     "Phase",
+    "arm_colours",
     "arm_marks",
     "phase",
 ]
@@ -86,6 +88,17 @@ def phase(name: str) -> Phase:
     '#0072B2'
     """
     return PHASES.get(name) or replace(PHASES["server"], name=name, label=name)
+
+
+def arm_colours(arms: Iterable[str]) -> dict[str, str]:
+    """A colour for each arm: the built-in ones always keep theirs, others take what is left.
+
+    >>> arm_colours(["random-k", "qsgd"])
+    {'random-k': '#D55E00', 'qsgd': '#CC79A7'}
+    """
+    own = dict(zip(ARM_MARKS, SERIES_COLOURS, strict=False))
+    others = itertools.cycle(SERIES_COLOURS[len(own) :])
+    return {arm: own.get(arm) or next(others) for arm in dict.fromkeys(arms)}
 
 
 def arm_marks(arms: Iterable[str]) -> dict[str, str]:

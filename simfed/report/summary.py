@@ -157,7 +157,7 @@ def _stragglers(run: Run, most: int = 3) -> Table:
             Text(f"client {row.client} ({row.prototype})"),
             f"{row.rounds:,} ({100 * row.share:.0f} %)",
             frames.phase_label(row.phase),
-            Text(str(row.link or "")),
+            Text("" if pd.isna(row.link) else str(row.link)),
             format_duration(row.saved_s),
         )
     if len(found) > most:

@@ -24,6 +24,7 @@ __all__ = [
     "parse_rounds",
     "slowest_clients",
     "timeline_of",
+    "timeline_of_rounds",
 ]
 
 _ROUNDS = re.compile(r"^\s*(\d*)\s*(:?)\s*(\d*)\s*$")
@@ -32,7 +33,7 @@ _CLIENTS = re.compile(r"^(\d+)(?:-(\d+))?$")
 
 @dataclass(frozen=True)
 class Timeline:
-    """A part of a run: consecutive rounds and some clients."""
+    """A part of a run: some rounds and clients."""
 
     run: Run
     rounds: pd.DataFrame
@@ -74,15 +75,17 @@ def timeline_of(
     shown = run.rounds
     if rounds is not None:
         shown = shown[shown["round"].between(*rounds)]
+    return timeline_of_rounds(run, shown, clients)
+
+
+def timeline_of_rounds(
+    run: Run, shown: pd.DataFrame, clients: Sequence[int] | None = None
+) -> Timeline:
+    """The bars of the rounds in some rows of `rounds.parquet`, which need not be consecutive."""
     rows = frames.clients_of(run)
     if clients is not None:
         rows = rows[rows["client"].isin(list(clients))]
-    order = {prototype: i for i, prototype in enumerate(frames.prototype_weights(run))}
-    rows = rows.sort_values(
-        ["prototype", "client"],
-        key=lambda s: s.map(order).fillna(len(order)) if s.name == "prototype" else s,
-        ignore_index=True,
-    )
+    rows = frames.in_order(rows, run)
     return Timeline(run, shown.reset_index(drop=True), rows, _bars(run, shown, rows))
 
 

@@ -1,0 +1,201 @@
+"""Tables of the HTML report: what came out, when accuracies were reached, how runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from simfed.report import frames
+from simfed.report.panels import Table, limited, number
+from simfed.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = [
+    "differences",
+    "headline_facts",
+    "links_table",
+    "results_table",
+    "settings_table",
+    "stragglers_table",
+    "thresholds_table",
+]
+
+
+def headline_facts(run: Run) -> list[tuple[str, str, str]]:
+    """The few numbers that one asks for first: (what, value, in other words)."""
+    facts: list[tuple[str, str, str]] = []
+    tidy = frames.curves(run)
+    name = frames.headline(tidy) if len(tidy) else ""
+    measured = tidy[(tidy["prototype"] == name) & tidy["accuracy"].notna()]
+    if len(measured):
+        best = measured.loc[measured["accuracy"].idxmax()]
+        facts.append(
+            ("accuracy", f"{100 * measured['accuracy'].iloc[-1]:.1f} %",
+             f"{name}; best {100 * best['accuracy']:.1f} % in round {best['round']:,.0f}")
+        )  # fmt: skip
+    rounds = run.rounds
+    if len(rounds):
+        middle = format_duration(rounds["duration_s"].median())
+        facts.append(("simulated time", format_duration(rounds["finished_at_s"].max()), f"{middle} a round (median)"))  # fmt: skip
+        up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
+        facts.append(("sent by clients", format_bytes(up), f"and {format_bytes(down)} to them"))
+    if len(run.participations):
+        seconds = run.participations[list(frames.PHASE_OF_COLUMN)].sum()
+        total = float(seconds.sum())
+        top = frames.PHASE_OF_COLUMN[str(seconds.idxmax())]
+        share = 100 * seconds.max() / total if total else 0.0
+        facts.append(("most time went to", frames.phase_label(top), f"{share:.0f} % of the clients' time"))  # fmt: skip
+    found = frames.blame(run)
+    if len(found):
+        worst = found.iloc[0]
+        facts.append(
+            ("waited for most", f"client {worst['client']}",
+             f"{100 * worst['share']:.0f} % of rounds, mostly {frames.phase_label(worst['phase'])}")
+        )  # fmt: skip
+    rolled_back = int(rounds["rolled_back"].sum())
+    if rolled_back:
+        facts.append(("rolled back", f"{rolled_back:,}", f"of {len(rounds):,} rounds"))
+    return facts
+
+
+def thresholds_table(found: pd.DataFrame) -> Table:
+    """When accuracies were first reached; `found` is from `frames.thresholds`."""
+    rows = [
+        (
+            str(row["run"]), str(row["prototype"]), f"{100 * row['accuracy']:g} %",
+            *(("not reached", "", "", "") if pd.isna(row["at_s"]) else
+              (format_duration(row["at_s"]), f"{row['round']:,.0f}",
+               format_bytes(row["uplink_bytes"]), format_bytes(row["total_bytes"]))),
+        )
+        for row in found.to_dict("records")
+    ]  # fmt: skip
+    header = ("run", "prototype", "accuracy", "first reached after", "in round", "sent by clients", "moved both ways")  # fmt: skip
+    return Table("When accuracies were reached", header, rows, frozenset(range(2, 7)))
+
+
+def results_table(runs: Mapping[str, Run]) -> Table:
+    """What came out of several runs, side by side; with two, also their difference."""
+    columns = [_results(run) for run in runs.values()]
+    measures = list(dict.fromkeys(name for column in columns for name in column))
+    rows = []
+    for name in measures:
+        values = [column.get(name) for column in columns]
+        texts = [value[1] if value else "" for value in values]
+        if len(values) == 2:
+            texts.append(_change(values[0], values[1]))
+        rows.append((name, *texts))
+    header = ("result", *runs, *(("change",) if len(columns) == 2 else ()))
+    return Table("Results, side by side", header, rows, frozenset(range(1, len(header))))
+
+
+def _change(a: tuple[float, str] | None, b: tuple[float, str] | None) -> str:
+    if a is None or b is None or not a[0]:
+        return ""
+    return f"{100 * (b[0] / a[0] - 1):+.1f} %"
+
+
+def _results(run: Run) -> dict[str, tuple[float, str]]:
+    """Result → (number, text)."""
+    found: dict[str, tuple[float, str]] = {}
+    for name, group in (
+        frames.curves(run).dropna(subset=["accuracy"]).groupby("prototype", sort=False)
+    ):
+        last, best = group["accuracy"].iloc[-1], group["accuracy"].max()
+        found[f"final accuracy, {name}"] = (last, f"{100 * last:.2f} %")
+        found[f"best accuracy, {name}"] = (best, f"{100 * best:.2f} %")
+    rounds = run.rounds
+    if len(rounds):
+        for name, value in (
+            ("simulated time", rounds["finished_at_s"].max()),
+            ("median round", rounds["duration_s"].median()),
+            ("longest round", rounds["duration_s"].max()),
+        ):
+            found[name] = (value, format_duration(value))
+    for name, column in (
+        ("sent by clients", "uplink_bytes"),
+        ("sent to clients", "downlink_bytes"),
+    ):
+        found[name] = (rounds[column].sum(), format_bytes(rounds[column].sum()))
+    found["rounds"] = (len(rounds), f"{len(rounds):,}")
+    found["rounds rolled back"] = (rounds["rolled_back"].sum(), f"{rounds['rolled_back'].sum():,}")
+    if len(run.participations):
+        seconds = run.participations[list(frames.PHASE_OF_COLUMN)].sum()
+        for column, kind in frames.PHASE_OF_COLUMN.items():
+            share = 100 * seconds[column] / seconds.sum() if seconds.sum() else 0.0
+            found[f"clients' time in {kind}"] = (share, f"{share:.1f} %")
+        counts = run.participations["arm"].value_counts(normalize=True)
+        for arm in frames.arms_of(run):
+            found[f"plays of {arm}"] = (counts[arm], f"{100 * counts[arm]:.1f} %")
+    return found
+
+
+def settings_table(runs: Mapping[str, Run]) -> Table:
+    """The keys of the scenarios that differ."""
+    rows = differences([run.scenario for run in runs.values()])
+    note = "" if rows else "The scenarios are the same in every key."
+    return Table("Settings that differ", ("key", *runs), rows, frozenset(), note)
+
+
+def differences(scenarios: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """(key path, value in each) for every key that is not the same in all; `—` where it is absent.
+
+    >>> differences([{"a": {"b": 1}, "c": [2]}, {"a": {"b": 3}, "c": [2]}])
+    [('a.b', '1', '3')]
+    """
+    flat = [dict(_flattened(scenario)) for scenario in scenarios]
+    keys = dict.fromkeys(key for values in flat for key in values)
+    rows = [(key, *(values.get(key, "—") for values in flat)) for key in keys]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flattened(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and value:
+        for i, inner in enumerate(value):
+            yield from _flattened(inner, f"{path}[{i}]")
+    else:
+        yield path, "null" if value is None else str(value)
+
+
+def stragglers_table(runs: Mapping[str, Run]) -> Table:
+    """Who was the straggler how often, and for what."""
+    rows = [
+        (
+            label, f"{row.client}", str(row.prototype), f"{row.rounds:,}", f"{100 * row.share:.1f} %",
+            f"{frames.phase_label(row.phase)} ({row.phase_rounds:,})",
+            _text(row.link), format_duration(row.saved_s),
+        )
+        for label, run in runs.items()
+        for row in frames.blame(run).itertuples()
+    ]  # fmt: skip
+    header = ("run", "client", "prototype", "rounds", "share", "mostly for (rounds)", "link", "rounds shorter without it")  # fmt: skip
+    return limited(Table("Who the rounds waited for", header, rows, frozenset({3, 4, 7})), "rounds.parquet", first=True)  # fmt: skip
+
+
+def _text(value: Any) -> str:
+    return "" if pd.isna(value) else str(value)
+
+
+def links_table(label: str, found: pd.DataFrame) -> Table:
+    """How each link was used; `found` is from `frames.link_table`."""
+    rows = [
+        (
+            str(row["link"]), format_bytes(row["bytes"]), format_duration(row["busy_s"]),
+            f"{100 * row['busy_share']:.1f} %", f"{number(100 * row['use_when_busy'], 3)} %",
+            f"{row['most_flows']:,}", format_duration(row["full_s"]),
+        )
+        for row in found.to_dict("records")
+    ]  # fmt: skip
+    header = ("link", "bytes", "busy", "of the run", "use while busy", "most transfers", "full")
+    caption = f"Links of {label}" if label else "Links"
+    table = Table(caption, header, rows, frozenset(range(1, 7)))
+    if len(rows) <= 60:
+        return table
+    note = f"The 60 busiest of {len(rows):,} links; all are in links.parquet."
+    return Table(caption, header, rows[:60], table.numeric, note)

@@ -1,0 +1,336 @@
+"""The HTML report: one self-contained file about one run, or comparing several.
+
+The page needs no network and no server: the plotting library (plotly.js, from the plotly package),
+the data and the code are inside, the first two compressed. A Content Security Policy of its own lets
+only its own scripts run, by their hashes, and forbids every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from simfed.errors import InputError
+from simfed.record.summary import critical_sentences
+from simfed.report import compare, frames, panels
+from simfed.report.page_timeline import MOST_BARS, legend, timeline_data
+from simfed.report.panels import Table
+from simfed.units import format_bytes, format_duration
+from simfed.version import VERSION
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = ["SECTIONS", "page", "write_page"]
+
+SECTIONS = (
+    "overview",
+    "learning",
+    "time",
+    "strategies",
+    "rewards",
+    "timeline",
+    "links",
+    "scenario",
+)
+_WORDS = 200
+"""Rounds explained in words in a table."""
+
+
+def write_page(
+    runs: Sequence[Run],
+    path: str | os.PathLike[str],
+    *,
+    sections: Sequence[str] = SECTIONS,
+    rounds: tuple[int, int] | None = None,
+) -> Path:
+    """Write the page to a file; see `page`."""
+    path = Path(path)
+    text = page(runs, sections=sections, rounds=rounds)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            "a file that can be written", where=str(path), got=error.strerror
+        ) from error
+    return path
+
+
+def page(
+    runs: Sequence[Run],
+    *,
+    sections: Sequence[str] = SECTIONS,
+    rounds: tuple[int, int] | None = None,
+) -> str:
+    """The report of some runs as HTML.
+
+    `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows at
+    first (it can be changed in the page). Several runs are drawn over one another and compared.
+    Raises: `InputError` without runs or without plotly.
+    """
+    if not runs:
+        raise InputError("at least one run directory", where="simfed report")
+    labels = frames.labels(runs)
+    words = [critical_sentences(run.table) for run in runs]
+    content = _Content(dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True)))
+    parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
+    drawn = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
+    if len(runs) == 1:
+        parts = {name: _without_run_column(part) for name, part in parts.items()}
+    payload: dict[str, Any] = {"panels": drawn}
+    if parts.get("timeline"):
+        payload["timeline"] = content.timelines(rounds)
+    script, library = _asset("page.js"), _library()
+    title = labels[0] if len(runs) == 1 else f"{len(runs)} runs: {', '.join(labels)}"
+    text: str = _template().render(
+        title=title,
+        subtitle=_subtitle(runs),
+        parts={name: part for name, part in parts.items() if part},
+        style=_asset("page.css"),
+        script=script,
+        payload=_compressed(json.dumps(payload, allow_nan=False, separators=(",", ":"))),
+        library=_compressed(library),
+        policy=_policy(script, library),
+        version=VERSION,
+    )
+    return text
+
+
+class _Content:
+    """The sections of a page; each gives what its part of the template needs, or {} for nothing."""
+
+    def __init__(self, runs: dict[str, Run], words: dict[str, dict[int, str]]) -> None:
+        self.runs, self.words = runs, words
+        self.tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
+        self.learned = bool(self.tidy["accuracy"].notna().any())
+        self.arms = list(dict.fromkeys(arm for run in runs.values() for arm in frames.arms_of(run)))
+
+    def overview(self) -> dict[str, Any]:
+        several = len(self.runs) > 1
+        tables = [compare.results_table(self.runs)] if several else []
+        if several:
+            tables.append(compare.settings_table(self.runs))
+        facts = [] if several else compare.headline_facts(next(iter(self.runs.values())))
+        warnings = [
+            f"{label}: {text}" if several else str(text)
+            for label, run in self.runs.items()
+            for text in run.manifest.get("warnings", ())
+        ]
+        return {"title": "Overview", "facts": facts, "warnings": warnings, "tables": tables}
+
+    def learning(self) -> dict[str, Any]:
+        y = {"accuracy": "test accuracy", "loss": "test loss", "kd_loss": "distillation loss"}
+        y = {name: label for name, label in y.items() if self.tidy[name].notna().any()}
+        if not y:
+            return {}
+        panel = panels.curves_panel(
+            self.tidy, key="learning", title="Learning curves", y=y,
+            about="Measured on the test set; the distillation loss is the students' distance from the clients' joint answer, before each step.",
+        )  # fmt: skip
+        tables = []
+        if self.learned:
+            accuracies = frames.thresholds_for(self.tidy)
+            tables.append(compare.thresholds_table(frames.thresholds(self.tidy, accuracies)))
+        return {"title": "Learning", "panels": [panel], "tables": tables}
+
+    def time(self) -> dict[str, Any]:
+        seconds = {
+            label: frames.in_order(
+                frames.phase_seconds(run.participations, ["client", "prototype"]), run
+            )
+            for label, run in self.runs.items()
+            if len(run.participations)
+        }
+        blamed = {
+            label: (run.rounds, self.words[label])
+            for label, run in self.runs.items()
+            if run.rounds["critical_client"].notna().any()
+        }
+        found = [panels.time_panel(seconds)] if seconds else []
+        tables: list[Table] = []
+        if blamed:
+            found.append(panels.round_length_panel(blamed))
+            tables = [compare.stragglers_table(self.runs), self._explained()]
+        return {"title": "Time", "panels": found, "tables": tables} if found else {}
+
+    def strategies(self) -> dict[str, Any]:
+        runs = {label: run for label, run in self.runs.items() if len(run.participations)}
+        if not runs:
+            return {}
+        shares = {
+            label: frames.in_order(frames.arm_shares(run.participations), run)
+            for label, run in runs.items()
+        }
+        each = {}
+        for label, run in runs.items():
+            clients = run.participations["client"].nunique()
+            bins = max(4, min(60, panels.MOST_CELLS // clients))
+            some = run.participations
+            if clients > 300:
+                some = some[some["client"].isin(sorted(some["client"].unique())[:300])]
+            played = frames.arm_shares(some, ["prototype", "client"], bins)
+            each[label] = frames.in_order(played, run)
+        found = [
+            panels.choice_share_panel(shares, self.arms),
+            panels.client_choice_panel(each, self.arms),
+        ]
+        return {"title": "Strategies", "panels": found}
+
+    def rewards(self) -> dict[str, Any]:
+        rewards, values = {}, {}
+        for label, run in self.runs.items():
+            paid = run.participations.dropna(subset=["reward"])
+            if len(paid):
+                rewards[label] = paid.rename(columns={"reward": "value"})
+            if len(run.policies):
+                values[label] = run.policies.merge(frames.clients_of(run), on="client")
+        found = []
+        if rewards:
+            found.append(panels.quantile_panel(
+                rewards, self.arms, key="rewards", title="Rewards", y_label="reward",
+                about="What the policies were told, by the strategy played: the median over participations, and the band that holds 80 % of them.",
+            ))  # fmt: skip
+        if values:
+            found.append(panels.quantile_panel(
+                values, self.arms, key="values", title="What the policies believed", y_label="utility or probability",
+                about="Each client's estimate of each strategy before its pull (a probability where the policy works with probabilities): the median over clients, and the band that holds 80 % of them.",
+            ))  # fmt: skip
+        return {"title": "Rewards and utilities", "panels": found} if found else {}
+
+    def timeline(self) -> dict[str, Any]:
+        shown = [run for run in self.runs.values() if len(run.rounds)]
+        return {"title": "Timeline", "timeline": True} if shown else {}
+
+    def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
+        runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
+        budget = MOST_BARS // len(runs)
+        return {
+            **legend(),
+            "first": list(rounds) if rounds else None,
+            "runs": [
+                timeline_data(run, label, self.words[label], budget) for label, run in runs.items()
+            ],
+        }
+
+    def links(self) -> dict[str, Any]:
+        use, tables = {}, []
+        for label, run in self.runs.items():
+            if run.links.empty:
+                continue
+            table = frames.link_table(run)
+            shared = frames.shared_links(run.links) or list(table["link"])
+            use[label] = frames.link_utilisation(run, shared)
+            tables.append(compare.links_table(label if len(self.runs) > 1 else "", table))
+        if not use:
+            return {}
+        return {"title": "Links", "panels": [panels.utilisation_panel(use)], "tables": tables}
+
+    def scenario(self) -> dict[str, Any]:
+        texts = [
+            {
+                "label": label,
+                "scenario": run.scenario_yaml,
+                "manifest": json.dumps(run.manifest, indent=2, ensure_ascii=False),
+            }
+            for label, run in self.runs.items()
+        ]
+        return {"title": "Scenario and manifest", "texts": texts}
+
+    def _explained(self) -> Table:
+        rows = []
+        for label, run in self.runs.items():
+            longest = run.rounds.sort_values("duration_s", ascending=False, kind="stable")
+            for row in longest.head(_WORDS // len(self.runs)).itertuples():
+                words = self.words[label].get(row.round, f"round {row.round}")
+                saved = row.saved_without_critical_s
+                rows.append((label, words, format_duration(row.duration_s), "" if pd.isna(saved) else format_duration(saved)))  # fmt: skip
+        header = ("run", "round", "length", "shorter without this client")
+        return Table("The longest rounds, in words", header, rows, frozenset({2, 3}))
+
+
+def _without_run_column(part: dict[str, Any]) -> dict[str, Any]:
+    """A section's tables without the column that says which run, on a page about one."""
+    if not part:
+        return part
+    found = [replace(panel, table=_unnamed(panel.table)) for panel in part.get("panels", ())]
+    return {**part, "panels": found, "tables": [_unnamed(t) for t in part.get("tables", ())]}
+
+
+def _unnamed(table: Table | None) -> Table | None:
+    if table is None or table.header[0] != "run":
+        return table
+    return replace(
+        table,
+        header=table.header[1:],
+        rows=[row[1:] for row in table.rows],
+        numeric=frozenset(i - 1 for i in table.numeric),
+    )
+
+
+def _subtitle(runs: Sequence[Run]) -> str:
+    if len(runs) > 1:
+        return f"{len(runs)} runs compared"
+    (run,) = runs
+    clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
+    up, down = run.rounds["uplink_bytes"].sum(), run.rounds["downlink_bytes"].sum()
+    words = [
+        f"{clients:,} clients",
+        f"{len(run.rounds):,} rounds",
+        f"{format_duration(run.rounds['finished_at_s'].max() if len(run.rounds) else 0)} simulated",
+        f"{format_bytes(up)} up and {format_bytes(down)} down",
+        f"seed {run.manifest.get('seed', '?')}",
+    ]
+    return " · ".join(words)
+
+
+def _policy(*scripts: str) -> str:
+    """A Content Security Policy that runs these scripts and loads nothing."""
+    hashes = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _compressed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (resources.files("simfed.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _library() -> str:
+    try:
+        found = resources.files("plotly") / "package_data" / "plotly.min.js"
+        return found.read_text(encoding="utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):
+        raise InputError(
+            "the package plotly, which draws the page", where="simfed report", got="none",
+            hint="pip install plotly",
+        ) from None  # fmt: skip
+
+
+def _template() -> Any:
+    import jinja2
+
+    # autoescape: names of scenarios, prototypes and links are whatever somebody wrote
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("page.html")

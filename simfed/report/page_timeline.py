@@ -1,0 +1,178 @@
+"""The timeline's data for the HTML report: every bar of a run as a few packed columns.
+
+The page draws bars, bands or a part of them out of these; how much fits a page is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES
+from simfed.report import frames
+from simfed.report.panels import packed, plain
+from simfed.report.style import PHASES, arm_colours, arm_marks
+from simfed.report.timeline import Timeline, timeline_of_rounds
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = ["MOST_BARS", "kept_rounds", "timeline_data"]
+
+MOST_BARS = 120_000
+"""Bars that a page carries, over all its runs: about 2 MB of it."""
+MOST_LINK_PIECES = 12_000
+"""Pieces of one link's use that a page carries exactly."""
+LINK_SLICES = 40
+"""Equal slices per round in place of more pieces than that."""
+
+Data = dict[str, Any]
+
+
+def timeline_data(
+    run: Run, label: str, words: Mapping[int, str], most_bars: int = MOST_BARS
+) -> Data:
+    """What `page.js` draws a run's timeline from; columns are packed arrays, rows are in step.
+
+    Instants of bars are seconds since their round's start: near it they keep their digits in four bytes.
+    """
+    shown = kept_rounds(run, most_bars)
+    timeline = timeline_of_rounds(run, shown)
+    parts = run.participations[run.participations["round"].isin(shown["round"])]
+    row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
+    round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
+    arms = frames.arms_of(run)
+    prototypes = list(dict.fromkeys(timeline.clients["prototype"]))
+    parts = parts.assign(
+        row=row_of.reindex(parts["client"]).to_numpy(),
+        at=round_of.reindex(parts["round"]).to_numpy(),
+    ).sort_values(["at", "row"], kind="stable", ignore_index=True)
+    return {
+        "label": plain(label),
+        "allRounds": len(run.rounds),
+        "prototypes": [plain(name) for name in prototypes],
+        "arms": [
+            {"name": plain(arm), "mark": arm_marks(arms)[arm], "colour": arm_colours(arms)[arm]}
+            for arm in arms
+        ],
+        "clients": {
+            "id": packed(timeline.clients["client"], "u4"),
+            "prototype": packed(timeline.clients["prototype"].map(prototypes.index), "u1"),
+        },
+        "rounds": {
+            "number": packed(shown["round"], "u4"),
+            "start": packed(shown["started_at_s"], "f8"),
+            "length": packed(shown["finished_at_s"] - shown["started_at_s"], "f8"),
+            "critical": packed(
+                row_of.reindex(shown["critical_client"].fillna(-1)).fillna(-1), "i4"
+            ),
+            "words": [plain(words.get(number, f"round {number}")) for number in shown["round"]],
+        },
+        "parts": {
+            "round": packed(parts["at"], "u2"),
+            "row": packed(parts["row"], "u4"),
+            "arm": packed(parts["arm"].map({arm: i for i, arm in enumerate(arms)}), "u1"),
+            "outcome": packed(parts["outcome"].map(OUTCOMES.index), "u1"),
+            "choice": packed(parts["choice"].map(CHOICES.index), "u1"),
+            "up": packed(parts["uplink_bytes"]),
+            "down": packed(parts["downlink_bytes"]),
+            "reward": packed(parts["reward"].astype(float)),
+        },
+        **_bars(timeline, parts, round_of),
+        "links": [_link(timeline, name) for name in timeline.links()],
+    }
+
+
+def legend() -> Data:
+    """The phases' looks and the words behind the codes; the same for every run of a page."""
+    kinds = [*CLIENT_KINDS, "server", "dropped"]
+    return {
+        "kinds": [
+            {"name": kind, "label": PHASES[kind].label, "colour": PHASES[kind].web, "pattern": PHASES[kind].pattern}
+            for kind in kinds
+        ],
+        "outcomes": list(OUTCOMES),
+        "choices": list(CHOICES),
+    }  # fmt: skip
+
+
+def kept_rounds(run: Run, most_bars: int) -> pd.DataFrame:
+    """The rounds whose bars fit: all of them, or first, last, longest and some evenly between."""
+    rounds = run.rounds
+    per_round = len(run.spans[run.spans["client"].notna()]) / max(1, len(rounds))
+    room = max(1, int(most_bars / max(1.0, per_round)))
+    if len(rounds) <= room:
+        return rounds.reset_index(drop=True)
+    longest = np.argsort(-rounds["duration_s"].to_numpy(), kind="stable")[: room // 10]
+    even = np.linspace(0, len(rounds) - 1, max(1, room - len(longest))).round().astype(int)
+    return rounds.iloc[np.union1d(longest, even)].reset_index(drop=True)
+
+
+def _bars(timeline: Timeline, parts: pd.DataFrame, round_of: pd.Series) -> Data:
+    bars = timeline.bars
+    at = round_of.reindex(bars["round"]).to_numpy()
+    starts = timeline.rounds["started_at_s"].to_numpy()[at]
+    start = bars["started_at_s"].to_numpy() - starts
+    length = (bars["finished_at_s"] - bars["started_at_s"]).to_numpy()
+    server = bars["client"].isna().to_numpy()
+    part_of = pd.Series(parts.index, index=pd.MultiIndex.from_frame(parts[["round", "client"]]))
+    keys = pd.MultiIndex.from_frame(bars.loc[~server, ["round", "client"]].astype(int))
+    kinds = bars["kind"].map({kind: i for i, kind in enumerate(CLIENT_KINDS)})
+    names = list(dict.fromkeys(bars.loc[server, "kind"]))
+    return {
+        "bars": {
+            "part": packed(part_of.reindex(keys).to_numpy(), "u4"),
+            "kind": packed(kinds[~server], "u1"),
+            "start": packed(start[~server]),
+            "length": packed(length[~server]),
+        },
+        "server": {
+            "names": [plain(name) for name in names],
+            "round": packed(at[server], "u2"),
+            "name": packed(bars.loc[server, "kind"].map(names.index), "u1"),
+            "start": packed(start[server]),
+            "length": packed(length[server]),
+        },
+    }
+
+
+def _link(timeline: Timeline, name: str) -> Data:
+    use = timeline.run.links[timeline.run.links["link"] == name].sort_values("from_s")
+    rounds = timeline.rounds
+    inside = np.zeros(len(use), dtype=bool)
+    starts, ends = rounds["started_at_s"].to_numpy(), rounds["finished_at_s"].to_numpy()
+    position = np.searchsorted(starts, use["from_s"].to_numpy(), side="right") - 1
+    inside = (position >= 0) & (use["from_s"].to_numpy() < ends[position])
+    pieces = use[inside]
+    sliced = len(pieces) > MOST_LINK_PIECES
+    if sliced:
+        pieces = _sliced(use, starts, ends)
+    lasted_s = (pieces["to_s"] - pieces["from_s"]).to_numpy()
+    moved = pieces["bytes"].to_numpy()
+    rate = 8 * np.divide(moved, lasted_s, out=np.zeros(len(pieces)), where=lasted_s > 0)
+    return {
+        "name": plain(name),
+        "sliced": sliced,
+        "from": packed(pieces["from_s"], "f8"),
+        "to": packed(pieces["to_s"], "f8"),
+        "bitsPerS": packed(rate),
+        "capacityBitsPerS": packed(8 * pieces["capacity_bytes_per_s"]),
+    }
+
+
+def _sliced(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
+    """The use of a link in equal slices of each round; bytes are conserved."""
+    share = np.linspace(0, 1, LINK_SLICES + 1)
+    edges = starts[:, None] + (ends - starts)[:, None] * share
+    moved = np.diff(frames.cumulative_at(use, use["bytes"].to_numpy(), edges.ravel()).reshape(edges.shape))  # fmt: skip
+    at = np.searchsorted(use["from_s"].to_numpy(), edges[:, :-1].ravel(), side="right") - 1
+    capacity = use["capacity_bytes_per_s"].to_numpy()[np.maximum(at, 0)]
+    return pd.DataFrame(
+        {
+            "from_s": edges[:, :-1].ravel(), "to_s": edges[:, 1:].ravel(),
+            "bytes": moved.ravel(), "capacity_bytes_per_s": capacity,
+        }
+    )  # fmt: skip

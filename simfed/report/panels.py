@@ -1,0 +1,542 @@
+"""What the HTML report's charts show: specifications for Plotly, from tidy frames.
+
+A builder takes a frame and gives a `Panel`: what is drawn, what it says, and the same numbers as a
+table for those who do not see the drawing. `page.js` adds colours of the page, controls and drawing;
+nothing here knows of HTML. A colour "ink" stands for the page's text colour.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simfed.report import frames
+from simfed.report.pictures import time_unit
+from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, arm_colours
+from simfed.units import format_bytes, format_duration
+
+__all__ = [
+    "Panel",
+    "Table",
+    "choice_share_panel",
+    "client_choice_panel",
+    "curves_panel",
+    "packed",
+    "plain",
+    "quantile_panel",
+    "round_length_panel",
+    "time_panel",
+    "utilisation_panel",
+]
+
+Spec = dict[str, Any]
+MOST_POINTS = 4_000
+"""Of all curves of one panel."""
+MOST_CLIENT_BARS = 80
+MOST_CELLS = 5_000
+_TYPES = {"f8": np.float64, "f4": np.float32, "i4": np.int32, "u4": np.uint32, "u2": np.uint16, "u1": np.uint8}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page: texts, and which columns are numbers (right-aligned)."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    numeric: frozenset[int] = frozenset()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart: `spec` is drawn by `page.js`, the rest is text."""
+
+    key: str
+    title: str
+    about: str
+    spec: Spec
+    notes: tuple[str, ...] = ()
+    """What the reader must know: a sample, a band, a limit."""
+    table: Table | None = field(default=None)
+
+
+def packed(values: Any, dtype: str = "f4") -> Spec:
+    """Numbers as Plotly's (and `page.js`'s) packed array; NaN is a gap."""
+    array = np.ascontiguousarray(np.asarray(values, dtype=_TYPES[dtype]))
+    return {"dtype": dtype, "bdata": base64.b64encode(array.tobytes()).decode()}
+
+
+def plain(text: object) -> str:
+    """Text for Plotly, which would read `<b>` and its like as markup.
+
+    >>> plain("<script>")
+    '&lt;script&gt;'
+    """
+    return html.escape(str(text), quote=False)
+
+
+def choices(options: Mapping[str, tuple[list[Spec], Spec]], of: str = "run") -> Spec:
+    """A chart with a selector: label → (traces, layout)."""
+    return {
+        "kind": "choices",
+        "of": of,
+        "options": [
+            {"label": label, "data": data, "layout": layout}
+            for label, (data, layout) in options.items()
+        ],
+    }
+
+
+def curves_panel(
+    tidy: pd.DataFrame,
+    *,
+    key: str,
+    title: str,
+    about: str,
+    y: Mapping[str, str],
+    colour: str = "run",
+    dash: str | None = "prototype",
+    band: tuple[str, str] | None = None,
+) -> Panel:
+    """Curves of a tidy frame (see `frames.curves`) with selectors for both axes.
+
+    One curve per value of the columns `colour` and `dash`. `y`: measure → its label. `band`: columns
+    of a lower and an upper bound that are drawn as a band around the (single) measure.
+    """
+    x, scales = _x_axes(tidy)
+    names = list(dict.fromkeys(tidy[colour]))
+    kinds = list(dict.fromkeys(tidy[dash])) if dash else [None]
+    dashes = sorted(kinds, key=lambda name: name != frames.MEAN)
+    groups = list(tidy.groupby([colour, dash] if dash else [colour], sort=False))
+    most = max(50, MOST_POINTS // max(1, len(groups)))
+    series, longest = [], 0
+    for found, group in groups:
+        group = group.dropna(subset=list(y), how="all").sort_values("round")
+        longest = max(longest, len(group))
+        group = group.iloc[_thinned(len(group), most)]
+        columns = {name: packed(group[name] / scale) for name, scale in scales.items()}
+        columns |= {name: packed(group[name].astype(float)) for name in (*y, *(band or ()))}
+        hidden = len(names) > 1 and dash is not None and found[1] != dashes[0]
+        alone = dash is not None and len(names) == 1
+        label = found[1] if alone else ", ".join(map(str, found))
+        position = dashes.index(found[1]) if dash else 0
+        series.append(
+            {
+                "label": plain(label),
+                "colour": _line_colour(
+                    label, kinds.index(found[1]) if alone else names.index(found[0])
+                ),
+                "dash": SERIES_DASHES[0 if alone else position % len(SERIES_DASHES)],
+                "width": 3 if label == frames.MEAN else 2,
+                "hidden": hidden,
+                "columns": columns,
+            }
+        )
+    notes = []
+    if longest > most:
+        notes.append(
+            f"Every curve is drawn from {most:,} of up to {longest:,} points, evenly spaced."
+        )
+    if any(line["hidden"] for line in series):
+        notes.append("Click a name in the legend to show or hide its curve.")
+    spec = {"kind": "curves", "x": x, "y": [{"key": k, "label": v} for k, v in y.items()], "series": series, "band": band}  # fmt: skip
+    return Panel(key, title, about, spec, tuple(notes), _curve_table(tidy, y, title))
+
+
+def _line_colour(label: object, position: int) -> str:
+    return "ink" if label == frames.MEAN else SERIES_COLOURS[position % len(SERIES_COLOURS)]
+
+
+def _x_axes(tidy: pd.DataFrame) -> tuple[list[Spec], dict[str, float]]:
+    time_scale, unit = time_unit(float(tidy["at_s"].max()) if len(tidy) else 1.0)
+    axes = [
+        {"key": "at_s", "label": f"simulated time ({unit})"},
+        {"key": "round", "label": "round"},
+    ]
+    scales = {"at_s": time_scale, "round": 1.0}
+    for name, label in (("uplink_bytes", "sent by clients"), ("total_bytes", "moved both ways")):
+        if name in tidy and tidy[name].max() > 0:
+            scales[name], unit = bytes_unit(float(tidy[name].max()))
+            axes.append({"key": name, "label": f"{label} ({unit})"})
+    return axes, scales
+
+
+def bytes_unit(most: float) -> tuple[float, str]:
+    """The unit for sizes up to `most`: (bytes per unit, its name).
+
+    >>> bytes_unit(3e6)
+    (1000000.0, 'MB')
+    """
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next(((scale, unit) for scale, unit in units if most >= scale), (1.0, "B"))
+
+
+def _thinned(length: int, most: int) -> np.ndarray[Any, Any]:
+    """Positions of at most `most` of `length` rows, evenly spaced, first and last among them."""
+    if length <= most:
+        return np.arange(length)
+    return np.unique(np.linspace(0, length - 1, most).round().astype(int))
+
+
+def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str) -> Table:
+    shown = tidy.dropna(subset=list(y), how="all")
+    measured = shown.dropna(subset=[next(iter(y))])
+    shown = measured if len(measured) else shown
+    rows = [
+        (
+            str(row["run"]), str(row["prototype"]), f"{row['round']:,}", format_duration(row["at_s"]),
+            format_bytes(row["uplink_bytes"]), *(number(row[name]) for name in y),
+        )
+        for row in shown.to_dict("records")
+    ]  # fmt: skip
+    header = ("run", "prototype", "round", "simulated time", "sent by clients", *y.values())
+    return limited(Table(caption, header, rows, frozenset(range(2, len(header)))), "prototypes.parquet")  # fmt: skip
+
+
+def limited(table: Table, source: str, *, first: bool = False, most: int = 200) -> Table:
+    """At most `most` rows, the first or evenly spaced ones, and a note that says so."""
+    if len(table.rows) <= most:
+        return table
+    rows = (
+        list(table.rows[:most])
+        if first
+        else [table.rows[i] for i in _thinned(len(table.rows), most)]
+    )
+    which = "the first" if first else "evenly spaced"
+    note = f"{len(rows):,} of {len(table.rows):,} rows, {which}; all are in {source}."
+    return Table(table.caption, table.header, rows, table.numeric, note)
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A number for a table's cell; empty for none."""
+    if value is None or pd.isna(value):
+        return ""
+    return f"{value:.{digits}g}"
+
+
+def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
+    """Stacked bars: each client's seconds per phase over the whole run. Label → `phase_seconds` by
+    client and prototype."""
+    options, rows, notes = {}, [], []
+    for label, frame in seconds.items():
+        shown = frame
+        if len(frame) > MOST_CLIENT_BARS:
+            shown = frame.loc[frame["waiting"].nsmallest(MOST_CLIENT_BARS).index.sort_values()]
+            notes.append(f"{label}: the {MOST_CLIENT_BARS} of {len(frame):,} clients that waited least for others.")  # fmt: skip
+        options[label] = _time_bars(shown)
+        rows += [
+            (label, f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}",
+             *(format_duration(row[kind]) for kind in PHASES if kind in row))
+            for row in frame.to_dict("records")
+        ]  # fmt: skip
+    kinds = [PHASES[kind].label for kind in PHASES if kind in next(iter(seconds.values()))]
+    header = ("run", "client", "prototype", "participations", *kinds)
+    table = Table(
+        "Seconds in each phase, by client", header, rows, frozenset(range(3, len(header)))
+    )
+    return Panel(
+        "time", "Where each client's time went",
+        "Simulated time of every client over the whole run, by phase. Long waiting means that somebody else set the pace.",
+        choices(options), tuple(notes), limited(table, "participations.parquet", first=True),
+    )  # fmt: skip
+
+
+def _time_bars(frame: pd.DataFrame) -> tuple[list[Spec], Spec]:
+    kinds = [kind for kind in PHASES if kind in frame and frame[kind].sum() > 0]
+    scale, unit = time_unit(float(frame[kinds].sum(axis=1).max()))
+    names = [f"{row.client} · {plain(row.prototype)}" for row in frame.itertuples()]
+    data = [
+        {
+            "type": "bar", "orientation": "h", "name": PHASES[kind].label,
+            "x": packed(frame[kind] / scale), "y": names,
+            "marker": {"color": PHASES[kind].web, "pattern": {"shape": PHASES[kind].pattern}},
+            "hovertemplate": f"client %{{y}}<br>{PHASES[kind].label}: %{{x:.4g}} {unit}<extra></extra>",
+        }
+        for kind in kinds
+    ]  # fmt: skip
+    layout = {
+        "barmode": "stack", "bargap": 0.25, "height": 130 + 17 * len(frame),
+        "xaxis": {"title": {"text": f"simulated time ({unit})"}},
+        "yaxis": {"type": "category", "autorange": "reversed", "dtick": 1, "showgrid": False},
+        "legend": {"traceorder": "normal"},
+    }  # fmt: skip
+    return data, layout
+
+
+def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str]]]) -> Panel:
+    """The length of every round, coloured by what it was waited for. Label → (rounds, words)."""
+    options, notes = {}, []
+    most = MOST_POINTS // len(rounds)
+    for label, (frame, words) in rounds.items():
+        if len(frame) > most:
+            # the longest are what one looks for; the rest shows the level
+            keep = np.union1d(np.argsort(-frame["duration_s"].to_numpy())[: most // 4], _thinned(len(frame), 3 * most // 4))  # fmt: skip
+            notes.append(
+                f"{label}: {len(keep):,} of {len(frame):,} rounds, the longest among them."
+            )
+            frame = frame.iloc[keep]
+        scale, unit = time_unit(float(frame["duration_s"].max()))
+        data = []
+        phases = (
+            frame["critical_phase"].astype(object).where(frame["critical_phase"].notna(), "nobody")
+        )
+        for name, group in frame.groupby(phases, sort=False):
+            look = PHASES.get(str(name))
+            texts = [
+                f"{plain(words.get(row.round, f'round {row.round}'))}<br>{format_duration(row.duration_s)}"
+                + ("" if pd.isna(row.saved_without_critical_s)
+                   else f", {format_duration(row.saved_without_critical_s)} shorter without this client")
+                for row in group.itertuples()
+            ]  # fmt: skip
+            data.append(
+                {
+                    "type": "scatter", "mode": "markers", "name": look.label if look else str(name),
+                    "x": packed(group["round"], "i4"), "y": packed(group["duration_s"] / scale),
+                    "text": texts, "hovertemplate": "%{text}<extra></extra>",
+                    "marker": {"color": look.web if look else "#7F7F7F", "size": 6,
+                               "symbol": _SYMBOLS.get(str(name), "circle")},
+                }
+            )  # fmt: skip
+        layout = {
+            "xaxis": {"title": {"text": "round"}},
+            "yaxis": {"title": {"text": f"length ({unit})"}, "rangemode": "tozero"},
+            "showlegend": True,
+        }
+        options[label] = (data, layout)
+    return Panel(
+        "round-lengths", "How long each round took, and for what",
+        "Every round's length, marked by the longest phase of the client that it waited for.",
+        choices(options), tuple(notes),
+    )  # fmt: skip
+
+
+_SYMBOLS = {"download": "triangle-down", "training": "circle", "compression": "diamond", "upload": "triangle-up", "server": "square"}  # fmt: skip
+
+
+def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> Panel:
+    """Stacked shares of the arms over rounds, one strip per prototype. Label → `arm_shares`."""
+    colours, options, rows = arm_colours(arms), {}, []
+    for label, frame in shares.items():
+        prototypes = list(dict.fromkeys(frame["prototype"]))
+        data, layout = (
+            [],
+            {"grid": {"rows": len(prototypes), "columns": 1, "pattern": "independent"}},
+        )
+        layout["height"] = 110 + 150 * len(prototypes)
+        for i, prototype in enumerate(prototypes):
+            suffix = str(i + 1) if i else ""
+            wide = frame[frame["prototype"] == prototype].pivot_table(
+                index=["from_round", "to_round"], columns="arm", values="share", fill_value=0.0
+            )
+            middle = wide.index.to_frame().mean(axis=1)
+            for arm in arms:
+                share = 100 * wide[arm] if arm in wide else pd.Series(0.0, index=wide.index)
+                data.append(
+                    {
+                        "type": "bar", "name": plain(arm), "legendgroup": plain(arm),
+                        "showlegend": i == 0, "x": packed(middle), "y": packed(share),
+                        "width": packed(wide.index.to_frame().diff(axis=1)["to_round"] + 1),
+                        "xaxis": f"x{suffix}", "yaxis": f"y{suffix}",
+                        "marker": {"color": colours[arm], "line": {"width": 0}},
+                        "customdata": [f"{a}–{b}" if a != b else f"{a}" for a, b in wide.index],
+                        "hovertemplate": f"{plain(prototype)}, round %{{customdata}}<br>{plain(arm)}: %{{y:.0f}} %<extra></extra>",
+                    }
+                )  # fmt: skip
+            layout[f"xaxis{suffix}"] = {
+                "title": {"text": "round" if i == len(prototypes) - 1 else ""}
+            }
+            layout[f"yaxis{suffix}"] = {
+                "title": {"text": f"{plain(prototype)} (%)"},
+                "range": [0, 100],
+            }
+            totals = frame[frame["prototype"] == prototype].groupby("arm")["plays"].sum()
+            rows += [
+                (label, str(prototype), arm, f"{totals.get(arm, 0):,}",
+                 f"{100 * totals.get(arm, 0) / totals.sum():.1f} %") for arm in arms
+            ]  # fmt: skip
+        options[label] = (data, {**layout, "barmode": "stack", "bargap": 0})
+    table = Table("Strategies chosen over the whole run", ("run", "prototype", "strategy", "plays", "share"), rows, frozenset({3, 4}))  # fmt: skip
+    return Panel(
+        "strategy-shares", "Strategies over time",
+        "Share of each compression strategy among the participations of a prototype's clients.",
+        choices(options), (), table,
+    )  # fmt: skip
+
+
+def client_choice_panel(plays: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> Panel:
+    """A cell per client and part of the run in the colour of the strategy played most there.
+    Label → `arm_shares` by prototype and client."""
+    colours, options, notes = arm_colours(arms), {}, []
+    steps = [(i / len(arms), (i + 1) / len(arms), colours[arm]) for i, arm in enumerate(arms)]
+    scale = [[edge, colour] for low, high, colour in steps for edge in (low, high)]
+    for label, frame in plays.items():
+        best = frame.sort_values(["share", "arm"], ascending=[False, True])
+        best = best.drop_duplicates(["prototype", "client", "from_round"])
+        rows = pd.MultiIndex.from_frame(frame[["prototype", "client"]].drop_duplicates())
+        wide, shares = (
+            best.pivot(index=["prototype", "client"], columns="from_round", values=value).loc[rows]
+            for value in ("arm", "share")
+        )
+        last = frame.groupby("from_round")["to_round"].first()
+        titles = [f"{a}–{last[a]}" if last[a] != a else f"{a}" for a in wide.columns]
+        if any(last[a] != a for a in wide.columns):
+            width = int(last.iloc[0]) - int(last.index[0]) + 1
+            notes.append(f"{label}: a cell stands for {width} rounds and shows what was played most in them.")  # fmt: skip
+        codes = wide.apply(lambda column: column.map({arm: i for i, arm in enumerate(arms)}))
+        names = [f"{client} · {plain(prototype)}" for prototype, client in wide.index]
+        words = wide.fillna("none").to_numpy()
+        texts = [
+            [f"{plain(arm)} ({100 * share:.0f} %)" if share == share else "took no part" for arm, share in zip(*line, strict=True)]
+            for line in zip(words, shares.to_numpy(), strict=True)
+        ]  # fmt: skip
+        trace = {
+            "type": "heatmap", "z": codes.astype(float).where(codes.notna(), None).to_numpy().tolist(), "x": titles, "y": names,
+            "text": texts, "zmin": -0.5, "zmax": len(arms) - 0.5, "colorscale": scale, "xgap": 1, "ygap": 1,
+            "hovertemplate": "client %{y}, round %{x}<br>%{text}<extra></extra>",
+            "colorbar": {"tickvals": list(range(len(arms))), "ticktext": [plain(a) for a in arms], "len": 0.9, "thickness": 14},
+        }  # fmt: skip
+        layout = {
+            "height": 130 + max(9, min(17, 1500 // len(names))) * len(names),
+            "xaxis": {
+                "type": "category",
+                "title": {"text": "round"},
+                "tickvals": titles[:: max(1, len(titles) // 10)],
+                "tickangle": 0,
+                "showgrid": False,
+            },
+            "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
+        }
+        options[label] = ([trace], layout)
+    return Panel(
+        "strategy-clients", "What each client chose",
+        "Rows are clients, columns are rounds; the colour is the strategy played.",
+        choices(options), tuple(notes),
+    )  # fmt: skip
+
+
+def quantile_panel(
+    frames_of: Mapping[str, pd.DataFrame],
+    arms: Sequence[str],
+    *,
+    key: str,
+    title: str,
+    about: str,
+    y_label: str,
+    most_bins: int = 80,
+) -> Panel:
+    """Median over clients and the band from the 10th to the 90th percentile, per arm, over rounds.
+
+    Label → a frame with `round, prototype, arm, value`. One choice per label and prototype.
+    """
+    colours, options, rows = arm_colours(arms), {}, []
+    for label, frame in frames_of.items():
+        prototypes = list(dict.fromkeys(frame["prototype"]))
+        parts = {"all clients": frame} if len(prototypes) > 1 else {}
+        parts |= {str(name): frame[frame["prototype"] == name] for name in prototypes}
+        for part, found in parts.items():
+            name = part if len(frames_of) == 1 else f"{label}: {part}"
+            options[name] = (_quantile_traces(found, arms, colours, most_bins), {
+                "xaxis": {"title": {"text": "round"}}, "yaxis": {"title": {"text": y_label}},
+            })  # fmt: skip
+            for arm, values in found.groupby("arm")["value"]:
+                low, middle, high = values.quantile([0.1, 0.5, 0.9])
+                rows.append((label, part, str(arm), f"{values.count():,}", number(low), number(middle), number(high)))  # fmt: skip
+    header = (
+        "run",
+        "clients",
+        "strategy",
+        "values",
+        "10th percentile",
+        "median",
+        "90th percentile",
+    )
+    table = Table(f"{title}: over the whole run", header, rows, frozenset(range(3, 7)))
+    return Panel(
+        key, title, about, choices(options, of="clients"), (), limited(table, "the run", first=True)
+    )
+
+
+def _quantile_traces(
+    frame: pd.DataFrame, arms: Sequence[str], colours: Mapping[str, str], most_bins: int
+) -> list[Spec]:
+    frame = frame.dropna(subset=["value"])
+    data: list[Spec] = []
+    if frame.empty:
+        return data
+    bins = frames.round_bins(int(frame["round"].max()), most_bins)
+    part = bins.get_indexer(pd.Index(frame["round"]))
+    for arm in arms:
+        mine = (frame["arm"] == arm).to_numpy()
+        if not mine.any():
+            continue
+        quantiles = frame["value"][mine].groupby(part[mine]).quantile([0.1, 0.5, 0.9]).unstack()
+        x = (bins.left.to_numpy()[quantiles.index] + 1 + bins.right.to_numpy()[quantiles.index]) / 2
+        colour, name = colours[arm], plain(arm)
+        line = {"type": "scatter", "mode": "lines", "legendgroup": name, "x": packed(x)}
+        faint = {**line, "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+        data.append({**faint, "y": packed(quantiles[0.1])})
+        data.append({**faint, "y": packed(quantiles[0.9]), "fill": "tonexty", "fillcolor": _faint(colour)})  # fmt: skip
+        data.append(
+            {
+                **line, "name": name, "y": packed(quantiles[0.5]),
+                "line": {"color": colour, "width": 2, "dash": SERIES_DASHES[arms.index(arm) % len(SERIES_DASHES)]},
+                "customdata": [f"{a:.4g} to {b:.4g}" for a, b in zip(quantiles[0.1], quantiles[0.9], strict=True)],
+                "hovertemplate": f"{name}: %{{y:.4g}} (80 % within %{{customdata}})<extra></extra>",
+            }
+        )  # fmt: skip
+    return data
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.16)"
+
+
+def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) -> Panel:
+    """How full links were over time. Label → `frames.link_utilisation`."""
+    options, notes = {}, []
+    for label, frame in links.items():
+        names = list(dict.fromkeys(frame["link"]))
+        if len(names) > most_links:
+            notes.append(f"{label}: the {most_links} busiest of {len(names):,} links.")
+        last_s = float(frame["to_s"].max()) if len(frame) else 1.0
+        scale, unit = time_unit(last_s)
+        data = []
+        for i, name in enumerate(names[:most_links]):
+            rows = frame[frame["link"] == name]
+            x = np.append(rows["from_s"].to_numpy(), rows["to_s"].to_numpy()[-1:]) / scale
+            share = np.append(rows["share"].to_numpy(), rows["share"].to_numpy()[-1:])
+            spans = [f"{a}–{b}" if a != b else f"{a}" for a, b in zip(rows["from_round"], rows["to_round"], strict=True)]  # fmt: skip
+            data.append(
+                {
+                    "type": "scatter", "mode": "lines", "name": plain(name), "x": packed(x),
+                    "y": packed(100 * share),
+                    "line": {"shape": "hv", "width": 1.6, "color": SERIES_COLOURS[i % len(SERIES_COLOURS)]},
+                    "customdata": [*spans, *spans[-1:]],
+                    "hovertemplate": f"{plain(name)}: %{{y:.0f}} %, round %{{customdata}}<extra></extra>",
+                }
+            )  # fmt: skip
+        layout = {
+            "xaxis": {"title": {"text": f"simulated time ({unit})"}},
+            "yaxis": {"title": {"text": "share of capacity (%)"}, "range": [0, 103]},
+            "showlegend": True,
+        }
+        options[label] = (data, layout)
+    return Panel(
+        "link-use", "How full the links were",
+        "Bytes moved over what the link could have carried, averaged over whole rounds.",
+        choices(options), tuple(notes),
+    )  # fmt: skip
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None where it is missing or no number: JSON knows no NaN."""
+    return value if value is not None and math.isfinite(value) else None

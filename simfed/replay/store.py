@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -279,10 +278,3 @@ def _size_bytes(place: Path) -> int:
 def _lines(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-
-def age_text(used_at_wall: float) -> str:
-    """How long ago, for people."""
-    from simfed.units import format_duration
-
-    return f"{format_duration(max(0.0, time.time() - used_at_wall))} ago"

@@ -209,10 +209,14 @@ def _work(
     shown: Display,
 ) -> None:
     """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
+    from simfed.study.executors import ExecutorLost
+
     executor = make_executor()
-    shown.begin(states, executor.slots())
     try:
+        shown.begin(states, executor.slots())
         _loop(states, folder, executor, job, shown)
+    except ExecutorLost as error:
+        raise _refused(folder, str(error)) from error
     except KeyboardInterrupt:
         _stop(states, folder, executor, shown)
         done = sum(state.status == "finished" for state in states)
@@ -308,7 +312,7 @@ def _stop(states: list[RunState], folder: StudyFolder, executor: Executor, shown
         while executor.under_way() and time.monotonic() < deadline:
             executor.ended(_LOOK_EVERY_WALL_S)
     except (KeyboardInterrupt, RunFailed):
-        pass
+        pass  # asked twice, or nobody is left to wait for
     for state in states:
         if state.status == "running":
             state.status = "finished" if folder.is_finished(state.address) else "waiting"

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import queue
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,14 @@ from simfed.study.work import Job, Result, do
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-__all__ = ["DaskExecutor", "Executor", "LocalExecutor", "available_cores", "make_executor"]
+__all__ = [
+    "DaskExecutor",
+    "Executor",
+    "ExecutorLost",
+    "LocalExecutor",
+    "available_cores",
+    "make_executor",
+]
 
 _ATTEMPTS = 2
 """How often a run is begun before the death of its worker counts against it."""
@@ -35,6 +43,10 @@ _ONE_THREAD = (
     "NUMEXPR_NUM_THREADS",
     "ARROW_NUM_THREADS",
 )
+
+
+class ExecutorLost(RunFailed):
+    """The place where runs were done is gone."""
 
 
 class Executor(Protocol):
@@ -253,9 +265,10 @@ class DaskExecutor:
             raise InputError(
                 "the package distributed for --executor dask", hint="pip install 'simfed[dask]'"
             ) from None
-        self._dask = distributed
+        self._timeout: type[Exception] = distributed.TimeoutError
         self._address = address
         self._futures: dict[Any, Job] = {}
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         try:
             self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
@@ -270,18 +283,21 @@ class DaskExecutor:
         return max(1, sum(threads.values()))  # with no worker yet, one run waits for the first
 
     def submit(self, job: Job) -> None:
-        future = self._answer(lambda: self._client.submit(do, job, pure=False, key=f"simfed-{job.address}-{os.urandom(4).hex()}"))  # fmt: skip
+        name = f"simfed-{job.address}-{os.urandom(4).hex()}"  # never a result of another day
+        future = self._answer(lambda: self._client.submit(do, job, pure=False, key=name))
         self._futures[future] = job
+        future.add_done_callback(self._done.put)
 
     def ended(self, timeout_s: float) -> list[Result]:
-        if self._futures:
-            with contextlib.suppress(TimeoutError, self._dask.TimeoutError):
-                self._dask.wait([*self._futures], timeout_s, return_when="FIRST_COMPLETED")
-        self._answer(lambda: None)
         results = []
-        for future in [future for future in self._futures if future.done()]:
-            job = self._futures.pop(future)
-            results.append(self._result(future, job))
+        with contextlib.suppress(queue.Empty):
+            done = self._done.get(timeout=timeout_s)
+            while True:
+                job = self._futures.pop(done, None)
+                if job is not None:
+                    results.append(self._result(done, job))
+                done = self._done.get_nowait()
+        self._answer(lambda: None)
         return results
 
     def under_way(self) -> int:
@@ -299,11 +315,11 @@ class DaskExecutor:
 
     def _answer(self, ask: Any) -> Any:
         if self._client.status in ("closed", "closing"):
-            raise RunFailed(f"the Dask cluster at {self._address} no longer answers")
+            raise ExecutorLost(f"the Dask cluster at {self._address} no longer answers")
         try:
             return ask()
-        except (OSError, self._dask.TimeoutError) as error:
-            raise RunFailed(
+        except (OSError, self._timeout) as error:
+            raise ExecutorLost(
                 f"the Dask cluster at {self._address} no longer answers ({error})"
             ) from error
 
@@ -312,6 +328,6 @@ class DaskExecutor:
             done: Result = future.result()
             return done
         if future.status in ("cancelled", "lost"):
-            raise RunFailed(f"the Dask cluster at {self._address} dropped its runs")
+            raise ExecutorLost(f"the Dask cluster at {self._address} dropped its runs")
         error = future.exception()
         return Result(job.address, "failed", f"{type(error).__name__}: {error}".splitlines()[0])

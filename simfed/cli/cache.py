@@ -1,0 +1,53 @@
+"""`simfed cache`: the kept learning trajectories."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from simfed.units import format_bytes
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Learning kept for replay.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """What is kept: size, steps, states, last use, and what was learned."""
+    import time
+
+    from simfed.replay import TrajectoryStore
+    from simfed.units import format_duration
+
+    store = TrajectoryStore()
+    kept = store.kept()
+    for one in kept:
+        setup = one.about.get("scenario", {})
+        models = sorted({p["model"] for p in setup.get("prototypes", {}).values()})
+        clients = len(one.about.get("clients", {}).get("order", ()))
+        what = f"{setup.get('dataset', {}).get('name')}, {', '.join(models)}, {clients} clients, seed {setup.get('seed')}"
+        age = format_duration(max(0.0, time.time() - one.used_at_wall))
+        typer.echo(
+            f"{one.key[:12]}  {format_bytes(one.size_bytes):>8}  {one.steps:>6,} steps  "
+            f"{one.states:>3} states  used {age} ago  {what}"
+        )
+    total = sum(one.size_bytes for one in kept)
+    typer.echo(
+        f"{store.folder}: {len(kept)} trajectories, {format_bytes(total)} of at most "
+        f"{format_bytes(store.limit_bytes)} (SIMFED_CACHE, SIMFED_CACHE_LIMIT)"
+    )
+
+
+@app.command()
+def clear(
+    key: Annotated[
+        str | None, typer.Argument(help="The beginning of a key; everything if omitted.")
+    ] = None,
+) -> None:
+    """Delete kept trajectories; nothing but time is lost."""
+    from simfed.replay import TrajectoryStore
+
+    store = TrajectoryStore()
+    typer.echo(f"{store.folder}: {store.clear(key)} trajectories deleted")

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from simfed import compress, net
     from simfed.experiment import RunResult, check, load_run, run
     from simfed.scenario import Scenario, load_scenario
+    from simfed.study import load_study
 
 _HOMES = {
     "RunResult": "simfed.experiment",
@@ -55,6 +56,7 @@ _HOMES = {
     "check": "simfed.experiment",
     "load_run": "simfed.experiment",
     "load_scenario": "simfed.scenario",
+    "load_study": "simfed.study",
     "run": "simfed.experiment",
 }
 _ROOMS = ("compress", "net")
@@ -73,6 +75,7 @@ __all__ = [
     "compress",
     "load_run",
     "load_scenario",
+    "load_study",
     "net",
     "register",
     "run",

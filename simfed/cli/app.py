@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simfed.cli import calibrate, data, inspect, network, report, run
+from simfed.cli import cache, calibrate, data, inspect, network, report, run, study
 
 app = typer.Typer(
     name="simfed",
@@ -22,6 +22,8 @@ app.command("list")(inspect.list_parts)
 app.command()(run.verify)
 app.command()(report.timeline)
 app.command()(report.report)
+app.add_typer(study.app, name="study")
+app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(network.app, name="network")

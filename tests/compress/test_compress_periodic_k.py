@@ -48,14 +48,14 @@ def test_the_next_period_has_another_order():
 
 
 def test_the_fill_in_is_uniform_over_the_visited():
+    (visited, _, state), *_ = play(20, [15])
     counts = np.zeros(20)
     for seed in range(3000):
-        (first, _, _), (second, _, _) = play(20, [15, 10], seed)
-        filled = np.intersect1d(first, second)
-        assert len(filled) == 5
-        counts[np.searchsorted(first, filled)] += 1
-    assert chisquare(counts[:15]).pvalue > 1e-4
-    assert not counts[15:].any()
+        rng = np.random.default_rng(seed)
+        counts[PeriodicK().select(np.zeros(20), 10, state=state, rng=rng).indices] += 1
+    assert (np.delete(counts, visited) == 3000).all()
+    assert counts[visited].sum() == 5 * 3000
+    assert chisquare(counts[visited]).pvalue > 1e-4
 
 
 def test_undoing_a_play_visits_the_same_coordinates_again():

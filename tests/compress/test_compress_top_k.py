@@ -57,6 +57,16 @@ def test_the_path_of_large_vectors_equals_a_stable_sort(values, k, sample):
         assert top_k_indices(values, k).tolist() == stable_sort_top_k(values, k).tolist()
 
 
+@given(data=st.data(), values=vectors().filter(lambda v: v.dtype == np.float32))
+def test_no_threshold_however_wrong_changes_the_result(data, values):
+    k = data.draw(st.integers(1, len(values)))
+    of_some_entry = selection._magnitudes(values.view(np.uint32))[data.draw(st.integers(0, k - 1))]
+    threshold = data.draw(st.sampled_from([of_some_entry, of_some_entry + np.uint32(1)]))
+    with sampled_path(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "_threshold_below_kth", lambda raw, k: threshold)
+        assert top_k_indices(values, k).tolist() == stable_sort_top_k(values, k).tolist()
+
+
 def large_vectors():
     rng = np.random.default_rng(0)
     d = 2 * selection._DIRECT_BELOW + 12345

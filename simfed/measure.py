@@ -9,8 +9,8 @@ of them; each is called once beforehand, untimed.
 
 What else runs on the machine should not show. One thread on a CPU is timed by the time it spent on
 the processor (`clock: cpu`), anything else by the wall clock. A call during which the operating
-system took the processor away, so that it came back to cold caches, is marked as `preempted` and
-followed by another.
+system took the processor away, so that it came back to cold caches, is marked as `preempted` and, if it
+is short, followed by another.
 
 What is not measured: reading of data, evaluation, and what a run does around these calls (drawing
 seeds, recording). On CUDA every call is timed between two synchronisations.
@@ -57,6 +57,9 @@ _SETTING = ("machine", "cpu", "governor", "device", "threads")
 
 _TRIES = 3
 """Calls per repeat in the hope of one that is not preempted."""
+
+_SLICE_S = 0.01
+"""Longer calls hardly ever have a shared processor to themselves; they are not tried again."""
 
 _FILLER = 2
 """Batch of the training that only makes something to compress."""
@@ -199,8 +202,7 @@ def _alone_on_a_cpu(plan: Plan) -> bool:
 
 
 def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, Case]]:
-    """How often each case of a model was measured in a table: a call that was not preempted, or
-    `_TRIES` that were."""
+    """How often each case of a model was measured in a table."""
     done: Counter[tuple[str, Case]] = Counter()
     tries: Counter[tuple[str, Case]] = Counter()
     if not out.exists() or out.stat().st_size == 0:
@@ -219,10 +221,15 @@ def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, Case]]:
             size = int(row["k"] or row["samples"])
             key = (row["model"], Case(row["quantity"], row["strategy"], size))
             tries[key] += 1
-            if row["preempted"] == "0" or tries[key] == _TRIES:
+            if _counts(float(row["seconds"]), int(row["preempted"]), tries[key]):
                 done[key] += 1
                 tries[key] = 0
     return done
+
+
+def _counts(seconds: float, preempted: int, attempt: int) -> bool:
+    """Whether this attempt ends a repeat, rather than being followed by another."""
+    return preempted == 0 or attempt == _TRIES or seconds > _SLICE_S
 
 
 def _timed(
@@ -239,7 +246,7 @@ def _timed(
         for i in Streams(repeat)("measure-order", model).permutation(len(left)):
             for attempt in range(1, _TRIES + 1):
                 seconds, preempted = bench.time(left[i])
-                last = preempted == 0 or attempt == _TRIES
+                last = _counts(seconds, preempted, attempt)
                 yield left[i], seconds, preempted, last
                 if last:
                     break

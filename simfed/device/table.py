@@ -65,8 +65,8 @@ class Table:
 
     @property
     def sessions(self) -> int:
-        """Number of processes that measured."""
-        return len({row.session for row in self.rows})
+        """Number of processes that measured the same curve."""
+        return max(len({row.session for row in rows}) for rows in self._by_key.values())
 
     def datasets(self) -> dict[str, str]:
         """The data set (shape of samples) of each model for which the table names one."""

@@ -44,7 +44,9 @@ SECTIONS = (
     "links",
     "scenario",
 )
-_WORDS = 200
+_CLIENT_ROWS = 200
+"""Clients with a row of their own in the picture of what each chose."""
+_WORDS = 30
 """Rounds explained in words in a table."""
 
 
@@ -92,7 +94,8 @@ def page(
     if parts.get("timeline"):
         payload["timeline"] = content.timelines(rounds)
     script, library = _asset("page.js"), _library()
-    title = labels[0] if len(runs) == 1 else f"{len(runs)} runs: {', '.join(labels)}"
+    more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
+    title = ", ".join(labels[:4]) + more
     text: str = _template().render(
         title=title,
         subtitle=_subtitle(runs),
@@ -141,7 +144,10 @@ class _Content:
         tables = []
         if self.learned:
             accuracies = frames.thresholds_for(self.tidy)
-            tables.append(compare.thresholds_table(frames.thresholds(self.tidy, accuracies)))
+            reached = frames.thresholds(self.tidy, accuracies)
+            if len(self.runs) > 1:  # what is compared stands side by side
+                reached = reached.sort_values(["prototype", "accuracy"], kind="stable")
+            tables.append(compare.thresholds_table(reached))
         return {"title": "Learning", "panels": [panel], "tables": tables}
 
     def time(self) -> dict[str, Any]:
@@ -172,18 +178,19 @@ class _Content:
             label: frames.in_order(frames.arm_shares(run.participations), run)
             for label, run in runs.items()
         }
-        each = {}
+        each, notes = {}, []
         for label, run in runs.items():
-            clients = run.participations["client"].nunique()
-            bins = max(4, min(60, panels.MOST_CELLS // clients))
+            clients = frames.clients_of(run)["client"]
             some = run.participations
-            if clients > 300:
-                some = some[some["client"].isin(sorted(some["client"].unique())[:300])]
+            if len(clients) > _CLIENT_ROWS:
+                some = some[some["client"].isin(clients[:_CLIENT_ROWS])]
+                notes.append(f"{label}: the first {_CLIENT_ROWS} of {len(clients):,} clients.")
+            bins = max(4, min(60, panels.MOST_CELLS // min(len(clients), _CLIENT_ROWS)))
             played = frames.arm_shares(some, ["prototype", "client"], bins)
             each[label] = frames.in_order(played, run)
         found = [
             panels.choice_share_panel(shares, self.arms),
-            panels.client_choice_panel(each, self.arms),
+            panels.client_choice_panel(each, self.arms, notes),
         ]
         return {"title": "Strategies", "panels": found}
 

@@ -326,11 +326,11 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
     colours, options, rows = arm_colours(arms), {}, []
     for label, frame in shares.items():
         prototypes = list(dict.fromkeys(frame["prototype"]))
-        data, layout = (
-            [],
-            {"grid": {"rows": len(prototypes), "columns": 1, "pattern": "independent"}},
-        )
-        layout["height"] = 110 + 150 * len(prototypes)
+        data: list[Spec] = []
+        layout: Spec = {
+            "grid": {"rows": len(prototypes), "columns": 1, "pattern": "independent"},
+            "height": 110 + 150 * len(prototypes),
+        }
         for i, prototype in enumerate(prototypes):
             suffix = str(i + 1) if i else ""
             wide = frame[frame["prototype"] == prototype].pivot_table(
@@ -371,55 +371,58 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
     )  # fmt: skip
 
 
-def client_choice_panel(plays: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> Panel:
+def client_choice_panel(
+    plays: Mapping[str, pd.DataFrame], arms: Sequence[str], notes: Sequence[str] = ()
+) -> Panel:
     """A cell per client and part of the run in the colour of the strategy played most there.
     Label → `arm_shares` by prototype and client."""
-    colours, options, notes = arm_colours(arms), {}, []
-    steps = [(i / len(arms), (i + 1) / len(arms), colours[arm]) for i, arm in enumerate(arms)]
-    scale = [[edge, colour] for low, high, colour in steps for edge in (low, high)]
+    notes = list(notes)
     for label, frame in plays.items():
-        best = frame.sort_values(["share", "arm"], ascending=[False, True])
-        best = best.drop_duplicates(["prototype", "client", "from_round"])
-        rows = pd.MultiIndex.from_frame(frame[["prototype", "client"]].drop_duplicates())
-        wide, shares = (
-            best.pivot(index=["prototype", "client"], columns="from_round", values=value).loc[rows]
-            for value in ("arm", "share")
-        )
-        last = frame.groupby("from_round")["to_round"].first()
-        titles = [f"{a}–{last[a]}" if last[a] != a else f"{a}" for a in wide.columns]
-        if any(last[a] != a for a in wide.columns):
-            width = int(last.iloc[0]) - int(last.index[0]) + 1
-            notes.append(f"{label}: a cell stands for {width} rounds and shows what was played most in them.")  # fmt: skip
-        codes = wide.apply(lambda column: column.map({arm: i for i, arm in enumerate(arms)}))
-        names = [f"{client} · {plain(prototype)}" for prototype, client in wide.index]
-        words = wide.fillna("none").to_numpy()
-        texts = [
-            [f"{plain(arm)} ({100 * share:.0f} %)" if share == share else "took no part" for arm, share in zip(*line, strict=True)]
-            for line in zip(words, shares.to_numpy(), strict=True)
-        ]  # fmt: skip
-        trace = {
-            "type": "heatmap", "z": codes.astype(float).where(codes.notna(), None).to_numpy().tolist(), "x": titles, "y": names,
-            "text": texts, "zmin": -0.5, "zmax": len(arms) - 0.5, "colorscale": scale, "xgap": 1, "ygap": 1,
-            "hovertemplate": "client %{y}, round %{x}<br>%{text}<extra></extra>",
-            "colorbar": {"tickvals": list(range(len(arms))), "ticktext": [plain(a) for a in arms], "len": 0.9, "thickness": 14},
-        }  # fmt: skip
-        layout = {
-            "height": 130 + max(9, min(17, 1500 // len(names))) * len(names),
-            "xaxis": {
-                "type": "category",
-                "title": {"text": "round"},
-                "tickvals": titles[:: max(1, len(titles) // 10)],
-                "tickangle": 0,
-                "showgrid": False,
-            },
-            "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
-        }
-        options[label] = ([trace], layout)
+        rounds = int((frame["to_round"] - frame["from_round"]).max()) + 1
+        if rounds > 1:
+            notes.append(
+                f"{label}: a cell stands for {rounds} rounds and shows what was played most in them."
+            )
     return Panel(
         "strategy-clients", "What each client chose",
         "Rows are clients, columns are rounds; the colour is the strategy played.",
-        choices(options), tuple(notes),
+        choices({label: _choice_cells(frame, arms) for label, frame in plays.items()}), tuple(notes),
     )  # fmt: skip
+
+
+def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec], Spec]:
+    best = frame.sort_values(["share", "arm"], ascending=[False, True])
+    best = best.drop_duplicates(["prototype", "client", "from_round"])
+    rows = pd.MultiIndex.from_frame(frame[["prototype", "client"]].drop_duplicates())
+    wide, shares = (
+        best.pivot(index=["prototype", "client"], columns="from_round", values=value).loc[rows]
+        for value in ("arm", "share")
+    )
+    last = frame.groupby("from_round")["to_round"].first()
+    spans = [f"round {a}–{last[a]}" if last[a] != a else f"round {a}" for a in wide.columns]
+    codes = [[arms.index(arm) if arm in arms else None for arm in row] for row in wide.to_numpy()]
+    texts = [
+        [f"{span}<br>{plain(arm)} ({100 * share:.0f} %)" if arm in arms else f"{span}<br>took no part"
+         for span, arm, share in zip(spans, *line, strict=True)]
+        for line in zip(wide.to_numpy(), shares.to_numpy(), strict=True)
+    ]  # fmt: skip
+    colours = arm_colours(arms)
+    edges = [(i + step) / len(arms) for i in range(len(arms)) for step in (0, 1)]
+    scale = [[edge, colours[arms[i // 2]]] for i, edge in enumerate(edges)]
+    trace = {
+        "type": "heatmap", "z": codes, "x": [(a + last[a]) / 2 for a in wide.columns],
+        "y": [f"{client} · {plain(prototype)}" for prototype, client in wide.index],
+        "text": texts, "hovertemplate": "client %{y}, %{text}<extra></extra>",
+        "zmin": -0.5, "zmax": len(arms) - 0.5, "colorscale": scale, "xgap": 1, "ygap": 1,
+        "colorbar": {"tickvals": list(range(len(arms))), "ticktext": [plain(a) for a in arms],
+                     "len": 0.9, "thickness": 14},
+    }  # fmt: skip
+    layout = {
+        "height": 130 + max(9, min(17, 1500 // len(wide))) * len(wide),
+        "xaxis": {"title": {"text": "round"}, "showgrid": False, "zeroline": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
+    }
+    return [trace], layout
 
 
 def quantile_panel(

@@ -8,7 +8,9 @@
   const MOST_BARS = 8000, MOST_ROWS = 150, MOST_MARKS = 1500, BAND_POINTS = 400, TABLE_ROWS = 300;
   const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array, u2: Uint16Array, u1: Uint8Array };
   const byId = (id) => document.getElementById(id);
+  const PAPER_WIDTH = 680; // pixels between the margins of A4 and of US Letter
   const charts = new Map(); // element → function that draws it anew
+  let printing = false;
 
   // ---- reading what is inside the page
 
@@ -75,6 +77,7 @@
       margin: { l: 60, r: 16, t: 12, b: 48 }, height: 380, hovermode: "closest",
       ...layout,
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left", ...layout.legend },
+      ...(printing ? { width: PAPER_WIDTH } : {}),
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: css("--font"), size: 13, color: ink },
       hoverlabel: { bgcolor: css("--panel"), bordercolor: line, font: { color: ink, size: 13 }, align: "left" },
@@ -108,8 +111,12 @@
 
   // thin lines in the darker blue are hard to see on dark ground
   function recoloured(trace) {
-    const lighter = (part) => (isDark() && part?.color === "#0072B2" ? { ...part, color: "#3D9BE0" } : part);
-    return trace.type === "scatter" ? { ...trace, line: lighter(trace.line), marker: lighter(trace.marker) } : trace;
+    if (!isDark() || trace.type !== "scatter") return trace;
+    const made = { ...trace };
+    for (const part of ["line", "marker"]) {
+      if (made[part]?.color === "#0072B2") made[part] = { ...made[part], color: "#3D9BE0" };
+    }
+    return made;
   }
 
   function select(box, label, options, changed) {
@@ -586,11 +593,13 @@
 
   let before = null;
   addEventListener("beforeprint", () => {
+    printing = true;
     before = document.documentElement.dataset.theme ?? "";
     document.documentElement.dataset.theme = "light";
     charts.forEach((drawing) => drawing());
   });
   addEventListener("afterprint", () => {
+    printing = false;
     if (before) document.documentElement.dataset.theme = before;
     else delete document.documentElement.dataset.theme;
     redraw();

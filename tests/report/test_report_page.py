@@ -1,0 +1,318 @@
+"""The HTML report without a browser: what is in the file. `tests/browser` opens it."""
+
+import base64
+import gzip
+import hashlib
+import html.parser
+import json
+import re
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from simfed.errors import InputError
+from simfed.report import compare, frames, page, page_timeline
+from simfed.report.page import write_page
+from simfed.report.panels import MOST_POINTS, curves_panel, packed, plain
+
+EVIL = "<script>alert(1)</script>"
+TYPES = {"f8": np.float64, "f4": np.float32, "i4": np.int32, "u4": np.uint32, "u2": np.uint16, "u1": np.uint8}  # fmt: skip
+
+
+class Reader(html.parser.HTMLParser):
+    """Every tag with its attributes, and the texts of scripts and tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags, self.scripts, self.tables = [], {}, {}
+        self.path, self.row, self.caption = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "input", "br"):
+            self.path.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.row = []
+        if tag in ("td", "th"):
+            self.row.append("")
+
+    def handle_endtag(self, tag):
+        if tag == "tr":
+            self.tables.setdefault(self.caption, []).append(self.row)
+        while self.path and self.path.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data):
+        where = self.path[-1][0] if self.path else ""
+        if where == "script":
+            self.scripts[self.path[-1][1].get("id", "code")] = data
+        elif where == "caption":
+            self.caption = data
+        elif where in ("td", "th"):
+            self.row[-1] += data
+
+
+def unpacked(value):
+    if isinstance(value, dict) and "bdata" in value:
+        return np.frombuffer(base64.b64decode(value["bdata"]), TYPES[value["dtype"]])
+    if isinstance(value, dict):
+        return {name: unpacked(inner) for name, inner in value.items()}
+    return [unpacked(inner) for inner in value] if isinstance(value, list) else value
+
+
+def inflated(reader: Reader, name: str) -> str:
+    return gzip.decompress(base64.b64decode(reader.scripts[name])).decode()
+
+
+@pytest.fixture(scope="module")
+def text(report_run):
+    return page.page([report_run()])
+
+
+@pytest.fixture(scope="module")
+def reader(text):
+    return Reader(text)
+
+
+@pytest.fixture(scope="module")
+def payload(reader):
+    return unpacked(json.loads(inflated(reader, "payload")))
+
+
+def test_the_page_refers_to_nothing_outside_itself(text, reader):
+    for tag, attributes in reader.tags:
+        for name in ("src", "href", "action", "data", "srcset"):
+            value = attributes.get(name)
+            assert value is None or value.startswith("#") or value == "data:,", (tag, name, value)
+    visible = re.sub(r'<script type="application/octet-stream".*?</script>', "", text, flags=re.S)
+    assert "://" not in visible
+    assert "url(" not in visible
+    assert "@import" not in visible
+
+
+def test_only_the_pages_own_scripts_may_run_and_nothing_may_be_loaded(reader):
+    policy = next(a["content"] for t, a in reader.tags if a.get("http-equiv"))
+    assert "default-src 'none'" in policy
+    assert "connect-src" not in policy
+    assert "unsafe-eval" not in policy
+    scripts = policy.split("script-src ")[1].split(";")[0].split()
+    for source in (reader.scripts["code"], inflated(reader, "library")):
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in scripts
+    assert len(scripts) == 2
+
+
+def test_one_run_is_a_file_below_3_mb(report_run, tmp_path):
+    assert write_page([report_run()], tmp_path / "a.html").stat().st_size < 3e6
+
+
+def test_the_same_run_gives_the_same_page(report_run, text):
+    assert page.page([report_run()]) == text
+
+
+def test_every_chart_is_a_valid_plotly_figure(payload):
+    assert {"learning", "time", "round-lengths", "strategy-shares", "strategy-clients", "rewards", "values", "link-use"} == set(payload["panels"])  # fmt: skip
+    for spec in payload["panels"].values():
+        for option in spec.get("options", []):
+            go.Figure(data=option["data"], layout=option["layout"])
+
+
+def test_every_section_has_its_heading_and_its_link(reader):
+    ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [a["href"][1:] for t, a in reader.tags if t == "a" and a["href"].startswith("#")]
+    assert set(links) <= set(ids)
+    assert set(page.SECTIONS) <= set(links)
+    referred = [
+        name for _, a in reader.tags for key in ("aria-labelledby", "aria-describedby")
+        for name in (a.get(key) or "").split()
+    ]  # fmt: skip
+    assert set(referred) <= set(ids)
+
+
+def test_the_learning_curves_are_those_of_the_record(payload, report_run):
+    series = {line["label"]: line["columns"] for line in payload["panels"]["learning"]["series"]}
+    small = report_run().prototypes.query("prototype == 'small'")
+    assert series["small"]["accuracy"] == pytest.approx(small["test_accuracy"].to_numpy(), nan_ok=True)  # fmt: skip
+    assert series["small"]["round"].tolist() == small["round"].tolist()
+    assert set(series) == {"small", "large", frames.MEAN}
+
+
+def test_the_clients_seconds_are_those_of_the_record(payload, report_run):
+    run = report_run()
+    (option,) = payload["panels"]["time"]["options"]
+    seconds = {trace["name"]: trace["x"].sum() for trace in option["data"]}
+    assert seconds["upload"] == pytest.approx(run.participations["uplink_s"].sum(), rel=1e-5)
+    assert seconds["waiting"] == pytest.approx(run.participations["waiting_s"].sum(), rel=1e-5)
+
+
+def test_shares_of_strategies_add_up_to_100_percent(payload):
+    (option,) = payload["panels"]["strategy-shares"]["options"]
+    for axis in ("y", "y2"):
+        total = sum(trace["y"] for trace in option["data"] if trace["yaxis"] == axis)
+        assert total == pytest.approx(100)
+
+
+def test_the_timeline_holds_every_bar_with_its_facts(payload, report_run):
+    run = report_run()
+    (data,) = payload["timeline"]["runs"]
+    clients = run.spans[run.spans["client"].notna()]
+    assert len(data["bars"]["part"]) == len(clients)
+    kinds = [kind["name"] for kind in payload["timeline"]["kinds"]]
+    lengths = {
+        kind: data["bars"]["length"][data["bars"]["kind"] == kinds.index(kind)].sum()
+        for kind in ("training", "upload")
+    }
+    assert lengths["upload"] == pytest.approx(run.participations["uplink_s"].sum(), rel=1e-5)
+    assert lengths["training"] == pytest.approx(run.participations["training_s"].sum(), rel=1e-5)
+    assert len(data["server"]["round"]) == (run.spans["track"] == "server").sum()
+    part = data["bars"]["part"][0]
+    row = data["parts"]["row"][part]
+    first = clients.iloc[0]
+    assert data["clients"]["id"][row] == first["client"]
+    assert data["arms"][data["parts"]["arm"][part]]["name"] == run.participations["arm"].iloc[row]
+
+
+def test_the_critical_client_of_every_round_is_marked(payload, report_run):
+    (data,) = payload["timeline"]["runs"]
+    marked = data["clients"]["id"][data["rounds"]["critical"]]
+    assert marked.tolist() == report_run().rounds["critical_client"].tolist()
+
+
+def test_more_bars_than_a_page_carries_are_sampled_by_rounds_the_longest_among_them(report_run):
+    run = report_run(10, 100)
+    kept = page_timeline.kept_rounds(run, most_bars=1500)
+    assert len(kept) <= 30
+    assert run.rounds["duration_s"].idxmax() + 1 in kept["round"].to_numpy()
+    assert {1, 100} <= set(kept["round"])
+    assert kept["round"].is_monotonic_increasing
+    data = unpacked(page_timeline.timeline_data(run, "a", {}, most_bars=1500))
+    assert len(data["bars"]["part"]) <= 1600
+    assert data["allRounds"] == 100
+
+
+def test_sliced_link_use_conserves_bytes(report_run, monkeypatch):
+    run = report_run()
+    monkeypatch.setattr(page_timeline, "MOST_LINK_PIECES", 10)
+    (first, _) = unpacked(page_timeline.timeline_data(run, "a", {}))["links"]
+    assert first["sliced"]
+    moved = (first["bitsPerS"] * (first["to"] - first["from"])).sum() / 8
+    recorded = run.links.loc[run.links["link"] == first["name"], "bytes"].sum()
+    assert moved == pytest.approx(recorded, rel=1e-5)
+
+
+def test_names_are_text_wherever_they_appear(report_run):
+    run = report_run(4, 3, name=EVIL, prototypes=(f"{EVIL}p", "<b>bold</b>"))
+    text = page.page([run, report_run(4, 3)])
+    assert EVIL not in text
+    assert "&lt;script&gt;alert(1)" in text
+    payload = json.loads(inflated(Reader(text), "payload"))
+    drawn = [payload["timeline"]]  # plotly reads tags in texts; the selectors' labels it never sees
+    for spec in payload["panels"].values():
+        drawn += [spec.get("series"), *({**o, "label": ""} for o in spec.get("options", []))]
+    assert "<script>" not in json.dumps(drawn)
+    assert "<b>bold" not in json.dumps(drawn)
+    assert "&lt;b&gt;bold" in json.dumps(drawn)
+
+
+def test_text_for_plotly_is_escaped():
+    assert plain("a & <b>") == "a &amp; &lt;b&gt;"
+
+
+def test_several_runs_are_overlaid_and_compared(report_run):
+    runs = [report_run(), report_run(10, 20, 1)]
+    reader = Reader(page.page(runs))
+    results = {row[0]: row[1:] for row in reader.tables["Results, side by side"]}
+    assert results["result"] == ["synthetic (seed 0)", "synthetic (seed 1)", "change"]
+    assert results["rounds"] == ["20", "20", "+0.0 %"]
+    settings = {row[0]: row[1:] for row in reader.tables["Settings that differ"]}
+    assert settings == {"key": results["result"][:2], "seed": ["0", "1"]}
+    reached = reader.tables["When accuracies were reached"]
+    assert [row[0] for row in reached[1:3]] == results["result"][:2]
+    payload = unpacked(json.loads(inflated(reader, "payload")))
+    series = payload["panels"]["learning"]["series"]
+    assert len(series) == 6
+    assert [line["hidden"] for line in series] == [True, True, False] * 2
+    assert len(payload["timeline"]["runs"]) == 2
+
+
+def test_the_same_run_twice_keeps_two_labels(report_run):
+    run = report_run()
+    assert len(set(frames.labels([run, run]))) == 2
+    page.page([run, run])
+
+
+def test_a_threshold_table_says_when(reader, report_run):
+    table = reader.tables["When accuracies were reached"]
+    assert table[0][0] == "prototype"
+    tidy = frames.curves(report_run())
+    accuracy = frames.thresholds_for(tidy)[0]
+    found = frames.thresholds(tidy, [accuracy]).set_index("prototype")
+    line = next(row for row in table if row[:2] == ["small", f"{100 * accuracy:g} %"])
+    assert line[3] == f"{found.loc['small', 'round']:,.0f}"
+
+
+def test_a_time_only_run_has_a_page_without_learning(report_run):
+    reader = Reader(page.page([report_run(6, 4, learns=False)]))
+    links = [a.get("href") for t, a in reader.tags if t == "a"]
+    assert "#time" in links
+    assert "#timeline" in links
+    assert "#learning" not in links
+    assert "#rewards" not in links
+
+
+def test_a_page_can_hold_the_timeline_alone(report_run):
+    text = page.page([report_run()], sections=("timeline",), rounds=(4, 6))
+    payload = json.loads(inflated(Reader(text), "payload"))
+    assert payload["panels"] == {}
+    assert payload["timeline"]["first"] == [4, 6]
+
+
+def test_no_runs_and_no_plotly_are_input_errors(monkeypatch):
+    with pytest.raises(InputError, match="at least one run"):
+        page.page([])
+
+    def gone(name):
+        raise ModuleNotFoundError(name)
+
+    page._library.cache_clear()
+    monkeypatch.setattr(page.resources, "files", gone)
+    with pytest.raises(InputError, match="plotly"):
+        page._library()
+
+
+def test_long_curves_are_thinned_and_the_page_says_so(report_run):
+    tidy = frames.curves(report_run())
+    long = tidy.loc[tidy.index.repeat(500)].reset_index(drop=True)
+    panel = curves_panel(long, key="k", title="t", about="a", y={"kd_loss": "loss"})
+    points = [len(unpacked(line["columns"]["round"])) for line in panel.spec["series"]]
+    assert sum(points) <= MOST_POINTS
+    assert "evenly spaced" in panel.notes[0]
+
+
+def test_packed_numbers_come_back():
+    assert unpacked(packed([1.5, float("nan")])).tolist()[0] == 1.5
+    assert unpacked(packed([3, 70_000], "u4")).tolist() == [3, 70_000]
+
+
+def test_settings_that_differ_are_found_in_depth():
+    a = {"name": "x", "clients": [{"link": {"up": 1}}], "k": None}
+    b = {"name": "x", "clients": [{"link": {"up": 2}}, {"count": 2}], "k": None}
+    assert compare.differences([a, b]) == [("clients[0].link.up", "1", "2"), ("clients[1].count", "—", "2")]  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_hundred_clients_and_a_thousand_rounds_fit_6_mb(report_folder, tmp_path):
+    from simfed.record.read import open_run
+
+    runs = [open_run(report_folder(100, 1000))]
+    path = write_page(runs, tmp_path / "big.html")
+    assert path.stat().st_size < 6e6
+    payload = unpacked(json.loads(inflated(Reader(path.read_text()), "payload")))
+    marks = sum(len(line["columns"]["round"]) for line in payload["panels"]["learning"]["series"])
+    for spec in payload["panels"].values():
+        for trace in spec["options"][0]["data"] if spec["kind"] == "choices" else []:
+            marks += sum(map(len, trace["z"])) if "z" in trace else len(trace["x"])
+    assert marks + 8000 <= 20_000  # page.js draws at most 8,000 bars in the timeline

@@ -43,7 +43,7 @@ from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.passes import passes_of
-from simfed.learn.worker import chunks, stretch
+from simfed.learn.worker import stretch
 from simfed.registry import registry
 from simfed.seeding import Streams
 from simfed.version import VERSION
@@ -310,8 +310,7 @@ class _Bench:
 
         def call() -> torch.Tensor:
             self._client.weights.copy_(self._server.weights)
-            parts = [self._public[part] for part in chunks(0, case.size)]
-            return torch.cat(list(self._client_passes.logits(parts)))
+            return self._client_passes.logits(self._public[: case.size])
 
         return call
 
@@ -321,7 +320,7 @@ class _Bench:
         def call() -> None:
             self._gradient.zero_()
             for number in range(PARTS):
-                for part in chunks(*stretch(case.size, PARTS, number)):
+                for part in self._server_passes.chunks(*stretch(case.size, PARTS, number)):
                     self._distil(part)
             self._server.weights.sub_(self._gradient, alpha=0.0)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +17,9 @@ from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
-from simfed.learn.worker import (
-    ACTIVITIES,
-    Distil,
-    Evaluate,
-    Knowledge,
-    OwnLoss,
-    Worker,
-)
+from simfed.learn.timing import ACTIVITIES
+from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Unit
+from simfed.learn.worker import Worker
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -55,11 +49,17 @@ class Engine:
     """
 
     def __init__(
-        self, scenario: Scenario, streams: Streams, data: Federation, *, workers: int = 1
+        self,
+        scenario: Scenario,
+        streams: Streams,
+        data: Federation,
+        *,
+        workers: int = 1,
+        make_worker: Callable[..., Worker] = Worker,
     ) -> None:
         self.scenario = scenario
         self.data = data
-        arena = Arena(shared=workers > 1)
+        arena = Arena(shared=workers > 1, device=data.device)
         clients = prototype_clients(scenario)
         self.facts: dict[str, ModelFacts] = {}
         self.prototypes: dict[str, Prototype] = {}
@@ -79,7 +79,7 @@ class Engine:
                 classes=classes,
                 parts=PARTS,
             )
-        self.worker = Worker(
+        self.worker = make_worker(
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=PARTS
         )
         self._wall: dict[str, float] = dict.fromkeys((*ACTIVITIES, "server"), 0.0)
@@ -90,16 +90,19 @@ class Engine:
         """Processes that share the work."""
         return self._crew.workers
 
-    def run(self, units: Sequence[Any]) -> list[Any]:
+    def run(self, units: Sequence[Unit]) -> list[Result]:
         """The results of units of any kinds, in order; the time goes to the activities' account."""
-        begin, before = time.perf_counter(), self.worker.spent()
-        results = self._crew.map("run", units, [self._cost(unit) for unit in units])
-        wall = time.perf_counter() - begin
-        spent = [now - then for now, then in zip(self.worker.spent(), before, strict=True)]
+        begin, before = time.perf_counter(), self.worker.stopwatch.totals()
+        results = self._results(units)
+        wall, after = time.perf_counter() - begin, self.worker.stopwatch.totals()
+        spent = [now - then for now, then in zip(after, before, strict=True)]
         total = sum(spent)
         for activity, share in zip(ACTIVITIES, spent, strict=True):
             self._wall[activity] += wall * share / total if total else 0.0
         return results
+
+    def _results(self, units: Sequence[Unit]) -> list[Result]:
+        return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
     def remember(self) -> None:
         """Keep the server's weights and statistics as they are, to return to."""
@@ -157,8 +160,7 @@ class Engine:
         begin = time.perf_counter()
         logits: dict[str, Tensor] = {}
         for name, prototype in self.prototypes.items():
-            chunks = self.worker.public_chunks(0)
-            logits[name] = torch.cat(list(prototype.passes.logits(chunks)))
+            logits[name] = prototype.passes.logits(self.worker.public_samples(0))
         counts = {name: len(prototype.clients) for name, prototype in self.prototypes.items()}
         weighted = torch.stack([logits[name] * counts[name] for name in logits])
         self._set_targets(weighted.sum(0) / sum(counts.values()))
@@ -178,17 +180,17 @@ class Engine:
             else []
         )
 
-    def evaluation(self, results: Sequence[tuple[int, float]]) -> dict[str, Evaluation]:
+    def evaluation(self, results: Sequence[Result]) -> dict[str, Evaluation]:
         """Accuracy and loss per prototype from the results of `evaluation_units`."""
         if not results:
             return {}
         samples = len(self.data.test_labels)
         found = {}
         for i, name in enumerate(self.prototypes):
-            mine = results[i * PARTS : (i + 1) * PARTS]
+            numbers = [result.numbers for result in results[i * PARTS : (i + 1) * PARTS]]
             found[name] = Evaluation(
-                accuracy=sum(right for right, _ in mine) / samples,
-                loss=sum(loss for _, loss in mine) / samples,
+                accuracy=sum(right for right, _ in numbers) / samples,
+                loss=sum(loss for _, loss in numbers) / samples,
             )
         return found
 
@@ -202,7 +204,7 @@ class Engine:
 
     def _distillation(self, round: int) -> dict[str, float]:
         units = [Distil(name, part, round) for name in self.prototypes for part in range(PARTS)]
-        sums = self.run(units)
+        sums = [result.numbers[0] for result in self.run(units)]
         return {
             name: sum(sums[i * PARTS : (i + 1) * PARTS]) / self.worker.public
             for i, name in enumerate(self.prototypes)
@@ -215,7 +217,7 @@ class Engine:
     def _temperature(self) -> float:
         return self.scenario.distillation.temperature
 
-    def _cost(self, unit: Any) -> float:
+    def _cost(self, unit: Unit) -> float:
         """FLOPs, roughly: enough to balance the processes."""
         if isinstance(unit, (Distil, Evaluate)):
             facts = self.facts[unit.prototype]

@@ -26,6 +26,8 @@ __all__ = [
 
 Positions = NDArray[np.int64]
 
+CPU = torch.device("cpu")
+
 NORMALISED_BYTES = 256 << 20
 """The largest training set that is kept as floats: MNIST's 188 MB, not CIFAR-10's 614 MB."""
 
@@ -33,23 +35,30 @@ NORMALISED_BYTES = 256 << 20
 class Federation:
     """The data of one run. What clients own, the public set and the test set are disjoint.
 
-    Samples come out as normalised float32 tensors on the CPU. The training set is normalised once
-    where that takes at most `NORMALISED_BYTES`, else batch by batch.
+    Samples come out as normalised float32 tensors on `device`. The training set is normalised once
+    on an accelerator and where that takes at most `NORMALISED_BYTES`, else batch by batch.
     """
 
-    def __init__(self, dataset: Dataset, owned: Sequence[Positions], public: Positions) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        owned: Sequence[Positions],
+        public: Positions,
+        device: torch.device = CPU,
+    ) -> None:
+        self.device = device
         self.dataset = dataset
         self.owned = owned
         """For each client, the positions of its samples in the training set."""
         self.classes = dataset.classes
         self.input_shape = dataset.facts.input_shape
-        self.labels = torch.tensor(dataset.train_labels)
+        self.labels = torch.tensor(dataset.train_labels, device=device)
         self.public = self._normalised(dataset.train_images[public])
         """The server's unlabelled samples, (samples, *input_shape)."""
         self.test_samples = self._normalised(dataset.test_images)
-        self.test_labels = torch.tensor(dataset.test_labels)
+        self.test_labels = torch.tensor(dataset.test_labels, device=device)
         images = dataset.train_images
-        small = images.size * 4 <= NORMALISED_BYTES
+        small = device.type != "cpu" or images.size * 4 <= NORMALISED_BYTES
         self._samples = self._normalised(images) if small else None
 
     def samples(self, positions: Tensor) -> Tensor:
@@ -59,12 +68,12 @@ class Federation:
         return self._normalised(self.dataset.train_images[positions.numpy()])
 
     def _normalised(self, images: NDArray[Any]) -> Tensor:
-        # Cloned: PyTorch's own memory is aligned alike in every process, NumPy's is not, and the
+        # Copied: PyTorch's own memory is aligned alike in every process, NumPy's is not, and the
         # last bits of a product may depend on it.
-        return torch.from_numpy(self.dataset.normalise(images)).clone()
+        return torch.from_numpy(self.dataset.normalise(images)).to(self.device, copy=True)
 
 
-def load_federation(scenario: Scenario, streams: Streams) -> Federation:
+def load_federation(scenario: Scenario, streams: Streams, device: torch.device = CPU) -> Federation:
     """The scenario's data set, dealt to its clients.
 
     Raises: `InputError` for a data set that is not on this machine or has too few samples.
@@ -80,7 +89,7 @@ def load_federation(scenario: Scenario, streams: Streams) -> Federation:
         alpha=partition.alpha,
         shards_per_client=partition.shards_per_client,
     )
-    return Federation(dataset, split.clients, split.public)
+    return Federation(dataset, split.clients, split.public, device)
 
 
 def draw_batches(
@@ -115,12 +124,12 @@ def draw_probe(rng: np.random.Generator, owned: Positions, size: int) -> Positio
     return owned[np.sort(rng.choice(owned.size, size, replace=False))]
 
 
-def draw_public(streams: Streams, round: int, size: int, batch: int | None) -> Tensor | None:
+def draw_public(streams: Streams, round: int, size: int, batch: int | None) -> Positions | None:
     """Positions in the public set that `round` uses; None for all of them. Round 0 is the initial loss."""
     if batch is None or batch >= size:
         return None
     chosen = streams("public-batch", round).choice(size, batch, replace=False)
-    return torch.from_numpy(np.sort(chosen))
+    return np.sort(chosen)
 
 
 def prototype_clients(scenario: Scenario) -> dict[str, NDArray[np.int64]]:

@@ -26,12 +26,16 @@ class Arena:
     [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
 
-    def __init__(self, *, shared: bool) -> None:
+    def __init__(self, *, shared: bool, device: torch.device | None = None) -> None:
+        """`device`: an accelerator, whose own memory is used (and nothing is shared)."""
+        self._device = device if device is not None and device.type != "cpu" else None
         self._flags = (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE) | mmap.MAP_ANONYMOUS
         self._flags |= getattr(mmap, "MAP_NORESERVE", 0)
 
     def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """A zeroed tensor; of more than one dimension, the rows of the first are aligned."""
+        if self._device is not None:
+            return torch.zeros(shape, dtype=dtype, device=self._device)
         row = prod(shape[1:]) if len(shape) > 1 else 1
         stride = -(-row // _ALIGNMENT) * _ALIGNMENT if len(shape) > 1 else 1
         items = stride * shape[0]

@@ -6,7 +6,7 @@ pass by hand needs no autograd tape and one by autograd starts from the same num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,15 +32,32 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
 class Passes:
     """The passes of any module, by autograd."""
 
+    chunk = 128
+    """Samples per forward pass: more leave the cache, fewer waste calls."""
+
     def __init__(self, model: FlatModel) -> None:
         self.model = model
 
-    def logits(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """The logits of each chunk of samples, in evaluation mode."""
-        self.model.module.eval()
+    def chunks(self, start: int, stop: int) -> Iterator[slice]:
+        """The slices from `start` to `stop` in which samples go through the model."""
+        for first in range(start, stop, self.chunk):
+            yield slice(first, min(first + self.chunk, stop))
+
+    def logits(self, samples: Tensor, look_up: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The logits of the samples, in evaluation mode, a chunk at a time.
+
+        With `look_up`, `samples` are positions, and `look_up` gets the samples of a chunk of them.
+        """
+        parts = [samples[part] for part in self.chunks(0, len(samples))] or [samples]
         with torch.no_grad():
-            for samples in chunks:
-                yield self.model.module(samples)
+            self._begin_logits()
+            return torch.cat([self._logits(look_up(p) if look_up else p) for p in parts])
+
+    def _begin_logits(self) -> None:
+        self.model.module.eval()
+
+    def _logits(self, samples: Tensor) -> Tensor:
+        return self.model.module(samples)  # type: ignore[no-any-return]
 
     def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
         """The loss; its gradient is added to the flat vector `into`.
@@ -88,18 +105,19 @@ class LeNetPasses(Passes):
             and all(side % 4 == 0 for side in input_shape[1:])
         )
 
-    def logits(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
-        with torch.no_grad():
-            self._prepare()
-            for samples in chunks:
-                x = samples
-                for convolution in self._convolutions:
-                    x = convolution.pooled(x)[0]
-                yield self._classify(x.flatten(1))[-1]
+    def _begin_logits(self) -> None:
+        for convolution in self._convolutions:
+            convolution.prepare()
+
+    def _logits(self, samples: Tensor) -> Tensor:
+        for convolution in self._convolutions:
+            samples = convolution.pooled(samples)[0]
+        return self._classify(samples.flatten(1))[-1]
 
     def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
         with torch.no_grad():
-            self._prepare()
+            for convolution in self._convolutions:
+                convolution.prepare()
             first, second = self._convolutions
             pooled1 = first.pooled(samples)
             pooled2 = second.pooled(pooled1[0])
@@ -119,10 +137,6 @@ class LeNetPasses(Passes):
             gradient = second.backward(gradient, pooled1[0], pooled2, parts[2], parts[3])
             first.backward(gradient, samples, pooled1, parts[0], parts[1], wants_input=False)
         return value
-
-    def _prepare(self) -> None:
-        for convolution in self._convolutions:
-            convolution.prepare()
 
     def _classify(self, features: Tensor) -> list[Tensor]:
         """What each linear layer puts out, after ReLU but for the last."""

@@ -45,11 +45,12 @@ class Prototype:
         self.may_draw = may_draw
         """Whether the module may draw random numbers in training, as dropout does."""
         self.row = {int(client): row for row, client in enumerate(clients)}
-        module = build()
+        device = arena.zeros(0).device
+        module = build().to(device)
         own = FlatModel(module)
         d, b, n = own.weights.numel(), own.statistics.numel(), len(clients)
         self.server = FlatModel(module, weights=arena.zeros(d), statistics=arena.zeros(b))
-        self.scratch = FlatModel(build())
+        self.scratch = FlatModel(build().to(device))
         """This process's stand-in for its clients; a copy of the server's weights between units."""
         self.passes = passes_of(self.server, input_shape)
         self.client_passes = passes_of(self.scratch, input_shape)

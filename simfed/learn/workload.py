@@ -13,7 +13,8 @@ from simfed.contract import Contribution, Evaluation, Outcome, Task
 from simfed.errors import InputError
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
-from simfed.learn.worker import Knowledge, OwnLoss, Send, Sent
+from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Unit
+from simfed.learn.worker import check_finite
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
@@ -66,7 +67,7 @@ class Upload:
             "arm": self.arm,
             "k": self.k,
             "losses": [self.loss_before, self.loss_after],
-            "sent": [payload.k, payload.state, payload.seed, None],
+            "sent": [payload.k, payload.state, payload.seed],
             "before": payload.state_before,
         }
 
@@ -246,8 +247,8 @@ class LearningWorkload:
         pending = [upload for upload in self._open.values() if upload.payload is None]
         sure = {u.task.client for u in merging if self._distils and u.task.round == round}
         units = [self._unit(upload, upload.task.client in sure) for upload in pending]
-        for upload, unit, sent in zip(pending, units, self.engine.run(units), strict=True):
-            self._sent(upload, unit, sent)
+        for upload, unit, result in zip(pending, units, self.engine.run(units), strict=True):
+            self._sent(upload, unit, result)
         missing = [u for u in merging if self._distils and u.known_for != round]
         self.engine.run([self._knowledge(upload, round) for upload in missing])
 
@@ -272,14 +273,16 @@ class LearningWorkload:
             with_knowledge=with_knowledge,
         )
 
-    def _sent(self, upload: Upload, unit: Send, sent: Sent) -> None:
-        client = unit.client
+    def _sent(self, upload: Upload, unit: Send, result: Result) -> None:
+        client, sent = unit.client, result.sent
+        assert sent is not None
+        check_finite(unit, result.numbers[0])
         upload.payload = self._payload_in_row(upload, sent, unit.memory)
         upload.known_for = unit.round if unit.with_knowledge else None
         self._memories[client, upload.arm] = sent.memory
         if self._learners[client]:
             printed = self._local_loss[client].credit == "as-printed"
-            now = sent.loss if sent.loss is not None else self._losses[client][1]
+            now = result.numbers[1] if unit.with_loss else self._losses[client][1]
             held = self._losses[client][1] if client in self._losses else now
             upload.loss_before, upload.loss_after = (held, now) if printed else (now, None)
             if printed or self._local_loss[client].data != "batch":
@@ -374,11 +377,11 @@ class LearningWorkload:
     ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
-        units: list[Any] = [OwnLoss(u.task.client, u.task.round) for u in waiting]
+        units: list[Unit] = [OwnLoss(u.task.client, u.task.round) for u in waiting]
         tests = self.engine.evaluation_units() if evaluate and self._evaluates(round) else []
         results = self.engine.run([*units, *tests])
-        for upload, loss in zip(waiting, results, strict=False):
-            upload.loss_after = loss
+        for upload, result in zip(waiting, results, strict=False):
+            upload.loss_after = result.numbers[0]
         local = {
             u.task.client: (u.loss_before, u.loss_after)
             for u in uploads

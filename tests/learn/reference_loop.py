@@ -130,7 +130,7 @@ class ReferenceLoop:
         chosen = draw_public(
             self.streams, round, len(self.data.public), self.scenario.dataset.public_batch
         )
-        return self.data.public if chosen is None else self.data.public[chosen]
+        return self.data.public if chosen is None else self.data.public[torch.from_numpy(chosen)]
 
     def targets(self, logits):
         mean = torch.stack(logits).mean(0).double()

@@ -361,7 +361,7 @@ def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
 def test_local_loss_is_over_the_samples_it_names(data):
     scenario = tiny.scenario(policy={"kind": "ascend", "reward": {"local_loss": {"data": data, "samples": 40}}})  # fmt: skip
     work = workload(scenario)
-    samples = work.engine.worker._own_samples(1, 1)
+    samples = work.engine.worker.own_samples(1, 1)
     owned = work.data.owned[1]
     assert len(samples) == {"probe": 40, "full": len(owned), "batch": 16}[data]
     assert set(samples) <= set(owned)
@@ -389,7 +389,7 @@ def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
 def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
     scenario = tiny.scenario(training={"batch_size": 100_000})
     work = workload(scenario, learns=False)
-    batches = work.engine.worker._batches(0, 1)
+    batches = work.engine.worker.batches(0, 1)
     assert len(batches) == 1
     assert np.array_equal(batches[0], work.data.owned[0])
 

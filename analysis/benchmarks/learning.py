@@ -1,0 +1,152 @@
+"""How fast the learning engine is, beside a textbook loop, in one process.
+
+    python analysis/benchmarks/learning.py mnist          # 10 clients, LeNets, ASCEND
+    python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (minutes)
+    python analysis/benchmarks/learning.py cifar --device cuda
+
+The textbook loop is the one the tests compare the engine with (`tests/learn/reference_loop.py`):
+ordinary modules, one client after another, `torch.topk`, public images in batches of 128. Loop and
+engine play rounds in turn, so that both meet the same machine; the loop plays with one and with two
+threads and is credited with the better. Reported are the best and the median round of each, their
+ratios, the share of the measured matrix-multiply rate that the useful FLOPs reach (those of
+the layers, without anything done twice or for convenience), and where the engine's time goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "learn"))
+from reference_loop import ReferenceLoop
+
+from simfed.learn.plain import plain_rounds
+from simfed.learn.workload import LearningWorkload
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+CASES: dict[str, dict[str, Any]] = {
+    "mnist": {
+        "dataset": {"name": "mnist-mini", "public": 256},
+        "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+        "compression": {"k": 1000},
+    },
+    "cifar": {
+        "dataset": {"name": "cifar10", "public": 256},
+        "prototypes": {"small": {"model": "wresnet40-2"}, "large": {"model": "resnet18"}},
+        "compression": {"k": 100_000},
+    },
+}
+
+
+def scenario(case: str, **changes: Any) -> Scenario:
+    """Ten clients of two prototypes under ASCEND, everything else as by default."""
+    return Scenario.model_validate(
+        {
+            "name": case,
+            "rounds": 10**6,
+            "client_order": "round-robin",
+            "clients": [
+                {"count": 5, "prototype": "small", "device": "any"},
+                {"count": 5, "prototype": "large", "device": "any"},
+            ],
+            "training": {"batch_size": 32},
+            "evaluation": {"every": 10**6},
+            **CASES[case],
+            **changes,
+        }
+    )
+
+
+def useful_flops(work: LearningWorkload) -> float:
+    """Of one round: gradients, public logits of every client, distillation, probes after the merge."""
+    engine, total = work.engine, 0.0
+    for client, group in enumerate(work.scenario.group_of_client()):
+        facts = engine.facts[work.scenario.clients[group].prototype]
+        total += facts.train_flops * engine.worker.training_count(client)
+        total += facts.forward_flops * engine.worker.own_count(client)
+        total += facts.forward_flops * engine.worker.public
+    return total + sum(f.train_flops for f in engine.facts.values()) * engine.worker.public
+
+
+def multiply_rate(threads: int) -> float:
+    """FLOP/s of the best of several single-precision products of 2048 × 2048."""
+    torch.set_num_threads(threads)
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    return 2 * 2048**3 / min(timed(lambda: a @ b) for _ in range(8))
+
+
+def timed(play: Callable[[], object]) -> float:
+    """Host seconds of one call."""
+    begin = time.perf_counter()
+    play()
+    return time.perf_counter() - begin
+
+
+def on_cpu(case: str, rounds: int, cores: int) -> None:
+    """Loop and engines in turn; see the module's docstring."""
+    made = scenario(case)
+    streams = Streams(made.seed)
+    engines = {w: LearningWorkload(made, streams, workers=w) for w in dict.fromkeys((1, cores))}
+    players: dict[str, tuple[int, Callable[[], object]]] = {}
+    for threads in dict.fromkeys((1, cores)):
+        loop, numbers = ReferenceLoop(made, streams), iter(range(1, 10**6))
+        players[f"textbook loop, {threads} thread(s)"] = (
+            threads,
+            lambda loop=loop, numbers=numbers: loop.round(next(numbers)),
+        )
+    for workers, work in engines.items():
+        turns = plain_rounds(made, work, streams)
+        players[f"engine, {workers} worker(s)"] = (1, lambda turns=turns: next(turns))
+    seconds: dict[str, list[float]] = {name: [] for name in players}
+    for turn in range(rounds + 2):
+        for name, (threads, play) in players.items():
+            torch.set_num_threads(threads)
+            spent = timed(play)
+            if turn >= 2:
+                seconds[name].append(spent)
+    report(case, seconds, engines[cores], cores)
+    for work in engines.values():
+        work.close()
+
+
+def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, cores: int) -> None:
+    """Print the table, the ratios, the share of the multiply rate and the profile."""
+    print(f"{case}: {len(next(iter(seconds.values())))} rounds each, in turn, on {cores} core(s)")
+    for name, values in seconds.items():
+        print(f"  {name:28} best {min(values) * 1e3:8.1f} ms   median {statistics.median(values) * 1e3:8.1f} ms")  # fmt: skip
+    engine = f"engine, {cores} worker(s)"
+    for label, of in (("best", min), ("median", statistics.median)):
+        loop = min(of(v) for name, v in seconds.items() if name.startswith("textbook"))
+        alone = of(seconds["engine, 1 worker(s)"]) / of(seconds[engine])
+        print(f"  {label}: engine {loop / of(seconds[engine]):.2f} × the loop's rounds per second; "
+              f"{cores} workers {alone:.2f} × one")  # fmt: skip
+    flops, rate = useful_flops(work), multiply_rate(cores)
+    best = min(seconds[engine])
+    print(f"  useful work {flops / 1e9:.2f} GFLOP per round: {flops / best / 1e9:.0f} GFLOP/s, "
+          f"{flops / best / rate:.0%} of the {rate / 1e9:.0f} GFLOP/s of matrix products")  # fmt: skip
+    total = sum(work.timings().values())
+    parts = sorted(work.timings().items(), key=lambda item: -item[1])
+    print("  the engine's time: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts if s))
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
+    arguments = parser.parse_args()
+    on_cpu(arguments.case, arguments.rounds, arguments.cores)
+
+
+if __name__ == "__main__":
+    main()

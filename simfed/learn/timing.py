@@ -1,0 +1,58 @@
+"""Host seconds by activity, on processes and on an accelerator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from simfed.learn.memory import Arena
+
+__all__ = ["ACTIVITIES", "Stopwatch"]
+
+ACTIVITIES = ("gradients", "compression", "logits", "distillation", "local_losses", "evaluation")
+
+
+class Stopwatch:
+    """Adds up what each activity takes, a row per process in shared memory.
+
+    An accelerator works behind the program's back, so there the time between two marks in its
+    queue is taken, and read when the queue has been waited for anyway (`settle`).
+    """
+
+    def __init__(self, arena: Arena, processes: int, *, cuda: bool = False) -> None:
+        self._seconds = arena.zeros(processes, len(ACTIVITIES), dtype=torch.float64)
+        self.process = 0
+        self._cuda = cuda
+        self._marks: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def spending(self, activity: str) -> Iterator[None]:
+        """Time spent inside belongs to `activity`."""
+        column = ACTIVITIES.index(activity)
+        if self._cuda:
+            begin, end = _mark(), _mark()
+            begin.record()
+            yield
+            end.record()
+            self._marks.append((column, begin, end))
+            return
+        since = time.perf_counter()
+        yield
+        self._seconds[self.process, column] += time.perf_counter() - since
+
+    def settle(self) -> None:
+        """The accelerator has done everything: read the marks."""
+        for column, begin, end in self._marks:
+            self._seconds[self.process, column] += begin.elapsed_time(end) / 1e3
+        self._marks.clear()
+
+    def totals(self) -> list[float]:
+        """Seconds per activity so far, over all processes."""
+        return self._seconds.sum(0).tolist()
+
+
+def _mark() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

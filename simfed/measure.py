@@ -364,9 +364,8 @@ class _Bench:
         return FlatModel(module, weights=self._zeros(known.parameters))
 
     def _zeros(self, length: int) -> torch.Tensor:
-        if self._plan.device == "cpu":
-            return Arena(shared=False).zeros(length)  # placed in memory as a run's arrays are
-        return torch.zeros(length, device=self._plan.device)
+        # placed in memory as a run's arrays are
+        return Arena(shared=False, device=torch.device(self._plan.device)).zeros(length)
 
     def _wait(self) -> None:
         if self._plan.device == "cuda":

@@ -23,6 +23,7 @@ from simfed.device.laws import ACROSS_MODELS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
 from simfed.device.table import Table, medians
+from simfed.version import VERSION
 
 __all__ = ["Calibration", "CurveReport", "fit_profile", "profile_text"]
 
@@ -276,6 +277,7 @@ def _provenance(table: Table) -> dict[str, Any]:
         machine["threads"] = int(machine["threads"])
     dates = sorted(table.machine.get("measured_at", []))
     return {
+        "fitted_by": f"simfed {VERSION}",
         "files": [{"name": name, "sha256": digest} for name, digest in table.files],
         "sessions": table.sessions,
         **({"measured": f"{dates[0][:10]} to {dates[-1][:10]}"} if dates else {}),
@@ -361,6 +363,6 @@ def profile_text(document: Mapping[str, Any], header: str = "") -> str:
 
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.dump(
-        dict(document), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100,
+        dict(document), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=130,
         default_flow_style=None,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -32,7 +32,7 @@ from simfed.version import VERSION
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["SECTIONS", "page", "write_page"]
+__all__ = ["SECTIONS", "page", "render_page", "write_page", "write_text"]
 
 SECTIONS = (
     "overview",
@@ -58,8 +58,12 @@ def write_page(
     rounds: tuple[int, int] | None = None,
 ) -> Path:
     """Write the page to a file; see `page`."""
+    return write_text(path, page(runs, sections=sections, rounds=rounds))
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a page's text to a file. Raises: `InputError` if that cannot be done."""
     path = Path(path)
-    text = page(runs, sections=sections, rounds=rounds)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -87,18 +91,31 @@ def page(
     words = [critical_sentences(run.table) for run in runs]
     content = _Content(dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True)))
     parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
-    drawn = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
     if len(runs) == 1:
         parts = {name: _without_run_column(part) for name, part in parts.items()}
-    payload: dict[str, Any] = {"panels": drawn}
-    if parts.get("timeline"):
-        payload["timeline"] = content.timelines(rounds)
-    script, library = _asset("page.js"), _library()
+    timelines = content.timelines(rounds) if parts.get("timeline") else None
     more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
-    title = ", ".join(labels[:4]) + more
+    return render_page(", ".join(labels[:4]) + more, _subtitle(runs), parts, timelines)
+
+
+def render_page(
+    title: str,
+    subtitle: str,
+    parts: Mapping[str, Mapping[str, Any]],
+    timelines: dict[str, Any] | None = None,
+) -> str:
+    """A page of these sections: name → `title` and any of `facts, warnings, panels, tables, texts`.
+
+    Sections without content are left out. Raises: `InputError` without plotly.
+    """
+    drawn = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
+    payload: dict[str, Any] = {"panels": drawn}
+    if timelines is not None:
+        payload["timeline"] = timelines
+    script, library = _asset("page.js"), _library()
     text: str = _template().render(
         title=title,
-        subtitle=_subtitle(runs),
+        subtitle=subtitle,
         parts={name: part for name, part in parts.items() if part},
         style=_asset("page.css"),
         script=script,

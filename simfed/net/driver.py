@@ -15,10 +15,10 @@ from simpy.events import Event, EventPriority
 
 from simfed.errors import InputError, RunFailed
 from simfed.net.engine import DeadLink, Engine
+from simfed.net.flows import Flow
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 from simfed.net.models import Model, SlowStart, make_model
-from simfed.net.sharing import Flow
 from simfed.net.topology import Direction, Topology
 
 __all__ = ["LinkUse", "Network", "Transfer"]

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from simfed.errors import BrokenInvariant
+from simfed.net.flows import Flow, Link
 from simfed.net.meter import Meter
-from simfed.net.sharing import Flow, Link, Sharing
+from simfed.net.sharing import Sharing
 from simfed.net.topology import Floats
 from simfed.net.traces import LinkTrace, Moment
 
@@ -123,6 +125,12 @@ class Engine:
             self.sharing.now = max(self.now, until_s)
         return ended
 
+    def set_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
+        """From now on the link has this capacity, at least 0 (traces do this on their own)."""
+        self.sharing.change_capacity(link, capacity_bytes_per_s)
+        self.sharing.settle()
+        self._schedule()
+
     def cancel(self, flow: Flow) -> None:
         """Take a started flow out now. `flow.remaining` and `flow.unsent` say what it leaves behind."""
         if flow.joined:
@@ -146,6 +154,8 @@ class Engine:
     def _play(self, at_s: float, ended: list[Flow]) -> None:
         """One instant."""
         sharing, heap = self.sharing, self._heap
+        if at_s < sharing.now - 1e-9 * (1 + abs(at_s)):
+            raise BrokenInvariant(f"an event of {at_s} s comes up at {sharing.now} s")
         sharing.now = at_s
         while heap and heap[0][0] <= at_s:
             _, order, _, what, stamp = heapq.heappop(heap)
@@ -200,6 +210,8 @@ class Engine:
         flow.remaining = 0.0
         if flow.joined:
             self.sharing.leave(flow)
+            if flow.remaining > 1e-6 * flow.size:
+                raise BrokenInvariant(f"flow {flow.id} ended with {flow.remaining} bytes to go")
             flow.remaining = 0.0  # the clock of a link may leave a rounding error behind
         if flow.unsent > 0 and flow.program is not None:
             wait_s, flow.remaining = flow.program.next_burst(flow)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simfed.net.sharing import Link
+from simfed.net.flows import Link
 
 __all__ = ["Meter", "Use"]
 
@@ -58,7 +58,7 @@ class Meter:
         piece = self._pieces.get(link)
         if piece is None:
             piece = self._pieces[link] = _Piece(now)
-        piece.bytes += (link.load + link.load_error) * (now - piece.load_from_s)
+        piece.bytes += link.load.value * (now - piece.load_from_s)
         piece.load_from_s = now
 
     def count_changes(self, link: Link, owner: Link, now: float) -> None:
@@ -67,9 +67,9 @@ class Meter:
         if piece is None:
             piece = self._pieces[link] = _Piece(now)
         total = owner.turned + owner.progress_at(now)
-        entry = link.loads.get(owner)
-        if entry is not None:
-            piece.bytes += entry[1] * (total - piece.seen[owner])
+        tally = link.loads.get(owner)
+        if tally is not None:
+            piece.bytes += tally.value * (total - piece.seen[owner])
         piece.seen[owner] = total
 
     def close(self, link: Link, now: float) -> None:

@@ -11,7 +11,7 @@ from math import inf, sqrt
 from typing import Any, Protocol
 
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.net.sharing import Flow
+from simfed.net.flows import Flow
 from simfed.net.topology import Path
 
 __all__ = ["Fluid", "Model", "SlowStart", "Tcp", "make_model"]

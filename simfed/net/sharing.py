@@ -10,7 +10,7 @@ the integral of the level) and a flow's end is one number on that clock: when th
 flow is touched. A change of flows or capacity makes the links it concerns dirty; a dirty link finds
 its level anew, pulling in flows that now get too much and pushing out those that it no longer
 limits, and only links that feel the difference become dirty in turn. A link on which nobody waits
-watches the levels that load it through thresholds (`_Guard`). At rest every link satisfies
+watches the levels that load it through thresholds (its guards). At rest every link satisfies
 
     sum over its flows of weight × min(level, what limits the flow elsewhere) = capacity,
 
@@ -23,205 +23,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from math import fsum, inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from simfed.errors import BrokenInvariant
+from simfed.net.flows import Flow, Link, Tally
 from simfed.net.maxmin import OWN_CAP, max_min
 
 if TYPE_CHECKING:
     from simfed.net.meter import Meter
     from simfed.net.topology import Floats
 
-__all__ = ["Flow", "Link", "Program", "Sharing"]
+__all__ = ["Sharing"]
 
 _TIE = 1e-12
 """Relative difference below which two levels are the same: rounding must not move flows to and fro."""
-
-
-class Program(Protocol):
-    """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow."""
-
-    def next_burst(self, flow: Flow) -> tuple[float, float]:
-        """The burst has drained and `flow.unsent` bytes are left: (seconds to wait, bytes to send then)."""
-        ...
-
-
-class Flow:
-    """What is known of one transfer while bytes of it remain; plain numbers and its present bottleneck."""
-
-    __slots__ = (
-        "cap", "cap_link", "dwelt", "end", "id", "joined", "latency_s", "level_cap", "limit", "links",
-        "owner", "program", "remaining", "shared", "since", "size", "spent", "stamp", "unsent", "weight",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        id: int,
-        size: float,
-        links: tuple[int, ...],
-        latency_s: float = 0.0,
-        weight: float = 1.0,
-        cap: float = inf,
-    ) -> None:
-        self.id = id
-        self.size = size
-        self.links = links
-        self.latency_s = latency_s
-        self.weight = weight
-        self.cap = cap
-        """The flow's own cap, bytes/s."""
-        self.limit = inf
-        """Its rate while capped: the least of its cap and the links it has to itself."""
-        self.cap_link = OWN_CAP
-        """Which of them that is."""
-        self.level_cap = inf
-        """`limit` per weight."""
-        self.shared: list[Link] = []
-        """The links of its path that others use, or have used, at the same time."""
-        self.owner: Link | None = None
-        """The shared link that limits it; None while capped."""
-        self.remaining = size
-        """Bytes left at `since` of what it is sending now; kept up while capped."""
-        self.end = inf
-        """Its end on the clock of `owner`."""
-        self.since = 0.0
-        """When it came under its present limit; while it waits, when it will join."""
-        self.spent = 0.0
-        """Seconds since its start at `since`: summed durations, never a difference of late instants."""
-        self.stamp = 0
-        """Counts the changes that make scheduled events of this flow void."""
-        self.dwelt: dict[int, float] = {}
-        """Seconds under each earlier limit."""
-        self.joined = False
-        """Whether it takes part in the sharing now (not while it waits out a latency)."""
-        self.program: Program | None = None
-        """What sends the flow in bursts; None sends everything at once."""
-        self.unsent = 0.0
-        """Bytes that the program has not yet released."""
-
-    def __lt__(self, other: Flow) -> bool:
-        return self.id < other.id
-
-
-class Link:
-    """A link that several flows use at once."""
-
-    __slots__ = (
-        "by_cap", "by_limit", "capacity", "dirty", "ends", "flows", "guard", "guards", "id", "level",
-        "load", "load_error", "loads", "progress", "pushes", "since", "stamp", "turned", "watchers",
-    )  # fmt: skip
-
-    def __init__(self, id: int, capacity: float, now: float) -> None:
-        self.id = id
-        self.capacity = capacity
-        self.flows: dict[Flow, None] = {}
-        """All flows that cross it, in order of arrival (a set would order them by address)."""
-        self.level = inf
-        """Rate per weight of its own flows; inf while it limits nobody."""
-        self.progress = 0.0
-        """Integral of the level at `since`, in bytes per weight."""
-        self.since = now
-        self.turned = 0.0
-        """What was taken off `progress` by turning the clock back to 0."""
-        self.ends: list[tuple[float, int, Flow]] = []
-        """Heap of its own flows' ends on the clock `progress`; stale entries are skipped."""
-        self.by_cap: list[tuple[float, int, Flow]] = []
-        """Heap of its own flows' caps per weight, lowest first."""
-        self.by_limit: list[tuple[float, int, Flow]] = []
-        """Heap of the capped flows that cross it, by minus their rate per weight."""
-        self.load = 0.0
-        self.load_error = 0.0
-        """Sum of the capped flows' rates, with its rounding error kept apart."""
-        self.loads: dict[Link, list[float]] = {}
-        """For each link whose own flows cross this one (itself included): [count, weight] of them."""
-        self.watchers: dict[Link, None] = {}
-        """Limiting links crossed by own flows of this one: they feel every change of its level."""
-        self.guards: list[tuple[float, int, int, Link]] = []
-        """Heap of levels of this link above which a link that limits nobody must look again."""
-        self.guard = 0
-        self.stamp = 0
-        self.pushes = 0
-        self.dirty = False
-
-    def __lt__(self, other: Link) -> bool:
-        return self.id < other.id
-
-    def add_load(self, rate: float) -> None:
-        """Neumaier's compensated sum: 1e5 arrivals and departures leave no drift behind."""
-        total = self.load + rate
-        if abs(self.load) >= abs(rate):
-            self.load_error += (self.load - total) + rate
-        else:
-            self.load_error += (rate - total) + self.load
-        self.load = total
-
-    def progress_at(self, now: float) -> float:
-        """Bytes per weight that its own flows have received on this link's clock."""
-        if self.level == inf or now <= self.since:
-            return self.progress
-        return self.progress + self.level * (now - self.since)
-
-    def settle(self, now: float) -> None:
-        """Bring the clock to `now`, before the level changes."""
-        self.progress = self.progress_at(now)
-        self.since = now
-
-    def slack(self) -> float:
-        """Capacity that flows limited elsewhere leave, bytes/s."""
-        if len(self.loads) <= 1 and (not self.loads or self in self.loads):
-            return (self.capacity - self.load) - self.load_error
-        parts = [link.level * of[1] for link, of in self.loads.items() if link is not self]
-        return fsum([self.capacity, -self.load, -self.load_error, *(-part for part in parts)])
-
-    def rebase(self) -> None:
-        """Set the clock back to 0 and drop stale entries from the heaps.
-
-        The clock's numbers stay as small as the flows that it measures (late instants have coarse
-        digits), the heaps as long as there are flows.
-        """
-        own = [flow for flow in self.flows if flow.owner is self]
-        for flow in own:
-            flow.end -= self.progress
-        self.turned += self.progress
-        self.progress = 0.0
-        self.ends = [(flow.end, flow.id, flow) for flow in own]
-        self.by_cap = [(flow.level_cap, flow.id, flow) for flow in own if flow.level_cap < inf]
-        self.by_limit = [(-f.level_cap, f.id, f) for f in self.flows if f.owner is None]
-        self.guards = [entry for entry in self.guards if entry[3].guard == entry[2]]
-        heapq.heapify(self.ends)
-        heapq.heapify(self.by_cap)
-        heapq.heapify(self.by_limit)
-        heapq.heapify(self.guards)
-        self.pushes = 0
-
-    def next_end(self) -> Flow | None:
-        """Its own flow that ends first."""
-        ends = self.ends
-        while ends:
-            end, _, flow = ends[0]
-            if flow.owner is self and flow.end == end:
-                return flow
-            heapq.heappop(ends)
-        return None
-
-    def lowest_cap(self) -> Flow | None:
-        """Its own flow that would be the first to reach its cap if the level rose."""
-        heap = self.by_cap
-        while heap:
-            cap, _, flow = heap[0]
-            if flow.owner is self and flow.level_cap == cap:
-                return flow
-            heapq.heappop(heap)
-        return None
-
-    def fastest_capped(self) -> Flow | None:
-        """The capped flow across it with the highest rate per weight."""
-        heap = self.by_limit
-        while heap:
-            minus, _, flow = heap[0]
-            if flow.owner is None and flow.level_cap == -minus:
-                return flow
-            heapq.heappop(heap)
-        return None
 
 
 class Sharing:
@@ -315,7 +130,7 @@ class Sharing:
 
     def settle(self) -> None:
         """Solve what the changes since the last call have made dirty."""
-        patience = 64 + 16 * len(self.shared)
+        patience = self._patience()
         while self._dirty:
             link = heapq.heappop(self._dirty)[2]
             if not link.dirty:
@@ -327,6 +142,10 @@ class Sharing:
                     return self._solve_all()
                 self._solve(link)
         return None
+
+    def _patience(self) -> int:
+        """How many links may be solved in one instant before it looks like going in circles."""
+        return 64 + 16 * len(self.shared)
 
     def rate(self, flow: Flow) -> float:
         """The present rate of a flow in progress, bytes/s."""
@@ -348,11 +167,7 @@ class Sharing:
         link = self.shared[id] = Link(id, self.capacity(id), self.now)
         link.flows[first] = None
         first.shared.append(link)
-        if first.owner is not None:
-            self._count(link, first.owner, first.weight, 1)
-        else:
-            self._load(link, first.limit)
-            heapq.heappush(link.by_limit, (-first.level_cap, first.id, first))
+        self._add(first, link)
         self._refresh(first)
         return link
 
@@ -401,9 +216,7 @@ class Sharing:
         flow.owner = None
         self.changed_flows[flow] = None
         for link in flow.shared:
-            self._load(link, flow.limit)
-            heapq.heappush(link.by_limit, (-flow.level_cap, flow.id, flow))
-            link.pushes += 1
+            self._add(flow, link)
 
     def _bind(self, flow: Flow, owner: Link) -> None:
         """From now on the shared link `owner`, whose clock is settled, limits it."""
@@ -415,7 +228,7 @@ class Sharing:
         owner.pushes += 1
         self.changed_links[owner] = None
         for link in flow.shared:
-            self._count(link, owner, flow.weight, 1)
+            self._add(flow, link)
 
     def _release(self, flow: Flow) -> None:
         """Bring its books up to now and take its rate off its links."""
@@ -423,12 +236,9 @@ class Sharing:
         owner = flow.owner
         passed = now - flow.since
         flow.remaining = self.left(flow)
-        if owner is None:
-            for link in flow.shared:
-                self._load(link, -flow.limit)
-        else:
-            for link in flow.shared:
-                self._count(link, owner, flow.weight, -1)
+        for link in flow.shared:
+            self._remove(flow, link)
+        if owner is not None:
             self.changed_links[owner] = None
         if passed > 0:
             name = flow.cap_link if owner is None else owner.id
@@ -437,25 +247,38 @@ class Sharing:
             flow.since = now
         flow.stamp += 1
 
-    def _load(self, link: Link, rate: float) -> None:
-        """Capped flows of this rate more (or, negative, fewer) cross `link`."""
-        if self.meter:
-            self.meter.load_changes(link, self.now)
-        link.add_load(rate)
-
-    def _count(self, link: Link, owner: Link, weight: float, change: int) -> None:
-        """One flow more or less that crosses `link` and is limited by `owner`."""
-        if self.meter:
-            self.meter.count_changes(link, owner, self.now)
-        entry = link.loads.get(owner)
-        if entry is None:
-            link.loads[owner] = [1, weight]
+    def _add(self, flow: Flow, link: Link) -> None:
+        """Enter a flow in its present state into the books of a link that it crosses."""
+        owner, meter = flow.owner, self.meter
+        if owner is None:
+            if meter:
+                meter.load_changes(link, self.now)
+            link.load.add(flow.limit)
+            heapq.heappush(link.by_limit, (-flow.level_cap, flow.id, flow))
+            link.pushes += 1
+            return
+        if meter:
+            meter.count_changes(link, owner, self.now)
+        tally = link.loads.get(owner)
+        if tally is None:
+            tally = link.loads[owner] = Tally()
             if owner is not link and link.level < inf:
                 owner.watchers[link] = None
+        tally.add(flow.weight)
+
+    def _remove(self, flow: Flow, link: Link) -> None:
+        """Take it out again, in the same state."""
+        owner, meter = flow.owner, self.meter
+        if owner is None:
+            if meter:
+                meter.load_changes(link, self.now)
+            link.load.remove(flow.limit)
             return
-        entry[0] += change
-        entry[1] += change * weight
-        if entry[0] == 0:
+        if meter:
+            meter.count_changes(link, owner, self.now)
+        tally = link.loads[owner]
+        tally.remove(flow.weight)
+        if not tally.count:
             del link.loads[owner]
             owner.watchers.pop(link, None)
 
@@ -467,62 +290,49 @@ class Sharing:
             heapq.heappush(self._dirty, (link.level, link.id, link))
 
     def _solve(self, link: Link) -> None:
-        """Find the level of one link anew, given the levels of the others."""
+        """Find the level of one link anew, given the levels of the others.
+
+        Every pull and every push raises the level that the own flows get, so this ends. A flow that
+        another link would limit more is pulled by that link when its turn comes.
+        """
         link.settle(self.now)
-        slack = link.slack()
         while True:
-            own = link.loads.get(link)
+            own, slack = link.loads.get(link), link.slack()
             if own is not None:
-                level = slack / own[1]
+                level = slack / own.value
             else:
                 level = inf if slack >= -_TIE * link.capacity else -1.0
-            released = self._pull(link, level)
-            if not released:
-                released = -self._push(link, level)
-                if not released:
-                    break
-            slack += released
-        self._set_level(link)
+            if not self._pull(link, level) and not self._push(link, level):
+                return self._set_level(link)
 
-    def _pull(self, link: Link, level: float) -> float:
-        """Make the fastest flow that gets more than `level` elsewhere the link's own; the rate this frees."""
+    def _pull(self, link: Link, level: float) -> bool:
+        """Make the fastest flows that get more than `level` elsewhere the link's own, if there are any."""
         if level == inf:
-            return 0.0
+            return False
         bound = level + _TIE * abs(level)
         flow = link.fastest_capped()
         speed = -1.0 if flow is None else flow.level_cap
-        if len(link.loads) > 1 or link not in link.loads:
-            rival = max((k for k in link.loads if k is not link), key=_level, default=None)
-            if rival is not None and rival.level > bound and rival.level >= speed:
-                freed = rival.level * link.loads[rival][1]
+        if len(link.loads) > (link in link.loads):
+            rival = max((other for other in link.loads if other is not link), key=_level)
+            if rival.level > bound and rival.level >= speed:
                 self._move_all(rival, link)
-                return max(freed, 5e-324)
+                return True
         if flow is None or speed <= bound:
-            return 0.0
+            return False
         self._release(flow)
         self._bind(flow, link)
         self._mark_others(flow, link)
-        return max(flow.limit, 5e-324)
+        return True
 
-    def _push(self, link: Link, level: float) -> float:
-        """Give up the own flow that is slowest elsewhere, below `level`; the rate it takes there."""
-        if level <= 0:
-            return 0.0
-        bound = level - _TIE * level if level < inf else level
-        flow = link.lowest_cap()
-        speed = inf if flow is None else flow.level_cap
-        rival = min(link.watchers, key=_level, default=None)
-        if rival is not None and rival.level < bound and rival.level <= speed:
-            taken = rival.level * rival.loads[link][1]
-            rival.settle(self.now)
-            self._move_all(link, rival)
-            return max(taken, 5e-324)
-        if flow is None or speed >= bound:
-            return 0.0
+    def _push(self, link: Link, level: float) -> bool:
+        """Give up the own flow with the lowest cap, if that is below `level`."""
+        flow = link.lowest_cap() if level > 0 else None
+        if flow is None or flow.level_cap >= level * (1 - _TIE):
+            return False
         self._release(flow)
         self._cap(flow)
         self._mark_others(flow, link)
-        return max(flow.limit, 5e-324)
+        return True
 
     def _move_all(self, source: Link, target: Link) -> None:
         """The own flows of `source` that cross `target` become its own."""
@@ -541,7 +351,12 @@ class Sharing:
         """Adopt the level that follows from who the own flows are; tell who has to know."""
         before = link.level
         own = link.loads.get(link)
-        link.level = level = inf if own is None else max(link.slack(), 0.0) / own[1]
+        slack = link.slack()
+        if slack < -1e-9 * link.capacity:
+            raise BrokenInvariant(
+                f"link {link.id}: {-slack} bytes/s above its capacity of {link.capacity}"
+            )
+        link.level = level = inf if own is None else max(slack, 0.0) / own.value
         if level == inf:
             if before < inf:
                 for owner in link.loads:
@@ -551,7 +366,6 @@ class Sharing:
             self._begin_watch(link)
         if level == before:
             return
-        link.stamp += 1
         self.changed_links[link] = None
         for watcher in link.watchers:
             self._mark(watcher)
@@ -573,7 +387,7 @@ class Sharing:
         link.guard += 1
         if not link.loads:
             return
-        room = link.slack() / fsum([of[1] for of in link.loads.values()])
+        room = link.slack() / fsum([tally.value for tally in link.loads.values()])
         for owner in link.loads:
             heapq.heappush(owner.guards, (owner.level + room, link.id, link.guard, link))
             owner.pushes += 1
@@ -607,7 +421,6 @@ class Sharing:
             self._set_watch(link, levels.get(link, inf))
         for link in sorted(links, key=lambda k: levels.get(k, inf)):
             self._set_level(link)  # lowest first: each depends only on lower ones
-            link.stamp += 1
             self.changed_links[link] = None
         for link in links:
             link.dirty = False

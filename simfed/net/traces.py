@@ -176,7 +176,7 @@ class LinkTrace:
 
 def _edges(duration_s: float, bin_s: float) -> Floats:
     count = max(int(np.ceil(duration_s / bin_s - 1e-9)), 1)
-    edges: Floats = np.arange(count + 1) * float(bin_s)
+    edges: Floats = np.linspace(0.0, count * bin_s, count + 1)
     edges[-1] = duration_s
     return edges
 

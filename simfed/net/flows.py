@@ -1,0 +1,234 @@
+"""The plain records of the sharing: a flow that has bytes left, a link that several flows use.
+
+They hold numbers and references to each other; what happens to them is in `simfed.net.sharing`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from math import fsum, inf
+from typing import Protocol
+
+from simfed.net.maxmin import OWN_CAP
+
+__all__ = ["Flow", "Link", "Program", "Tally"]
+
+
+class Program(Protocol):
+    """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow."""
+
+    def next_burst(self, flow: Flow) -> tuple[float, float]:
+        """The burst has drained and `flow.unsent` bytes are left: (seconds to wait, bytes to send then)."""
+        ...
+
+
+class Flow:
+    """What is known of one transfer while bytes of it remain; plain numbers and its present bottleneck."""
+
+    __slots__ = (
+        "cap", "cap_link", "dwelt", "end", "id", "joined", "latency_s", "level_cap", "limit", "links",
+        "owner", "program", "remaining", "shared", "since", "size", "spent", "stamp", "unsent", "weight",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        id: int,
+        size: float,
+        links: tuple[int, ...],
+        latency_s: float = 0.0,
+        weight: float = 1.0,
+        cap: float = inf,
+    ) -> None:
+        self.id = id
+        self.size = size
+        self.links = links
+        self.latency_s = latency_s
+        self.weight = weight
+        self.cap = cap
+        """The flow's own cap, bytes/s."""
+        self.limit = inf
+        """Its rate while capped: the least of its cap and the links it has to itself."""
+        self.cap_link = OWN_CAP
+        """Which of them that is."""
+        self.level_cap = inf
+        """`limit` per weight."""
+        self.shared: list[Link] = []
+        """The links of its path that others use, or have used, at the same time."""
+        self.owner: Link | None = None
+        """The shared link that limits it; None while capped."""
+        self.remaining = size
+        """Bytes left at `since` of what it is sending now; kept up while capped."""
+        self.end = inf
+        """Its end on the clock of `owner`."""
+        self.since = 0.0
+        """When it came under its present limit; while it waits, when it will join."""
+        self.spent = 0.0
+        """Seconds since its start at `since`: summed durations, never a difference of late instants."""
+        self.stamp = 0
+        """Counts the changes that make scheduled events of this flow void."""
+        self.dwelt: dict[int, float] = {}
+        """Seconds under each earlier limit."""
+        self.joined = False
+        """Whether it takes part in the sharing now (not while it waits out a latency)."""
+        self.program: Program | None = None
+        """What sends the flow in bursts; None sends everything at once."""
+        self.unsent = 0.0
+        """Bytes that the program has not yet released."""
+
+    def __lt__(self, other: Flow) -> bool:
+        return self.id < other.id
+
+
+class Tally:
+    """A sum of numbers that come and go, and how many there are.
+
+    Neumaier's compensated sum: after 1e5 arrivals and departures, or a huge number among small
+    ones, no error is left behind.
+    """
+
+    __slots__ = ("count", "error", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.error = 0.0
+
+    @property
+    def value(self) -> float:
+        """The sum."""
+        return self.total + self.error
+
+    def add(self, number: float) -> None:
+        """One number more."""
+        self.count += 1
+        self._shift(number)
+
+    def remove(self, number: float) -> None:
+        """One number less."""
+        self.count -= 1
+        if self.count:
+            self._shift(-number)
+        else:
+            self.total = self.error = 0.0
+
+    def _shift(self, by: float) -> None:
+        total = self.total + by
+        if abs(self.total) >= abs(by):
+            self.error += (self.total - total) + by
+        else:
+            self.error += (by - total) + self.total
+        self.total = total
+
+
+class Link:
+    """A link that several flows use at once."""
+
+    __slots__ = (
+        "by_cap", "by_limit", "capacity", "dirty", "ends", "flows", "guard", "guards", "id", "level",
+        "load", "loads", "progress", "pushes", "since", "stamp", "turned", "watchers",
+    )  # fmt: skip
+
+    def __init__(self, id: int, capacity: float, now: float) -> None:
+        self.id = id
+        self.capacity = capacity
+        self.flows: dict[Flow, None] = {}
+        """All flows that cross it, in order of arrival (a set would order them by address)."""
+        self.level = inf
+        """Rate per weight of its own flows; inf while it limits nobody."""
+        self.progress = 0.0
+        """Integral of the level at `since`, in bytes per weight."""
+        self.since = now
+        self.turned = 0.0
+        """What was taken off `progress` by turning the clock back to 0."""
+        self.ends: list[tuple[float, int, Flow]] = []
+        """Heap of its own flows' ends on the clock `progress`; stale entries are skipped."""
+        self.by_cap: list[tuple[float, int, Flow]] = []
+        """Heap of its own flows' caps per weight, lowest first."""
+        self.by_limit: list[tuple[float, int, Flow]] = []
+        """Heap of the capped flows that cross it, by minus their rate per weight."""
+        self.load = Tally()
+        """Rates of the capped flows that cross it."""
+        self.loads: dict[Link, Tally] = {}
+        """For each link whose own flows cross this one (itself included): their weights."""
+        self.watchers: dict[Link, None] = {}
+        """Limiting links crossed by own flows of this one: they feel every change of its level."""
+        self.guards: list[tuple[float, int, int, Link]] = []
+        """Heap of levels of this link above which a link that limits nobody must look again."""
+        self.guard = 0
+        self.stamp = 0
+        self.pushes = 0
+        self.dirty = False
+
+    def __lt__(self, other: Link) -> bool:
+        return self.id < other.id
+
+    def progress_at(self, now: float) -> float:
+        """Bytes per weight that its own flows have received on this link's clock."""
+        if self.level == inf or now <= self.since:
+            return self.progress
+        return self.progress + self.level * (now - self.since)
+
+    def settle(self, now: float) -> None:
+        """Bring the clock to `now`, before the level changes."""
+        self.progress = self.progress_at(now)
+        self.since = now
+
+    def slack(self) -> float:
+        """Capacity that flows limited elsewhere leave, bytes/s."""
+        load = self.load
+        left = (self.capacity - load.total) - load.error
+        if len(self.loads) <= (self in self.loads):
+            return left
+        others = [-link.level * of.value for link, of in self.loads.items() if link is not self]
+        return fsum([left, *others])
+
+    def rebase(self) -> None:
+        """Set the clock back to 0 and drop stale entries from the heaps.
+
+        The clock's numbers stay as small as the flows that it measures (late instants have coarse
+        digits), the heaps as long as there are flows.
+        """
+        own = [flow for flow in self.flows if flow.owner is self]
+        for flow in own:
+            flow.end -= self.progress
+        self.turned += self.progress
+        self.progress = 0.0
+        self.ends = [(flow.end, flow.id, flow) for flow in own]
+        self.by_cap = [(flow.level_cap, flow.id, flow) for flow in own if flow.level_cap < inf]
+        self.by_limit = [(-f.level_cap, f.id, f) for f in self.flows if f.owner is None]
+        self.guards = [entry for entry in self.guards if entry[3].guard == entry[2]]
+        heapq.heapify(self.ends)
+        heapq.heapify(self.by_cap)
+        heapq.heapify(self.by_limit)
+        heapq.heapify(self.guards)
+        self.pushes = 0
+
+    def next_end(self) -> Flow | None:
+        """Its own flow that ends first."""
+        ends = self.ends
+        while ends:
+            end, _, flow = ends[0]
+            if flow.owner is self and flow.end == end:
+                return flow
+            heapq.heappop(ends)
+        return None
+
+    def lowest_cap(self) -> Flow | None:
+        """Its own flow that would be the first to reach its cap if the level rose."""
+        heap = self.by_cap
+        while heap:
+            cap, _, flow = heap[0]
+            if flow.owner is self and flow.level_cap == cap:
+                return flow
+            heapq.heappop(heap)
+        return None
+
+    def fastest_capped(self) -> Flow | None:
+        """The capped flow across it with the highest rate per weight."""
+        heap = self.by_limit
+        while heap:
+            minus, _, flow = heap[0]
+            if flow.owner is None and flow.level_cap == -minus:
+                return flow
+            heapq.heappop(heap)
+        return None

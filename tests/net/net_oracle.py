@@ -1,0 +1,85 @@
+"""A slow network in exact arithmetic: what the engine is held against.
+
+Written from the definition alone and sharing no code with simfed: rates by progressive filling in
+`Fraction`s after every event, remaining bytes of every flow carried along. O(everything).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+
+@dataclass
+class OracleFlow:
+    path: tuple[int, ...]
+    left: Fraction
+    joins_at: Fraction
+    started_at: Fraction
+    weight: Fraction = Fraction(1)
+    cap: Fraction | None = None
+    ended_at: Fraction | None = None
+    cancelled: bool = False
+
+    def active(self, now: Fraction) -> bool:
+        return self.ended_at is None and not self.cancelled and self.joins_at <= now
+
+
+@dataclass
+class Oracle:
+    capacities: list[Fraction]
+    now: Fraction = Fraction(0)
+    flows: list[OracleFlow] = field(default_factory=list)
+
+    def rates(self) -> dict[int, Fraction]:
+        """Max-min rates of the active flows by raising one common level."""
+        rising = {k for k, f in enumerate(self.flows) if f.active(self.now)}
+        rates: dict[int, Fraction] = {}
+        while rising:
+            limits = []
+            for link, capacity in enumerate(self.capacities):
+                over = [k for k in rising if link in self.flows[k].path]
+                if over:
+                    used = sum((rates[k] for k in rates if link in self.flows[k].path), Fraction(0))
+                    limits.append(
+                        ((capacity - used) / sum(self.flows[k].weight for k in over), over)
+                    )
+            for k in rising:
+                if self.flows[k].cap is not None:
+                    limits.append((self.flows[k].cap / self.flows[k].weight, [k]))
+            level = min(limit for limit, _ in limits)
+            for limit, who in limits:
+                for k in who if limit == level else ():
+                    rates[k] = level * self.flows[k].weight
+                    rising.discard(k)
+        return rates
+
+    def advance(self, until: Fraction) -> None:
+        while True:
+            rates = self.rates()
+            # what ends at this very instant ends before anything else happens
+            over = [k for k in rates if self.flows[k].left == 0]
+            if over:
+                for k in over:
+                    self.flows[k].ended_at = self.now
+                continue
+            waits = [
+                f.joins_at
+                for f in self.flows
+                if f.ended_at is None and not f.cancelled and f.joins_at > self.now
+            ]
+            ends = [self.now + self.flows[k].left / r for k, r in rates.items() if r > 0]
+            then = min([until, *waits, *ends])
+            if then > until or then == self.now:
+                return
+            for k, rate in rates.items():
+                self.flows[k].left -= rate * (then - self.now)
+            self.now = then
+
+    def drain(self) -> None:
+        """Play until nothing is left to happen."""
+        while any(f.ended_at is None and not f.cancelled for f in self.flows):
+            before = self.now
+            self.advance(self.now + 1000)
+            if self.now == before:
+                return

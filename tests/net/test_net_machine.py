@@ -1,0 +1,182 @@
+"""Any sequence of starts, aborts, capacity changes and waits: the engine agrees with exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from net_oracle import Oracle, OracleFlow
+
+from simfed.net import why_not_max_min
+from simfed.net.engine import Engine
+from simfed.net.flows import Flow
+from simfed.net.meter import Meter, Use
+
+# Eighths are exact in binary: both sides see the very same instants.
+EIGHTHS = st.integers(0, 32).map(lambda n: Fraction(n, 8))
+SMALL = st.integers(1, 12).map(Fraction)
+
+
+class NetworkMachine(RuleBasedStateMachine):
+    """One engine and one oracle under the same commands."""
+
+    from_scratch = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uses: list[Use] = []
+        self.flows: list[Flow] = []
+        self.ended: set[int] = set()
+        self.gone: set[int] = set()
+
+    @initialize(capacities=st.lists(SMALL, min_size=1, max_size=6))
+    def build(self, capacities: list[Fraction]) -> None:
+        self.oracle = Oracle(list(capacities))
+        self.engine = Engine([float(c) for c in capacities], meter=Meter(self.uses.append))
+        if self.from_scratch:  # every repair gives up at once
+            self.engine.sharing._patience = lambda: 0
+
+    @rule(
+        data=st.data(),
+        size=st.integers(0, 60),
+        latency=EIGHTHS,
+        weight=st.sampled_from([Fraction(1), Fraction(1), Fraction(2), Fraction(1, 2)]),
+        cap=st.none() | SMALL,
+        copies=st.sampled_from([1, 1, 2, 5]),
+    )
+    def start(self, data, size, latency, weight, cap, copies) -> None:  # type: ignore[no-untyped-def]
+        count = len(self.oracle.capacities)
+        path = tuple(data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))])
+        for _ in range(copies):
+            now = self.oracle.now
+            self.oracle.flows.append(
+                OracleFlow(path, Fraction(size), now + latency, now, weight, cap)
+            )
+            limit = inf if cap is None else float(cap)
+            flow = Flow(len(self.flows), float(size), path, float(latency), float(weight), limit)
+            self.flows.append(flow)
+            self.engine.start(flow)
+        self._advance(self.oracle.now)
+
+    @rule(data=st.data())
+    def abort(self, data) -> None:  # type: ignore[no-untyped-def]
+        # A flow within rounding of its end may have ended on one side only: leave it alone.
+        running = [
+            k
+            for k, f in enumerate(self.oracle.flows)
+            if f.ended_at is None and not f.cancelled and k not in self.ended and f.left > 1e-6
+        ]
+        if running:
+            k = data.draw(st.sampled_from(running))
+            self.oracle.flows[k].cancelled = True
+            self.engine.cancel(self.flows[k])
+            self.gone.add(k)
+            assert self.flows[k].remaining == pytest.approx(
+                float(self.oracle.flows[k].left), rel=1e-9
+            )
+
+    @rule(data=st.data(), capacity=st.integers(0, 12).map(Fraction))
+    def change_capacity(self, data, capacity) -> None:  # type: ignore[no-untyped-def]
+        link = data.draw(st.integers(0, len(self.oracle.capacities) - 1))
+        self.oracle.capacities[link] = capacity
+        self.engine.set_capacity(link, float(capacity))
+
+    @rule(wait=EIGHTHS)
+    def wait(self, wait: Fraction) -> None:
+        self._advance(self.oracle.now + wait)
+
+    def _advance(self, until: Fraction) -> None:
+        self.oracle.advance(until)
+        self.oracle.now = until
+        self.ended |= {flow.id for flow in self.engine.advance(float(until))}
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "oracle"):
+            return
+        now, sharing = self.oracle.now, self.engine.sharing
+        rates = self.oracle.rates()
+        for k, (flow, exact) in enumerate(zip(self.flows, self.oracle.flows, strict=True)):
+            close = pytest.approx(float(exact.left), rel=1e-9, abs=1e-9 * max(flow.size, 1))
+            if k in self.gone:
+                continue
+            if exact.ended_at is not None:
+                assert k in self.ended or sharing.left(flow) <= 1e-9 * flow.size
+                assert (
+                    flow.spent
+                    == pytest.approx(float(exact.ended_at - exact.started_at), rel=1e-9, abs=1e-12)
+                    or k not in self.ended
+                )
+            elif exact.joins_at <= now:
+                assert (sharing.left(flow) if flow.joined else 0.0) == close
+                if exact.left > 1e-6:
+                    assert sharing.rate(flow) == pytest.approx(float(rates[k]), rel=1e-9, abs=1e-9)
+            else:
+                assert not flow.joined
+
+    @invariant()
+    def is_max_min_fair(self) -> None:
+        flows = [flow for flow in self.flows if flow.joined]
+        if flows:
+            sharing = self.engine.sharing
+            assert (
+                why_not_max_min(
+                    [float(c) for c in self.oracle.capacities],
+                    [flow.links for flow in flows],
+                    [sharing.rate(flow) for flow in flows],
+                    [flow.weight for flow in flows],
+                    [flow.cap for flow in flows],
+                )
+                is None
+            )
+
+    def teardown(self) -> None:
+        if not hasattr(self, "oracle"):
+            return
+        for link, capacity in enumerate(self.oracle.capacities):
+            if capacity == 0:
+                self.engine.set_capacity(link, 1.0)
+                self.oracle.capacities[link] = Fraction(1)
+        self.oracle.drain()
+        self.ended |= {flow.id for flow in self.engine.advance(inf)}
+        assert self.ended | self.gone == set(range(len(self.flows)))
+        for k in self.ended:
+            exact = self.oracle.flows[k]
+            took = float(exact.ended_at - exact.started_at)
+            assert self.flows[k].spent == pytest.approx(took, rel=1e-9, abs=1e-12)
+        for link in range(len(self.oracle.capacities)):
+            carried = sum(use.bytes for use in self.uses if use.link == link)
+            moved = sum(f.size - f.remaining for f in self.flows if link in f.links)
+            assert carried == pytest.approx(moved, rel=1e-9, abs=1e-9)
+        for use in self.uses:
+            room = use.capacity_bytes_per_s * (use.to_s - use.from_s)
+            assert -1e-9 <= use.bytes <= room * (1 + 1e-9) + 1e-9
+
+
+class FromScratchMachine(NetworkMachine):
+    """The same with every repair replaced by the solution from scratch."""
+
+    from_scratch = True
+
+
+NetworkMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+FromScratchMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)  # fmt: skip
+
+
+class TestRepairs(NetworkMachine.TestCase):
+    """Every change repairs the last solution."""
+
+
+class TestFromScratch(FromScratchMachine.TestCase):
+    """Every change solves from scratch: the way out is as right as the way in."""
+
+
+@pytest.mark.long
+class TestRepairsLong(NetworkMachine.TestCase):
+    """Many more, longer stories."""
+
+    settings = settings(max_examples=1500, stateful_step_count=60, deadline=None)

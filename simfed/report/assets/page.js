@@ -5,7 +5,7 @@
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     toImageButtonOptions: { format: "svg" },
   };
-  const MOST_BARS = 8000, MOST_ROWS = 150, MOST_MARKS = 1500, BAND_POINTS = 400, TABLE_ROWS = 300;
+  const MOST_BARS = 8000, MOST_ROWS = 150, MOST_MARKS = 1500, BAND_POINTS = 400, TABLE_ROWS = 300, MOST_PIECES = 800;
   const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array, u2: Uint16Array, u1: Uint8Array };
   const byId = (id) => document.getElementById(id);
   const PAPER_WIDTH = 680; // pixels between the margins of A4 and of US Letter
@@ -106,7 +106,10 @@
   const draw = (element, data, layout) => {
     element.dataset.drawn = "yes";
     element.classList.remove("waiting");
-    return Plotly.react(element, data.map(recoloured), themed(layout), CONFIG);
+    const drawing = Plotly.react(element, data.map(recoloured), themed(layout), CONFIG);
+    // loose numbers and names tell a listener nothing: the tables say them in order
+    for (const svg of element.querySelectorAll(".main-svg")) svg.setAttribute("aria-hidden", "true");
+    return drawing;
   };
 
   // thin lines in the darker blue are hard to see on dark ground
@@ -479,20 +482,35 @@
   }
 
   function pieces(link, view) {
+    const shown = Array.from(link.from.keys()).filter((i) => link.to[i] > view.start && link.from[i] < view.end);
+    if (shown.length > MOST_PIECES) return slices(link, view, shown);
     const x = [], rate = [], capacity = [];
-    for (let i = 0; i < link.from.length; i++) {
-      if (link.to[i] <= view.start || link.from[i] >= view.end) continue;
-      const begin = (link.from[i] - view.start) / view.scale, end = (link.to[i] - view.start) / view.scale;
-      x.push(begin);
+    shown.forEach((i, n) => {
+      x.push((link.from[i] - view.start) / view.scale);
       rate.push(link.bitsPerS[i]);
       capacity.push(link.capacityBitsPerS[i]);
-      if (i + 1 === link.from.length || link.from[i + 1] > link.to[i]) {
-        x.push(end);
+      if (n + 1 === shown.length || link.from[shown[n + 1]] > link.to[i]) {
+        x.push((link.to[i] - view.start) / view.scale);
         rate.push(0);
         capacity.push(link.capacityBitsPerS[i]);
       }
-    }
+    });
     return { x, rate, capacity };
+  }
+
+  // more pieces than anybody can tell apart: the mean of equal slices, bits conserved
+  function slices(link, view, shown) {
+    const step = (view.end - view.start) / BAND_POINTS, bits = new Float64Array(BAND_POINTS + 1);
+    const capacity = new Array(BAND_POINTS + 1).fill(link.capacityBitsPerS[shown[0]]);
+    for (const i of shown) {
+      const from = Math.max(0, link.from[i] - view.start), to = Math.min(view.end - view.start, link.to[i] - view.start);
+      for (let n = Math.floor(from / step); n < BAND_POINTS && n * step < to; n++) {
+        bits[n] += link.bitsPerS[i] * Math.max(0, Math.min(to, (n + 1) * step) - Math.max(from, n * step));
+        capacity[n] = link.capacityBitsPerS[i];
+      }
+    }
+    view.sliced = true;
+    return { x: capacity.map((_, n) => (n * step) / view.scale), rate: Array.from(bits, (b) => b / step), capacity };
   }
 
   function addRounds(run, view, layout) {
@@ -517,7 +535,7 @@
     if (view.unknown) words.push("No such client: all are shown.");
     if (bands) words.push("Too many bars to draw: the bands show, at each instant, the share of a prototype's clients in each phase. Fewer rounds or clients bring the bars back.");
     if (known < run.allRounds) words.push(`The page holds a sample of ${known.toLocaleString("en")} of ${run.allRounds.toLocaleString("en")} rounds: the longest, and others evenly between.`);
-    if (run.links.some((link) => link.sliced)) words.push("Link use is averaged over slices of each round.");
+    if (view.sliced || run.links.some((link) => link.sliced)) words.push("Link use is averaged over slices of time.");
     const longest = Array.from({ length: view.b - view.a }, (_, i) => view.a + i).sort((p, q) => run.rounds.length[q] - run.rounds.length[p])[0];
     words.push(`${view.b - view.a > 1 ? "The longest of them: " : ""}${decoded(run.rounds.words[longest])}, ${duration(run.rounds.length[longest])}.`);
     status.textContent = words.join(" ");

@@ -1,0 +1,259 @@
+"""The HTML report in a real browser: what it draws, says and lets one do."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from simfed.record.read import open_run
+from simfed.report.page import write_page
+
+pytestmark = pytest.mark.browser
+
+MARKS = """() => [...document.querySelectorAll(".js-plotly-plot")].reduce((sum, chart) => sum + chart.data.reduce(
+  (n, trace) => n + (trace.visible === "legendonly" ? 0 : trace.z ? trace.z.length * trace.z[0].length : trace.x.length ?? 0), 0), 0)"""
+BARS = """() => document.querySelector("#timeline-chart").data.filter(t => t.type === "bar").reduce((n, t) => n + t.x.length, 0)"""
+
+
+@pytest.fixture
+def opened(browser, report_folder, tmp_path):
+    """A function that opens the page of some made-up runs; at the end it checks that the browser
+    complained of nothing and asked for nothing."""
+    seen, pages = [], []
+
+    def start(*worlds: dict, scheme: str = "light", width: int = 1280):
+        runs = [open_run(report_folder(**world)) for world in worlds or [{}]]
+        path = write_page(runs, tmp_path / "page.html")
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(30_000)
+        page.on(
+            "console", lambda m: seen.append(m.text) if m.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: seen.append(str(error)))
+        page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda r: seen.append(r.url) if r.url != path.as_uri() and not r.url.startswith(("data:", "blob:")) else None)  # fmt: skip
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]")
+        pages.append(page)
+        return page
+
+    yield start
+    for page in pages:
+        page.close()
+    assert seen == []
+
+
+def scroll_through(page) -> None:
+    """Every chart draws itself when it comes near."""
+    for chart in page.locator(".chart").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for()
+
+
+def show(page, selector: str):
+    chart = page.locator(selector)
+    chart.scroll_into_view_if_needed()
+    chart.locator(".main-svg").first.wait_for()
+    return chart
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("worlds", [[{}], [{"seed": 0}, {"seed": 1}], [{"learns": False}]])
+def test_every_chart_is_drawn_without_a_complaint_or_a_request(opened, worlds, scheme):
+    page = opened(*worlds, scheme=scheme)
+    scroll_through(page)
+    assert page.locator("#failure").is_hidden()
+    for chart in page.locator(".chart").all():
+        chart.locator(".cartesianlayer .trace path, .cartesianlayer image").first.wait_for(state="attached")  # fmt: skip
+
+
+def test_pointing_at_a_bar_shows_its_facts(opened, report_folder):
+    page = opened({})
+    show(page, "#timeline-chart")
+    bars = page.locator("#timeline-chart .bars .point path")
+    assert bars.count() > 100
+    run = open_run(report_folder())
+    upload = page.locator("#timeline-chart .trace.bars").nth(3).locator(".point path").first
+    box = upload.bounding_box()
+    page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + box["height"] / 2)
+    text = page.locator("#timeline-chart .hoverlayer .hovertext").text_content()
+    client = int(text.split("client ")[1].split()[0])
+    first = run.participations[run.participations["round"] == 1]
+    row = first[first["client"] == client].iloc[0]
+    assert "upload" in text
+    assert "round 1" in text
+    assert row["arm"] in text
+    assert row["outcome"] in text
+    assert f"{row['uplink_bytes'] / 1000:.3g} kB" in text
+
+
+def test_the_round_filter_changes_the_chart(opened, report_folder):
+    page = opened({})
+    run = open_run(report_folder())
+    show(page, "#timeline-chart")
+
+    def expected(first: int, last: int) -> int:
+        spans = run.spans[run.spans["round"].between(first, last)]
+        return int((~spans["track"].str.startswith("link ")).sum())
+
+    page.locator("#timeline-from").fill("5")
+    page.locator("#timeline-to").fill("6")
+    page.locator("#timeline-to").press("Enter")
+    assert page.evaluate(BARS) == expected(5, 6)
+    assert "Rounds 5 to 6 of 20" in page.locator("#timeline-status").inner_text()
+    page.locator("#timeline-next").click()
+    assert page.evaluate(BARS) == expected(7, 8)
+    assert page.locator("#timeline-from").input_value() == "7"
+    page.locator("#timeline-previous").click()
+    page.locator("#timeline-clients").fill("0, 3-4, nobody")
+    page.locator("#timeline-clients").press("Enter")
+    clients = run.spans["round"].between(5, 6) & run.spans["client"].isin([0, 3, 4])
+    server = run.spans["round"].between(5, 6) & (run.spans["track"] == "server")
+    assert page.evaluate(BARS) == clients.sum() + server.sum()
+    page.locator("#timeline-clients").fill("large")
+    page.locator("#timeline-clients").press("Enter")
+    assert "5 clients" in page.locator("#timeline-status").inner_text()
+
+
+def test_what_cannot_be_found_leaves_the_chart_as_it_is(opened):
+    page = opened({})
+    show(page, "#timeline-chart")
+    for field, text in (
+        ("from", "999"),
+        ("to", "0"),
+        ("from", "-3"),
+        ("from", ""),
+        ("clients", "nobody"),
+    ):
+        page.locator(f"#timeline-{field}").fill(text)
+        page.locator(f"#timeline-{field}").press("Enter")
+        assert page.evaluate(BARS) > 0
+    assert "No such client" in page.locator("#timeline-status").inner_text()
+
+
+def test_the_axes_of_the_learning_curves_can_be_chosen(opened):
+    page = opened({})
+    show(page, "[data-panel=learning]")
+    show_what, against = page.locator("[data-controls=learning] select").all()
+    titles = "() => { const l = document.querySelector('[data-panel=learning]').layout; return [l.xaxis.title.text, l.yaxis.title.text] }"
+    assert page.evaluate(titles) == ["simulated time (s)", "test accuracy"]
+    against.select_option(label="round")
+    show_what.select_option(label="distillation loss")
+    assert page.evaluate(titles) == ["round", "distillation loss"]
+
+
+def test_a_scenario_named_like_a_script_stays_text(opened):
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    page = opened(
+        {"clients": 4, "rounds": 3, "name": evil, "prototypes": (f"{evil}p", "<b>b</b>")},
+        {"clients": 4, "rounds": 3, "name": "$x$"},
+    )
+    scroll_through(page)
+    assert evil in page.locator("h1").inner_text()
+    legend = page.locator("[data-panel=learning] .legendtext").first
+    assert legend.text_content().startswith("<script>alert(1)</script>")
+    assert page.locator("img[src=x], h1 script, b:has-text('b')").count() == 0
+    page.locator("#timeline-run").select_option(index=1)
+    page.locator("#timeline-run").select_option(index=0)
+
+
+def test_above_150_rows_the_timeline_shows_bands_and_says_so(opened):
+    page = opened({"clients": 200, "rounds": 2})
+    show(page, "#timeline-chart")
+    assert "Too many bars to draw" in page.locator("#timeline-status").inner_text()
+    heights = page.evaluate(
+        """() => { const traces = document.querySelector("#timeline-chart").data.filter(t => t.stackgroup === "s0");
+             return Array.from({length: 100}, (_, i) => traces.reduce((sum, t) => sum + t.y[2 * i + 100], 0)) }"""
+    )
+    assert max(abs(height - 100) for height in heights) < 1e-6
+    page.locator("#timeline-clients").fill("0-20")
+    page.locator("#timeline-clients").press("Enter")
+    assert page.evaluate(BARS) > 100
+
+
+def test_never_more_than_20_000_marks_are_drawn(opened):
+    page = opened({"clients": 100, "rounds": 300})
+    scroll_through(page)
+    status = page.locator("#timeline-status")
+    assert "sample of" in status.inner_text()
+    assert 1000 < page.evaluate(MARKS) <= 20_000
+    page.locator("#timeline-to").fill("300")
+    page.locator("#timeline-to").press("Enter")
+    assert "Too many bars" in status.inner_text()
+    assert page.evaluate(MARKS) <= 20_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_barrier(opened, scheme):
+    page = opened(
+        {"clients": 6, "rounds": 5}, {"clients": 6, "rounds": 5, "seed": 1}, scheme=scheme
+    )
+    scroll_through(page)
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
+    found = Axe().run(page, options=options)
+    assert found.response["violations"] == []
+
+
+def test_the_keyboard_reaches_everything_that_can_be_used(opened):
+    page = opened({})
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    scroll_through(page)
+    reached = set()
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert {
+        "timeline-from",
+        "timeline-to",
+        "timeline-next",
+        "timeline-clients",
+        "SELECT",
+        "SUMMARY",
+    } <= reached
+
+
+def test_the_theme_follows_the_system_and_can_be_switched(opened):
+    page = opened({}, scheme="dark")
+    show(page, "[data-panel=learning]")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    ink = "getComputedStyle(document.querySelector('[data-panel=learning] .xtick text')).fill"
+    dark = page.evaluate(f"[{paper}, {ink}]")
+    page.get_by_role("button", name="Switch to light colours").click()
+    light = page.evaluate(f"[{paper}, {ink}]")
+    assert light[0] == "rgb(255, 255, 255)"
+    assert dark[0] != light[0]
+    assert dark[1] != light[1]
+    page.get_by_role("button", name="Switch to dark colours").wait_for()
+
+
+def test_it_fits_a_phone(opened):
+    page = opened({}, width=390)
+    scroll_through(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_printing_draws_every_chart_in_light_colours_at_the_papers_width(opened):
+    page = opened({}, scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    widths = page.evaluate("[...document.querySelectorAll('.chart')].map(c => c.layout.width)")
+    assert len(widths) == 9
+    assert set(widths) == {680}
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert len(page.pdf(format="A4")) > 20_000
+
+
+def test_the_table_of_the_shown_rounds_has_a_row_per_participation(opened):
+    page = opened({})
+    show(page, "#timeline-chart")
+    page.locator("#timeline-details summary").click()
+    rows = page.locator("#timeline-table tbody tr")
+    rows.first.wait_for()
+    assert rows.count() == 30
+    page.locator("#timeline-next").click()
+    assert rows.first.inner_text().startswith("4")

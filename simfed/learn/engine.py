@@ -160,7 +160,9 @@ class Engine:
         begin = time.perf_counter()
         logits: dict[str, Tensor] = {}
         for name, prototype in self.prototypes.items():
-            logits[name] = prototype.passes.logits(self.worker.public_samples(0))
+            samples = self.worker.public_samples(0)
+            bf16 = self.scenario.precision.public == "bf16"
+            logits[name] = prototype.passes.logits(samples, bf16=bf16)
         counts = {name: len(prototype.clients) for name, prototype in self.prototypes.items()}
         weighted = torch.stack([logits[name] * counts[name] for name in logits])
         self._set_targets(weighted.sum(0) / sum(counts.values()))

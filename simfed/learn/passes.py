@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.models import LeNet5
@@ -22,52 +22,82 @@ Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
 """logits (n, classes) → (value, gradient of the value in the logits)."""
 
 
+SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
+"""Samples per forward pass, as measured: for small models, for deep ones, on an accelerator."""
+
+
 def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     """The fastest passes there are for this model on samples of this shape."""
     if LeNetPasses.suit(model, input_shape):
         return LeNetPasses(model)
-    return Passes(model)
+    if model.weights.device.type != "cpu":
+        return Passes(model, DEVICE_CHUNK)
+    deep = sum(isinstance(layer, nn.Conv2d) for layer in model.module.modules()) > 4
+    return Passes(model, DEEP_CHUNK if deep else SMALL_CHUNK)
 
 
 class Passes:
     """The passes of any module, by autograd."""
 
-    chunk = 128
-    """Samples per forward pass: more leave the cache, fewer waste calls."""
-
-    def __init__(self, model: FlatModel) -> None:
+    def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         self.model = model
+        self.chunk = chunk
+        """Samples per forward pass: more leave the cache, fewer waste calls."""
+        # Convolutions over several channels are faster where the channels of a pixel are neighbours.
+        self._channels_last = model.weights.device.type == "cpu" and any(
+            isinstance(layer, nn.Conv2d) and layer.in_channels > 1
+            for layer in model.module.modules()
+        )
 
     def chunks(self, start: int, stop: int) -> Iterator[slice]:
         """The slices from `start` to `stop` in which samples go through the model."""
         for first in range(start, stop, self.chunk):
             yield slice(first, min(first + self.chunk, stop))
 
-    def logits(self, samples: Tensor, look_up: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """The logits of the samples, in evaluation mode, a chunk at a time.
+    def logits(
+        self,
+        samples: Tensor,
+        look_up: Callable[[Tensor], Tensor] | None = None,
+        *,
+        bf16: bool = False,
+    ) -> Tensor:
+        """The logits of the samples, in evaluation mode, a chunk at a time, float32.
 
         With `look_up`, `samples` are positions, and `look_up` gets the samples of a chunk of them.
+        With `bf16`, convolutions and matrix products are made in bfloat16.
         """
         parts = [samples[part] for part in self.chunks(0, len(samples))] or [samples]
-        with torch.no_grad():
-            self._begin_logits()
-            return torch.cat([self._logits(look_up(p) if look_up else p) for p in parts])
+        with torch.no_grad(), self._autocast(bf16):
+            forward = self._evaluating(bf16)
+            return torch.cat(
+                [forward(look_up(part) if look_up else part) for part in parts]
+            ).float()
 
-    def _begin_logits(self) -> None:
+    def _evaluating(self, bf16: bool) -> Callable[[Tensor], Tensor]:
+        """Samples → logits in evaluation mode, at the weights as they are now."""
         self.model.module.eval()
+        return self._forward
 
-    def _logits(self, samples: Tensor) -> Tensor:
+    def _forward(self, samples: Tensor) -> Tensor:
+        if self._channels_last and samples.dim() == 4:
+            samples = samples.contiguous(memory_format=torch.channels_last)
         return self.model.module(samples)  # type: ignore[no-any-return]
 
-    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
+    def _autocast(self, bf16: bool) -> torch.autocast:
+        return torch.autocast(self.model.weights.device.type, torch.bfloat16, enabled=bf16)
+
+    def gradient(
+        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
+    ) -> Tensor:
         """The loss; its gradient is added to the flat vector `into`.
 
         In training mode, batch norm uses the batch's statistics and moves the running ones.
         """
         self.model.module.train(training)
         self.model.accumulate_into(into)
-        logits = self.model.module(samples)
-        value, gradient = loss(logits.detach())
+        with self._autocast(bf16):
+            logits = self._forward(samples)
+        value, gradient = loss(logits.detach().float())
         torch.autograd.backward(logits, gradient.to(logits.dtype))
         self.model.accumulate_into(None)
         return value
@@ -84,8 +114,8 @@ class LeNetPasses(Passes):
     5×5 kernel, in less time, and pooling becomes a maximum of contiguous blocks.
     """
 
-    def __init__(self, model: FlatModel) -> None:
-        super().__init__(model)
+    def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
+        super().__init__(model, chunk)
         net: Any = model.module
         self._convolutions = [
             _ConvReluPool(net.conv1.weight.detach(), net.conv1.bias.detach(), padding=2),
@@ -105,16 +135,23 @@ class LeNetPasses(Passes):
             and all(side % 4 == 0 for side in input_shape[1:])
         )
 
-    def _begin_logits(self) -> None:
+    def _evaluating(self, bf16: bool) -> Callable[[Tensor], Tensor]:
+        if bf16:
+            return super()._evaluating(bf16)
         for convolution in self._convolutions:
             convolution.prepare()
+        return self._by_hand
 
-    def _logits(self, samples: Tensor) -> Tensor:
+    def _by_hand(self, samples: Tensor) -> Tensor:
         for convolution in self._convolutions:
             samples = convolution.pooled(samples)[0]
         return self._classify(samples.flatten(1))[-1]
 
-    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
+    def gradient(
+        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
+    ) -> Tensor:
+        if bf16:
+            return super().gradient(samples, loss, into, training=training, bf16=True)
         with torch.no_grad():
             for convolution in self._convolutions:
                 convolution.prepare()

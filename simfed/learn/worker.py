@@ -73,6 +73,7 @@ class Worker:
         self.targets = arena.zeros(self.public, data.classes, dtype=torch.float64)
         """What the students learn from in this round, written by the server."""
         self.stopwatch = Stopwatch(arena, processes, cuda=data.device.type == "cuda")
+        self._bf16 = scenario.precision.public == "bf16"
         self._compressors: dict[str, Any] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
@@ -154,7 +155,9 @@ class Worker:
             indices, values = prototype.sent(unit.client, unit.entries)
             origin = client.weights[indices]
             client.weights[indices] = origin + unit.scale * values
-            prototype.logits[row] = prototype.client_passes.logits(self.public_samples(unit.round))
+            prototype.logits[row] = prototype.client_passes.logits(
+                self.public_samples(unit.round), bf16=self._bf16
+            )
             client.weights[indices] = origin
         return [], None
 
@@ -168,7 +171,9 @@ class Worker:
             samples = self.public_samples(unit.round)
             for part in prototype.passes.chunks(*stretch(self.public, self.parts, unit.part)):
                 loss = self._distillation_loss(part)
-                total += prototype.passes.gradient(samples[part], loss, gradient, training=False)
+                total += prototype.passes.gradient(
+                    samples[part], loss, gradient, training=False, bf16=self._bf16
+                )
         return [total], None
 
     def own_loss(self, unit: OwnLoss) -> Answer:

@@ -245,6 +245,15 @@ class Evaluation(Part):
     every: PositiveInt = 10
 
 
+class Precision(Part):
+    """Number format of the passes over the public set (the clients' logits, distillation).
+
+    `bf16` is faster where the processor knows it, and coarser: three significant digits.
+    """
+
+    public: Literal["fp32", "bf16"] = "fp32"
+
+
 class Checkpoint(Part):
     """Save a state to resume from every so many rounds; 0: only when interrupted."""
 
@@ -285,6 +294,7 @@ class Scenario(Part):
     charge: Charge = Charge()
     downlink: Downlink = Downlink()
     evaluation: Evaluation = Evaluation()
+    precision: Precision = Precision()
     checkpoint: Checkpoint = Checkpoint()
 
     @model_validator(mode="before")

@@ -1,0 +1,109 @@
+"""`simfed timeline` and `simfed report`, from the command line."""
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from simfed.cli import main
+
+
+@pytest.fixture
+def run(report_folder, tmp_path):
+    return shutil.copytree(report_folder(), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file", "start"),
+    [
+        ([], "timeline.png", b"\x89PNG"),
+        (["--format", "svg"], "timeline.svg", b"<?xml"),
+        (["--format", "pdf", "--width", "88mm", "--rounds", "2"], "timeline.pdf", b"%PDF"),
+        (["--format", "perfetto"], "timeline.json.gz", b"\x1f\x8b"),
+        (["--format", "html", "--rounds", "3:4"], "timeline.html", b"<!doctype html>"),
+    ],
+)
+def test_timeline_writes_every_format(run, capsys, arguments, file, start):
+    assert main(["timeline", str(run), *arguments]) == 0
+    assert (run / file).read_bytes().startswith(start)
+    assert capsys.readouterr().out.strip() == str(run / file)
+
+
+def test_the_format_follows_from_the_file(run, tmp_path):
+    assert main(["timeline", str(run), "--rounds", "1", "--out", str(tmp_path / "a.json.gz")]) == 0
+    trace = json.loads(gzip.decompress((tmp_path / "a.json.gz").read_bytes()))
+    assert {e["args"]["round"] for e in trace["traceEvents"] if e["ph"] == "X"} == {1}
+
+
+def test_report_writes_one_page_about_one_or_several_runs(
+    run, report_folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(run)]) == 0
+    assert (run / "report.html").stat().st_size > 1e6
+    assert main(["report", str(run), str(report_folder(10, 20, 1))]) == 0
+    assert "Results, side by side" in (tmp_path / "report.html").read_text()
+
+
+def test_open_opens_the_page_and_says_where_it_is_when_there_is_no_browser(
+    run, capsys, monkeypatch
+):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or False)
+    assert main(["report", str(run), "--open"]) == 0
+    assert opened == [(run / "report.html").as_uri()]
+    assert "no browser found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--format", "gif"], "--format: png, svg, pdf, perfetto or html, got 'gif'"),
+        (["--format", "perfeto"], "did you mean 'perfetto'?"),
+        (["--rounds", "30"], "--rounds: rounds from 1 to 20"),
+        (["--clients", "77"], "--clients: clients such as 0,3,7-9 (there are 0 to 9)"),
+        (["--clients", "1", "--format", "html"], "--clients: a picture: png, svg or pdf"),
+        (["--width", "3 feet"], "--width: a width of 2 to 40 in"),
+        (["--out", "a.gif"], "--out: a file that ends in .png, .svg, .pdf, .json.gz or .html"),
+        (["--format", "svg", "--out", "a.png"], "--out: a file that ends in .svg"),
+        (["--out", "nowhere/a.png"], "nowhere/a.png: a file that can be written"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(run, capsys, arguments, sentence):
+    assert main(["timeline", str(run), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["timeline", "report"])
+def test_what_is_no_whole_run_directory_is_one_sentence(run, tmp_path, capsys, command):
+    def said(folder) -> str:
+        assert main([command, str(folder)]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    assert "no such folder" in said(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    assert "a run directory" in said(tmp_path / "empty")
+    whole = (run / "spans.parquet").read_bytes()
+    (run / "spans.parquet").write_bytes(whole[: len(whole) // 2])
+    assert "spans.parquet: a whole Parquet file" in said(run)
+    (run / "spans.parquet").unlink()
+    assert "spans.parquet" in said(run)
+    (run / "manifest.json").write_text('{"format": 1, "sta')
+    assert "manifest.json: a whole JSON file" in said(run)
+
+
+def test_neither_torch_nor_simpy_is_imported(run):
+    code = (
+        "import sys; from simfed.cli import main; "
+        f"assert main(['report', {str(run)!r}]) == 0; "
+        f"assert main(['timeline', {str(run)!r}, '--rounds', '1']) == 0; "
+        "print([m for m in ('torch', 'simpy', 'simfed.sim', 'simfed.learn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -25,7 +25,7 @@ def list_() -> None:
     kept = store.kept()
     for one in kept:
         setup = one.about.get("scenario", {})
-        models = sorted({p["model"] for p in setup.get("prototypes", {}).values()})
+        models = sorted({prototype["model"] for prototype in setup.get("prototypes", {}).values()})
         clients = len(one.about.get("clients", {}).get("order", ()))
         what = f"{setup.get('dataset', {}).get('name')}, {', '.join(models)}, {clients} clients, seed {setup.get('seed')}"
         age = format_duration(max(0.0, time.time() - one.used_at_wall))

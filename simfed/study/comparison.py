@@ -210,15 +210,18 @@ def _sentence(
         ]
         if won:
             clauses.append(f"{winner} before {loser} {', and '.join(won)}")
+    every = [setting for setting, _, _ in found]
     level = [s for s, p, _ in found if p.seeds and p.verdict == 0 and p.wins + p.losses]
     if level:
-        clauses.append(f"no clear difference between {a} and {b} {goal}{_at(level)}")
+        clauses.append(f"no clear difference between {a} and {b} {goal}{_at(level, every)}")
     never = [s for s, p, _ in found if p.seeds and not p.wins + p.losses]
     if never:
-        clauses.append(f"{a} against {b} {goal} undecided{_at(never)}: no seed tells which is sooner")  # fmt: skip
+        where = _at(never, every)
+        clauses.append(f"{a} against {b} {goal} undecided{where}: no seed tells which is sooner")
     missing = [s for s, p, _ in found if not p.seeds]
     if missing:
-        clauses.append(f"{a} and {b} not yet compared{_at(missing)}: no seed is finished for both")
+        where = _at(missing, every)
+        clauses.append(f"{a} and {b} not yet compared{where}: no seed is finished for both")
     return "; ".join(clauses) + "."
 
 
@@ -230,9 +233,10 @@ def _won(setting: str, paired: Paired, side: int, goal: str, confidence: float) 
     return f"{seeds}, {ratio_text(ratio, confidence)} sooner {goal}{where}"
 
 
-def _at(settings: Sequence[str]) -> str:
-    named = [setting for setting in settings if setting]
-    return " at " + " and at ".join(named) if named else ""
+def _at(settings: Sequence[str], every: Sequence[str]) -> str:
+    if len(every) == 1:
+        return ""
+    return " everywhere" if len(settings) == len(every) else " at " + " and at ".join(settings)
 
 
 def _inverse(ratio: Estimate) -> Estimate:

@@ -35,8 +35,10 @@ class RunState:
 
     run: PlannedRun
     address: str
-    path_key: str | None
+    path_key: str | None = None
     """Equal for runs that learn the same; None where each has its own way (or nothing is kept)."""
+    family: str | None = None
+    """Equal for runs that may learn the same for a while: their learning key."""
     status: str = "waiting"
     """`waiting`, `running`, `finished`, `failed`."""
     reason: str = ""
@@ -99,9 +101,6 @@ def run_study(
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     states, addresses = _states(plan, device, time_only, replays=store is not None)
-    if store is None:
-        for state in states.values():
-            state.path_key = None
     folder.begin(plan, addresses, Path(path).read_text(encoding="utf-8"))
     with folder.locked():
         folder.sweep()
@@ -145,6 +144,7 @@ def _states(
 ) -> tuple[dict[str, RunState], list[str]]:
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
     from simfed.experiment import check
+    from simfed.replay.key import learning_key
     from simfed.study.address import address, path_key
 
     source = plan.study.base
@@ -162,8 +162,10 @@ def _states(
         found = address(run.scenario, source=source, device=device, time_only=time_only)
         addresses.append(found)
         if found not in states:
-            key = path_key(run.scenario, device=device) if replays else None
-            states[found] = RunState(run, found, key)
+            states[found] = RunState(run, found)
+            if replays:
+                states[found].path_key = path_key(run.scenario, device=device)
+                states[found].family = learning_key(run.scenario, device=device)
     return states, addresses
 
 
@@ -263,10 +265,10 @@ def _next(states: list[RunState], slots: int) -> RunState | None:
     if len(running) >= slots:
         return None
     learning = {s.path_key for s in running if s.path_key is not None and not s.replayed}
-    for state in states:
-        if state.status == "waiting" and state.path_key not in learning:
-            return state
-    return None
+    ready = [s for s in states if s.status == "waiting" and s.path_key not in learning]
+    # the others may still have a beginning in common with one under way: rather something else
+    families = {s.family for s in running if s.family is not None and not s.replayed}
+    return next((s for s in ready if s.family not in families), ready[0] if ready else None)
 
 
 def _is_known(state: RunState, states: list[RunState]) -> bool:

@@ -222,13 +222,15 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
         if steps == ["seed"]:
             errors.append(InputError("seeds under the study's own key: seeds", where=where))
         for other_axis, other, other_steps in used[:i]:
-            if _same(steps, other_steps):
+            # points of a list are written out: what stands later in one of them counts there
+            if _same(steps, other_steps) and not axis.name == other_axis.name == "list":
                 beside = (
                     f"one axis for each key (this one stands in {_place(other_axis, other)} too)"
                 )
                 errors.append(InputError(beside, where=where, got=key))
         for other_axis, other, other_steps in used:
-            if len(other_steps) < len(steps) and _same(steps[: len(other_steps)], other_steps):
+            inside = len(other_steps) < len(steps) and other_axis is not axis
+            if inside and _same(steps[: len(other_steps)], other_steps):
                 rest = steps[len(other_steps) :]
                 if any(_sets(v, rest) for p in other_axis.points for k, v in p.assignments if k == other):  # fmt: skip
                     beside = f"one axis for each key (a value of {_place(other_axis, other)} sets this one too)"

@@ -279,6 +279,14 @@ class StudyResult:
         return sentences(self)
 
     @cached_property
+    def bands(self) -> pd.DataFrame:
+        """Accuracy over simulated time by setting and arm: `setting, arm, at_s, accuracy` (mean over
+        seeds), `low, high` (its interval), `seeds`."""
+        from simfed.study.bands import band_rows
+
+        return band_rows(self)
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash over the fingerprints of the finished runs, in the plan's order."""
         facts = [[entry["address"], run.fingerprint] for entry, run in self.finished]

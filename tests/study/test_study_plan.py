@@ -44,6 +44,14 @@ def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
     assert plan.runs[1].point == {"zip": "5 Mbps, 500", "list": "long and skewed"}
 
 
+def test_in_a_point_written_out_the_later_key_counts(write_study):
+    plan = plan_study(write_study(list=[{UP: "5 Mbps"}, {UP: "5 Mbps", "clients[0].link.up": "6 Mbps"}]))  # fmt: skip
+    assert [run.scenario.clients[0].link.up * 8 for run in plan.runs] == [5e6, 6e6]
+    assert complaints(write_study(zip={UP: ["5 Mbps"], "clients[0].link.up": ["6 Mbps"]})) == [
+        "zip.clients[0].link.up: one axis for each key (this one stands in zip.clients[*].link.up too), got 'clients[0].link.up'"
+    ]
+
+
 def test_seeds_default_to_the_scenarios_own(write_study):
     assert plan_study(write_study(base={"seed": 7}, grid={"rounds": [3]})).seeds == (7,)
 

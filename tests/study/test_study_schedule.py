@@ -15,6 +15,7 @@ class State:
     """As much of a `RunState` as the schedule looks at."""
 
     path_key: str | None
+    family: str | None = None
     status: str = "waiting"
     replayed: bool = False
     wall_s: float | None = None
@@ -48,6 +49,16 @@ def test_what_is_learned_twice_is_learned_once_first():
 
 def test_runs_with_a_way_of_their_own_wait_for_nobody():
     assert play(states(None, None, "a", None, "a"), slots=4) == [[0, 1, 2, 3], [4]]
+
+
+def test_runs_that_may_begin_alike_are_kept_apart_where_there_is_other_work():
+    found = states(None, None, None, None)
+    for state, family in zip(found, "aabb", strict=True):
+        state.family = family
+    assert play(found, slots=2) == [[0, 2], [1, 3]]
+    found = states(None, None)
+    found[0].family = found[1].family = "a"
+    assert play(found, slots=2) == [[0, 1]]  # better than an idle core
 
 
 def test_no_more_than_the_slots():

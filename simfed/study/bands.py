@@ -1,0 +1,61 @@
+"""Arms over simulated time: the mean over seeds, and the band in which it lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from simfed.study.statistics import mean_interval
+
+if TYPE_CHECKING:
+    from simfed.study.results import StudyResult
+
+__all__ = ["band_rows"]
+
+_MOST_POINTS = 200
+
+
+def band_rows(study: StudyResult) -> pd.DataFrame:
+    """See `StudyResult.bands`."""
+    curves = {address: curve for address, curve in study.curves.groupby("address", sort=False)}  # noqa: C416
+    parts = []
+    for setting, of_arm in study.settings():
+        for arm, entries in of_arm.items():
+            seeds = {e["seed"]: curves[e["address"]] for e in entries if e["address"] in curves}
+            band = _band(list(seeds.values()), study.compare["confidence"])
+            band.insert(0, "setting", study.setting_text(setting))
+            band.insert(1, "arm", arm)
+            parts.append(band)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _band(curves: Sequence[pd.DataFrame], confidence: float) -> pd.DataFrame:
+    """Mean and interval at equal simulated times, where every seed has a value.
+
+    Between two evaluations a seed's accuracy is taken to go straight from one to the other.
+    """
+    columns = ["at_s", "accuracy", "low", "high", "seeds"]
+    lines = [(c["at_s"].to_numpy(float), c["accuracy"].to_numpy(float)) for c in curves]
+    lines = [line for line in lines if len(line[0])]
+    if not lines:
+        return pd.DataFrame(columns=columns, dtype=float)
+    first = max(at_s[0] for at_s, _ in lines)
+    last = min(at_s[-1] for at_s, _ in lines)
+    if len(lines) == 1:
+        grid = lines[0][0]
+    else:
+        points = min(_MOST_POINTS, max(len(at_s) for at_s, _ in lines))
+        grid = np.linspace(first, last, points) if last > first else np.empty(0)
+    values = np.array([np.interp(grid, at_s, accuracy) for at_s, accuracy in lines])
+    rows = []
+    for i, at_s in enumerate(grid):
+        found = mean_interval(values[:, i].tolist(), confidence)
+        low, high = found.low, found.high
+        if not math.isnan(low):  # an accuracy beyond 0 and 1 would say nothing
+            low, high = max(0.0, low), min(1.0, high)
+        rows.append((at_s, found.least, low, high, len(lines)))
+    return pd.DataFrame(rows, columns=columns)

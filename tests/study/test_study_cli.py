@@ -1,0 +1,129 @@
+"""`simfed study` and `simfed cache` as typed. Runs are made up."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pandas as pd
+import pytest
+import study_fakes as fakes
+
+from simfed.cli import main
+from simfed.study.page import study_page
+
+pytestmark = pytest.mark.usefixtures("fake_runs")
+
+
+@pytest.fixture(autouse=True)
+def inline(monkeypatch, tmp_path):
+    monkeypatch.setattr("simfed.study.executors.make_executor", lambda name, jobs: fakes.Inline())
+    monkeypatch.setenv("SIMFED_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        compare={"arms": "policy.strategy", "thresholds": [0.5]},
+    )  # fmt: skip
+    out = tmp_path / "out"
+    assert main(["study", "run", str(path), "--out", str(out)]) == 0
+    shown = capsys.readouterr()
+    assert "test: 0 of 6 runs done" in shown.err
+    assert "[6/6] strategy random-k, seed 2: finished in" in shown.err
+    assert "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 %" in shown.out
+    assert f"the same as a page: {out}/report.html" in shown.out
+    page = (out / "report.html").read_text()
+    assert "top-k before random-k in 3 of 3 seeds" in page
+
+    assert main(["study", "status", str(out)]) == 0
+    assert capsys.readouterr().out == "test: 6 of 6 runs finished\n"
+    assert main(["study", "table", str(out), "--runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[1:3]] == [["top-k", "0", "finished"], ["random-k", "0", "finished"]]  # fmt: skip
+    assert main(["study", "table", str(out), "--csv", str(tmp_path / "arms.csv")]) == 0
+    assert list(pd.read_csv(tmp_path / "arms.csv")["arm"]) == ["top-k", "random-k"]
+    assert main(["study", "report", str(out), "--out", str(tmp_path / "figure.svg")]) == 0
+    texts = "".join(ElementTree.parse(tmp_path / "figure.svg").getroot().itertext())
+    assert "random-k" in texts
+    assert "simulated time" in texts
+
+
+def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
+    path = write_study(grid={"training.batch_size": [32, fakes.FAILS]})
+    out = tmp_path / "out"
+    assert main(["study", "run", str(path), "--out", str(out)]) == 1
+    shown = capsys.readouterr()
+    assert "1 of 2 runs are not finished" in shown.out
+    (sentence,) = [line for line in shown.err.splitlines() if line.startswith("simfed: ")]
+    assert sentence.startswith("simfed: 1 of 2 runs failed, such as 101, seed 0: RuntimeError: unlucky;")  # fmt: skip
+    assert main(["study", "status", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "test: 1 of 2 runs finished, 1 failed",
+        "  batch_size 101, seed 0: failed: RuntimeError: unlucky",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["study", "run", "no.yaml"], "simfed: no.yaml: a file that exists"),
+        (["study", "run", "no.yaml", "--jobs", "0"], "simfed: --jobs: a whole number of at least 1, got 0"),
+        (["study", "run", "no.yaml", "--device", "tpu"], "simfed: --device: cpu or cuda, got 'tpu'"),
+        (["study", "status", "no"], "simfed: no: a study's folder, got 'no such folder'"),
+        (["study", "table", "no"], "simfed: no: a study's folder, got 'no such folder'"),
+        (["cache", "clear", "abc"], "simfed: cache: the beginning of a kept trajectory's key, got 'abc'"),
+    ],
+)  # fmt: skip
+def test_wrong_input_has_exit_code_2_and_one_sentence(arguments, complaint, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == complaint + "\n"
+
+
+def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
+    from simfed.replay import TrajectoryStore
+
+    about = {
+        "scenario": {"seed": 3, "dataset": {"name": "mnist-mini"}, "prototypes": {"p": {"model": "lenet5"}}},
+        "clients": {"order": [0, 0]},
+    }  # fmt: skip
+    trajectory = TrajectoryStore(tmp_path / "cache").open("abcdef", about)
+    trajectory.add("node", {"x": 1})
+    trajectory.close()
+    assert main(["cache", "list"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("abcdef ")
+    assert " 1 steps " in first
+    assert first.endswith("mnist-mini, lenet5, 2 clients, seed 3")
+    assert f"{tmp_path}/cache: 1 trajectories" in last
+    assert main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectories deleted\n"
+    assert main(["cache", "list"]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/cache: 0 trajectories")
+
+
+def test_the_page_holds_bands_and_escapes_labels(studied, write_study, tmp_path):
+    from simfed.study import run_study
+
+    page = study_page(studied)
+    assert page.count('class="chart"') == 2  # one per bandwidth
+    for sentence in studied.verdicts:
+        assert sentence in page
+    path = write_study(grid={"policy.strategy": {"<script>alert(1)</script>": "top-k"}})
+    result = run_study(path, tmp_path / "out", progress=False, trajectories=False)
+    page = study_page(result)
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+def test_bands_are_students_interval_over_seeds_at_equal_times(studied):
+    import math
+
+    bands = studied.bands
+    one = bands[(bands["setting"] == "up 5 Mbps") & (bands["arm"] == "top-k")]
+    last = one.iloc[-1]
+    ends = [fakes.accuracy(60, seed, 1.0) for seed in (0, 1, 2)]
+    mean = sum(ends) / 3
+    sd = math.sqrt(sum((x - mean) ** 2 for x in ends) / 2)
+    assert last["accuracy"] == pytest.approx(mean)
+    assert last["high"] - mean == pytest.approx(4.302652729911275 * sd / math.sqrt(3))
+    assert len(one) == 12
+    assert json.loads((studied.path / "study.json").read_text())["seeds"] == [0, 1, 2]

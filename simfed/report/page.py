@@ -189,7 +189,7 @@ class _Content:
 
     def strategies(self) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.participations)}
-        if not runs:
+        if len(self.arms) < 2:  # nothing was chosen
             return {}
         shares = {
             label: frames.in_order(frames.arm_shares(run.participations), run)

@@ -229,8 +229,11 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
     for label, frame in seconds.items():
         shown = frame
         if len(frame) > MOST_CLIENT_BARS:
-            shown = frame.loc[frame["waiting"].nsmallest(MOST_CLIENT_BARS).index.sort_values()]
-            notes.append(f"{label}: the {MOST_CLIENT_BARS} of {len(frame):,} clients that waited least for others.")  # fmt: skip
+            busy_s = frame[["download", "training", "compression", "upload"]].sum(axis=1)
+            shown = frame.loc[busy_s.nlargest(MOST_CLIENT_BARS).index.sort_values()]
+            notes.append(
+                f"{label}: the {MOST_CLIENT_BARS} of {len(frame):,} clients that were busy longest."
+            )
         options[label] = _time_bars(shown)
         rows += [
             (label, f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}",
@@ -415,7 +418,7 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
         "text": texts, "hovertemplate": "client %{y}, %{text}<extra></extra>",
         "zmin": -0.5, "zmax": len(arms) - 0.5, "colorscale": scale, "xgap": 1, "ygap": 1,
         "colorbar": {"tickvals": list(range(len(arms))), "ticktext": [plain(a) for a in arms],
-                     "len": 0.9, "thickness": 14},
+                     "lenmode": "pixels", "len": 40 * len(arms), "y": 1, "yanchor": "top", "thickness": 14},
     }  # fmt: skip
     layout = {
         "height": 130 + max(9, min(17, 1500 // len(wide))) * len(wide),

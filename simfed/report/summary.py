@@ -151,7 +151,7 @@ def _strategies(run: Run) -> Table:
 
 def _stragglers(run: Run, most: int = 3) -> Table:
     found = frames.blame(run)
-    table = _table("Rounds waited longest for", "rounds", "mostly", "over link", "saved without")
+    table = _table("Who the rounds waited for", "rounds", "mostly", "over link", "saved without")
     for row in found.head(most).itertuples():
         table.add_row(
             Text(f"client {row.client} ({row.prototype})"),

@@ -39,7 +39,8 @@ class Timeline:
     rounds: pd.DataFrame
     """The rows of `rounds.parquet` that are shown, in order."""
     clients: pd.DataFrame
-    """`client, prototype` of the rows, grouped by prototype, ids in order."""
+    """`client, prototype` of the rows, grouped by prototype, ids in order: those asked for, or all
+    that took part in the rounds."""
     bars: pd.DataFrame
     """`kind, round, client, started_at_s, finished_at_s, arm, outcome, critical`; the server's bars
     have no client. `critical`: it belongs to the path that set its round's length."""
@@ -83,8 +84,9 @@ def timeline_of_rounds(
 ) -> Timeline:
     """The bars of the rounds in some rows of `rounds.parquet`, which need not be consecutive."""
     rows = frames.clients_of(run)
-    if clients is not None:
-        rows = rows[rows["client"].isin(list(clients))]
+    parts = run.participations
+    took_part = parts.loc[parts["round"].isin(shown["round"]), "client"].unique()
+    rows = rows[rows["client"].isin(took_part if clients is None else list(clients))]
     rows = frames.in_order(rows, run)
     return Timeline(run, shown.reset_index(drop=True), rows, _bars(run, shown, rows))
 

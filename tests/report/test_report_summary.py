@@ -26,7 +26,7 @@ def test_the_summary_says_what_a_person_asks(report_run):
         assert phase in text
     assert f"mean of clients{' ' * 30}"[:20] in text
     assert f"{final:.3f}" in text
-    assert "Rounds waited longest for" in text
+    assert "Who the rounds waited for" in text
 
 
 @pytest.mark.parametrize("clients", [1, 10, 300])

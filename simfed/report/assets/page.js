@@ -262,7 +262,11 @@
     const [a, b] = range(run, at), { rounds, parts } = run;
     const filter = wanted(run, at("clients").value);
     const all = filter.size === 0;
-    const rows = Array.from(run.clients.id.keys()).filter((row) => all || filter.has(row));
+    const present = new Set();
+    for (let p = 0; p < parts.row.length; p++) {
+      if (parts.round[p] >= a && parts.round[p] < b) present.add(parts.row[p]);
+    }
+    const rows = Array.from(run.clients.id.keys()).filter((row) => (all ? present.has(row) : filter.has(row)));
     const place = new Map();
     let y = 0;
     rows.forEach((row, i) => {

@@ -48,6 +48,8 @@ class Engine:
     Nothing here knows of rounds being accepted or lost; `LearningWorkload` does.
     """
 
+    parts = PARTS
+
     def __init__(
         self,
         scenario: Scenario,
@@ -77,10 +79,10 @@ class Engine:
                 k=_largest_k(scenario, name),
                 public=scenario.dataset.public_batch or len(data.public),
                 classes=classes,
-                parts=PARTS,
+                parts=self.parts,
             )
         self.worker = make_worker(
-            scenario, streams, data, self.prototypes, arena, processes=workers, parts=PARTS
+            scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts
         )
         self._wall: dict[str, float] = dict.fromkeys((*ACTIVITIES, "server"), 0.0)
         self._crew = Crew(self.worker, workers)
@@ -177,7 +179,7 @@ class Engine:
         """What evaluates every prototype on the test set."""
         samples = len(self.data.test_labels)
         return (
-            [Evaluate(name, part) for name in self.prototypes for part in range(PARTS)]
+            [Evaluate(name, part) for name in self.prototypes for part in range(self.parts)]
             if samples
             else []
         )
@@ -189,7 +191,7 @@ class Engine:
         samples = len(self.data.test_labels)
         found = {}
         for i, name in enumerate(self.prototypes):
-            numbers = [result.numbers for result in results[i * PARTS : (i + 1) * PARTS]]
+            numbers = [result.numbers for result in results[i * self.parts : (i + 1) * self.parts]]
             found[name] = Evaluation(
                 accuracy=sum(right for right, _ in numbers) / samples,
                 loss=sum(loss for _, loss in numbers) / samples,
@@ -205,10 +207,12 @@ class Engine:
         self._crew.close()
 
     def _distillation(self, round: int) -> dict[str, float]:
-        units = [Distil(name, part, round) for name in self.prototypes for part in range(PARTS)]
+        units = [
+            Distil(name, part, round) for name in self.prototypes for part in range(self.parts)
+        ]
         sums = [result.numbers[0] for result in self.run(units)]
         return {
-            name: sum(sums[i * PARTS : (i + 1) * PARTS]) / self.worker.public
+            name: sum(sums[i * self.parts : (i + 1) * self.parts]) / self.worker.public
             for i, name in enumerate(self.prototypes)
         }
 
@@ -224,8 +228,8 @@ class Engine:
         if isinstance(unit, (Distil, Evaluate)):
             facts = self.facts[unit.prototype]
             if isinstance(unit, Distil):
-                return facts.train_flops * self.worker.public / PARTS
-            return facts.forward_flops * len(self.data.test_labels) / PARTS
+                return facts.train_flops * self.worker.public / self.parts
+            return facts.forward_flops * len(self.data.test_labels) / self.parts
         facts = self.facts[self.worker.prototype_of[unit.client].name]
         public: float = facts.forward_flops * self.worker.public
         if isinstance(unit, Knowledge):

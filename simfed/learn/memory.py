@@ -32,9 +32,14 @@ class Arena:
         self._flags = (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE) | mmap.MAP_ANONYMOUS
         self._flags |= getattr(mmap, "MAP_NORESERVE", 0)
 
-    def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A zeroed tensor; of more than one dimension, the rows of the first are aligned."""
-        if self._device is not None:
+    def zeros(
+        self, *shape: int, dtype: torch.dtype = torch.float32, on_host: bool = False
+    ) -> Tensor:
+        """A zeroed tensor; of more than one dimension, the rows of the first are aligned.
+
+        `on_host`: in the processor's memory even where there is an accelerator.
+        """
+        if self._device is not None and not on_host:
             return torch.zeros(shape, dtype=dtype, device=self._device)
         row = prod(shape[1:]) if len(shape) > 1 else 1
         stride = -(-row // _ALIGNMENT) * _ALIGNMENT if len(shape) > 1 else 1

@@ -66,7 +66,7 @@ class Prototype:
         self.logits = arena.zeros(n, public, classes)
         self.gradients = arena.zeros(parts, d if public else 0)
         """Distillation gradients of the parts of the public set."""
-        self.epoch = arena.zeros(1, dtype=torch.int64)
+        self.epoch = arena.zeros(1, dtype=torch.int64, on_host=True)
         """Counts the changes of the server's weights."""
         self._remembered: tuple[Tensor, Tensor] | None = None
 

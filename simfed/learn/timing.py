@@ -23,7 +23,7 @@ class Stopwatch:
     """
 
     def __init__(self, arena: Arena, processes: int, *, cuda: bool = False) -> None:
-        self._seconds = arena.zeros(processes, len(ACTIVITIES), dtype=torch.float64)
+        self._seconds = arena.zeros(processes, len(ACTIVITIES), dtype=torch.float64, on_host=True)
         self.process = 0
         self._cuda = cuda
         self._marks: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []

@@ -281,13 +281,15 @@ class Worker:
         if not self.prototype_of[unit.client].may_draw:
             yield
             return
-        found = torch.get_rng_state()
-        seed = self.streams.integer("noise", unit.client, unit.round)
-        torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
+        index = self.data.device.index or 0
+        cuda = self.data.device.type == "cuda"
+        generator = torch.cuda.default_generators[index] if cuda else torch.default_generator
+        found = generator.get_state()
+        generator.manual_seed(self.streams.integer("noise", unit.client, unit.round))
         try:
             yield
         finally:
-            torch.set_rng_state(found)
+            generator.set_state(found)
 
 
 def check_finite(unit: Send, loss: float) -> None:

@@ -11,6 +11,7 @@ import torch
 from simfed.compress import Payload, undo, wire
 from simfed.contract import Contribution, Evaluation, Outcome, Task
 from simfed.errors import InputError
+from simfed.learn.accelerator import AcceleratorEngine
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
 from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Unit
@@ -75,7 +76,8 @@ class Upload:
 class LearningWorkload:
     """Federated distillation, or federated averaging, with real models.
 
-    `workers` processes share the work; results do not depend on their number. `learns` says
+    `workers` processes share the work; results do not depend on their number. With `device` `cuda`
+    it is done on the GPU by this process alone, whatever `workers` says. `learns` says
     whether a policy learns from rewards, in which case local losses are computed. `data` replaces
     the scenario's data set (tests). `surge` (tests) maps a round to a factor on the distillation
     losses that the safeguard sees in it, as a bad round would show.
@@ -96,13 +98,16 @@ class LearningWorkload:
         data: Federation | None = None,
         surge: Mapping[int, float] | None = None,
     ) -> None:
-        if device != "cpu":
-            raise InputError("the device cpu", where="--device", got=device)
+        place = _device(device)
         self.scenario = scenario
-        self.data = data if data is not None else load_federation(scenario, streams)
+        self.data = data if data is not None else load_federation(scenario, streams, place)
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        self.engine = Engine(scenario, streams, self.data, workers=workers)
+        self.engine: Engine
+        if place.type == "cpu":
+            self.engine = Engine(scenario, streams, self.data, workers=workers)
+        else:
+            self.engine = AcceleratorEngine(scenario, streams, self.data)
         self.version = 0
         self._surge = dict(surge or {})
         self._rollbacks_in_a_row = 0
@@ -417,6 +422,16 @@ class LearningWorkload:
 
     def _buffer_bytes(self, prototype: str) -> int:
         return 4 * self.engine.prototypes[prototype].buffers if self.scenario.charge.buffers else 0
+
+
+def _device(name: str) -> torch.device:
+    if name == "cpu":
+        return torch.device("cpu")
+    if name != "cuda":
+        raise InputError("a device: cpu or cuda", where="--device", got=name)
+    if not torch.cuda.is_available():
+        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _learns(scenario: Scenario, group: ClientGroup) -> bool:

@@ -1,0 +1,214 @@
+"""Units of learning work on an accelerator: queued all at once, waited for once.
+
+The numbers that units answer with stay on the device until a whole batch of units has been queued;
+so the host waits once per phase of a round and never for a single client. Small models, whose
+kernels would take less time than their launches, run for all clients of a prototype together: one
+pass over a further dimension (`torch.func.vmap`). Deep models run one client after another, which
+fills the device; batch norm, several local steps and models that draw random numbers do so too.
+
+Results are those of the CPU up to float32 rounding. They may depend on which clients are computed
+together, so on an accelerator equal bits need the same device and the same PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from simfed.learn.engine import Engine
+from simfed.learn.models import plain
+from simfed.learn.prototype import Prototype
+from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Unit
+from simfed.learn.worker import Answer, Worker
+
+__all__ = ["AcceleratorEngine", "AcceleratorWorker"]
+
+_SMALL_FLOPS = 20e6
+"""Forward FLOPs of a sample up to which clients are computed together (a LeNet-5 has 0.8e6)."""
+
+
+class AcceleratorEngine(Engine):
+    """An `Engine` whose arrays lie on the device of the data; it forks nothing."""
+
+    worker: AcceleratorWorker
+    parts = 1
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, workers=1, make_worker=AcceleratorWorker, **options)
+        self.worker.together = {
+            name
+            for name, prototype in self.prototypes.items()
+            if self.facts[name].forward_flops <= _SMALL_FLOPS
+            and not prototype.buffers
+            and not prototype.may_draw
+            and all(p.requires_grad for p in prototype.server.module.parameters())
+        }
+
+    def _results(self, units: Sequence[Unit]) -> list[Result]:
+        with _reproducible():
+            answers = self.worker.answers(units)
+            numbers = [number.double() for found, _ in answers for number in found]
+            values = iter(torch.stack(numbers).tolist() if numbers else [])  # the one wait
+        self.worker.stopwatch.settle()
+        return [Result([next(values) for _ in found], sent) for found, sent in answers]
+
+
+class AcceleratorWorker(Worker):
+    """Answers many units at once."""
+
+    together: set[str]
+    """Prototypes whose clients are computed in one pass."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.together = set()
+        self._plain: dict[str, nn.Module] = {}
+
+    def answers(self, units: Sequence[Unit]) -> list[Answer]:
+        """What each unit answers, in order, before anybody has waited."""
+        found: dict[int, Answer] = {}
+        for prototype, kind, places in self._groups(units):
+            mine: list[Any] = [units[i] for i in places]
+            if kind is Send:
+                answers = self._send_all(prototype, mine)
+            elif kind is OwnLoss:
+                answers = [([loss], None) for loss in self._own_losses(prototype, mine)]
+            elif kind is Knowledge:
+                self._know_all(prototype, mine)
+                answers = [([], None)] * len(mine)
+            else:
+                answers = [self.answer(unit) for unit in mine]
+            found.update(zip(places, answers, strict=True))
+        return [found[i] for i in range(len(units))]
+
+    def _groups(self, units: Sequence[Unit]) -> Iterator[tuple[Prototype, type, list[int]]]:
+        """Places of units of one kind and prototype, in order of their first."""
+        groups: dict[tuple[str, type], list[int]] = {}
+        for i, unit in enumerate(units):
+            if isinstance(unit, (Distil, Evaluate)):
+                name = unit.prototype
+            else:
+                name = self.prototype_of[unit.client].name
+            groups.setdefault((name, type(unit)), []).append(i)
+        for (name, kind), places in groups.items():
+            yield self.prototypes[name], kind, places
+
+    def _send_all(self, prototype: Prototype, units: list[Send]) -> list[Answer]:
+        asked = [OwnLoss(unit.client, unit.round) for unit in units if unit.with_loss]
+        before = iter(self._own_losses(prototype, asked))
+        losses = self._train_all(prototype, units)
+        sent = [self.compress(unit) for unit in units]
+        self._know_all(
+            prototype,
+            [
+                Knowledge(unit.client, unit.round, of.entries, unit.scale)
+                for unit, of in zip(units, sent, strict=True)
+                if unit.with_knowledge
+            ],
+        )
+        return [
+            ([loss, next(before)] if unit.with_loss else [loss], of)
+            for unit, loss, of in zip(units, losses, sent, strict=True)
+        ]
+
+    def _train_all(self, prototype: Prototype, units: list[Send]) -> list[Tensor]:
+        one_step = self.scenario.method == "fedkd" and self.scenario.training.local_steps == 1
+        if prototype.name not in self.together or not one_step:
+            return [self.train(unit) for unit in units]
+        batches = [self.batches(unit.client, unit.round)[0] for unit in units]
+        losses: dict[int, Tensor] = {}
+        for size in sorted({len(batch) for batch in batches}):  # small clients have small batches
+            places = [i for i, batch in enumerate(batches) if len(batch) == size]
+            with self.stopwatch.spending("gradients"):
+                positions = torch.stack([self.on_device(batches[i]) for i in places])
+                rows = [prototype.row[units[i].client] for i in places]
+                found = self._gradients(prototype, positions, rows)
+            losses.update(zip(places, found.unbind(), strict=True))
+        return [losses[i] for i in range(len(units))]
+
+    def _gradients(self, prototype: Prototype, positions: Tensor, rows: list[int]) -> Tensor:
+        """The gradient of each row of positions is added to its client's residual; the losses."""
+        module = self._plain_module(prototype).train()
+        clients, size = positions.shape
+        samples = self.data.samples(positions.flatten())
+        samples = samples.view(clients, size, *samples.shape[1:])
+
+        def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(functional_call(module, parameters, (x,)), y)
+
+        parameters = self._named(prototype, prototype.server.weights)
+        gradients, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(
+            parameters, samples, self.data.labels[positions]
+        )
+        flat = torch.cat([gradients[name].flatten(1) for name in parameters], dim=1)
+        prototype.residuals.index_add_(0, torch.tensor(rows, device=flat.device), flat)
+        return losses  # type: ignore[no-any-return]
+
+    def _know_all(self, prototype: Prototype, units: list[Knowledge]) -> None:
+        if prototype.name not in self.together or self._bf16 or len(units) < 2:
+            for unit in units:
+                self.knowledge(unit)
+            return
+        with self.stopwatch.spending("logits"), torch.no_grad():
+            weights = prototype.server.weights.repeat(len(units), 1)
+            for own, unit in zip(weights, units, strict=True):
+                indices, values = prototype.sent(unit.client, unit.entries)
+                own.index_add_(0, indices, unit.scale * values)
+            module = self._plain_module(prototype).eval()
+
+            def logits(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+                return functional_call(module, parameters, (x,))  # type: ignore[no-any-return]
+
+            of_all = vmap(logits, in_dims=(0, None))
+            samples = self.public_samples(units[0].round)
+            for part in prototype.passes.chunks(0, len(samples)):
+                found = of_all(self._named(prototype, weights), samples[part])
+                for unit, own in zip(units, found, strict=True):
+                    prototype.logits[prototype.row[unit.client], part] = own
+
+    def _own_losses(self, prototype: Prototype, units: list[OwnLoss]) -> list[Tensor]:
+        """Everybody's samples go through the prototype's weights as one long batch."""
+        if not units:
+            return []
+        with self.stopwatch.spending("local_losses"):
+            samples = [self.own_samples(unit.client, unit.round) for unit in units]
+            sizes = [len(own) for own in samples]
+            positions = torch.cat([self.on_device(own) for own in samples])
+            logits = prototype.passes.logits(positions, self.data.samples)
+            losses = F.cross_entropy(logits, self.data.labels[positions], reduction="none")
+            return [own.mean() for own in losses.split(sizes)]  # type: ignore[no-untyped-call]
+
+    def _plain_module(self, prototype: Prototype) -> nn.Module:
+        """Ordinary layers in place of those made for a CPU, which know no further dimension."""
+        if prototype.name not in self._plain:
+            self._plain[prototype.name] = plain(prototype.server.module)
+        return self._plain[prototype.name]
+
+    def _named(self, prototype: Prototype, flat: Tensor) -> dict[str, Tensor]:
+        """Views of weights (…, d) by parameter name."""
+        named, start = {}, 0
+        for name, parameter in self._plain_module(prototype).named_parameters():
+            size = parameter.numel()
+            named[name] = flat[..., start : start + size].reshape(
+                *flat.shape[:-1], *parameter.shape
+            )
+            start += size
+        return named
+
+
+@contextmanager
+def _reproducible() -> Iterator[None]:
+    """float32 throughout and the same algorithms every time, whatever the caller has set."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):  # type: ignore[no-untyped-call]  # fmt: skip
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -264,21 +264,21 @@ def _advice(calibration: Calibration, kind: str) -> str:
 
 
 def _fit_table(calibration: Calibration) -> RichTable:
-    table = _table("work", "model", "strategy", "law", "sizes", "rows", "mean error", "worst",
-                   "left out", "in interval", words=4)  # fmt: skip
+    table = _table("work", "model", "strategy", "law", "sizes", "error", "worst", "left out",
+                   "in interval", words=4)  # fmt: skip
     for c in calibration.curves:
         found = c.candidate
         left_out = found.cross_validated if found and len(found.held_out) else None
         if c.other_model is not None:
             left_out = c.other_model
         table.add_row(
-            *c.key[:2], c.key[2], found.law.formula if found else "(rows)", str(c.sizes), str(c.rows),
+            *c.key, found.law.name if found else "(rows)", str(c.sizes),
             _percent(found.in_sample if found else None), _percent(found.worst if found else None),
             _percent(left_out), _percent(c.coverage),
         )  # fmt: skip
     table.caption = (
-        "left out: mean error at sizes left out of the fit (any: at models left out); "
-        "in interval: share of left-out medians in their 90 % interval"
+        "error, worst: relative, at measured sizes; left out: mean error at sizes left out of the fit "
+        "(any: at models left out); in interval: left-out medians in their 90 % interval"
     )
     return table
 
@@ -310,7 +310,7 @@ def _profile_table(profile: Profile) -> RichTable:
             low, high = next(iter(curve.valid.values()), ("", ""))
             error = curve.error.get("other_model" if model == "any" else "cross_validated")
             spread = curve.spread.residual if curve.spread else None
-            cells = [curve.law.formula, _amount(low), _amount(high), error, spread]
+            cells = [curve.law.name, _amount(low), _amount(high), error, spread]
         else:
             cells = [f"{len(curve.sizes)} rows", _amount(curve.sizes[0]), _amount(curve.sizes[-1]),
                      None, profile.uncertainty.get(quantity)]  # fmt: skip
@@ -336,7 +336,7 @@ def _table(*headers: str, words: int) -> RichTable:
 
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
     for i, header in enumerate(headers):
-        table.add_column(header, justify="left" if i < words else "right", no_wrap=i < words)
+        table.add_column(header, justify="left" if i < words else "right", no_wrap=True)
     return table
 
 
@@ -344,7 +344,7 @@ def _print(table: RichTable) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(table) if console.is_terminal else Console(width=130).print(table)
+    console.print(table) if console.is_terminal else Console(width=120).print(table)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,6 @@ class CurveReport:
 
     key: Key
     sizes: int
-    rows: int
     candidate: Candidate | None
     """None: too few sizes for a law; the profile keeps the rows."""
     coverage: float | None = None
@@ -98,7 +97,7 @@ def fit_profile(
             key: choose_law(PER_MODEL[QUANTITIES[quantity].variable], sample)
             for key, sample in mine.items() if len(sample.groups) >= 2
         }  # fmt: skip
-        reports = _reports(mine, fitted, table, between.get(quantity, 0.0))
+        reports = _reports(mine, fitted, between.get(quantity, 0.0))
         across = _across_models(quantity, table, models)
         node = _nodes(reports, mine, across, kind)
         reports += [report for report, _ in across]
@@ -130,15 +129,15 @@ def _notes(table: Table, noisy: bool) -> list[str]:
 
 
 def _reports(
-    samples: Mapping[Key, Sample], fitted: Mapping[Key, Candidate], table: Table, between: float
+    samples: Mapping[Key, Sample], fitted: Mapping[Key, Candidate], between: float
 ) -> list[CurveReport]:
     """Fits with their uncertainty and what is to be said of them, of all curves of a kind of work."""
     typical = typical_variance(list(fitted.values()))
     reports = []
     for key, sample in samples.items():
-        sizes, rows = len(sample.groups), len(table.of(key))
+        sizes = len(sample.groups)
         if key not in fitted:
-            reports.append(CurveReport(key, sizes, rows, None))
+            reports.append(CurveReport(key, sizes, None))
             continue
         candidate = with_spread(fitted[key], sample, typical)
         residuals = [float(np.mean(candidate.residuals[sample.group == g])) for g in sample.groups]
@@ -146,7 +145,7 @@ def _reports(
         tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
         missed = abs(math.expm1(largest)) if abs(largest) > tolerated else 0.0
         covered = coverage(candidate, sample, typical, LEVEL)
-        reports.append(CurveReport(key, sizes, rows, candidate, covered, missed=missed))
+        reports.append(CurveReport(key, sizes, candidate, covered, missed=missed))
     return reports
 
 
@@ -183,8 +182,7 @@ def _across_models(
         errors = _left_out_models(candidate, keys, table, models)
         candidate = with_spread(candidate, sample, typical_variance([candidate]))
         key = (quantity, ANY, strategy)
-        rows = sum(len(table.of(k)) for k in keys)
-        found.append((CurveReport(key, len(sample.groups), rows, candidate, None, errors), sample))
+        found.append((CurveReport(key, len(sample.groups), candidate, None, errors), sample))
     return found
 
 

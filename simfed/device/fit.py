@@ -160,7 +160,7 @@ def fit_law(law: Law, sample: Sample) -> dict[str, float]:
 
 def _robust_linear(relative: Array) -> Array:
     """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their times)."""
-    scale = relative.max(axis=0)
+    scale = _largest(relative)
     scaled = relative / scale
     start, _ = optimize.nnls(scaled, np.ones(len(scaled)))
     found = _soft_l1(lambda x: np.log(np.maximum(scaled @ x, 1e-12)), start, len(start))
@@ -169,7 +169,7 @@ def _robust_linear(relative: Array) -> Array:
 
 
 def _soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int) -> Array:
-    """Robust least squares over x ≥ 0 in two passes: a wide scale first, then that of the residuals."""
+    """Robust least squares over x ≥ 0: with a wide scale first, then twice with that of the residuals."""
     x, scale = np.maximum(start, 1e-6), 0.1
     for _ in range(3):
         x = optimize.least_squares(
@@ -185,7 +185,7 @@ def _soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int)
 
 def _chebyshev_linear(relative: Array) -> Array:
     """θ ≥ 0 that minimises the largest |relative·θ − 1|: a linear programme."""
-    scale = relative.max(axis=0)
+    scale = _largest(relative)
     scaled, ones = relative / scale, np.ones((len(relative), 1))
     cost = np.zeros(scaled.shape[1] + 1)
     cost[-1] = 1.0
@@ -196,6 +196,12 @@ def _chebyshev_linear(relative: Array) -> Array:
         method="highs",
     )
     return np.asarray(np.asarray(found.x)[:-1] / scale)
+
+
+def _largest(columns: Array) -> Array:
+    """The largest entry of each column, which brings features of any unit near 1."""
+    largest = columns.max(axis=0)
+    return np.asarray(np.where(largest > 0, largest, 1.0))
 
 
 def _fit_power(x: Array, seconds: Array, few: bool) -> Array:

@@ -26,6 +26,7 @@ PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 _KEYS = ("kind", "name", "description", "provenance", "power", "noise", "uncertainty", *QUANTITIES)
 _LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
 _ERROR_KEYS = ("in_sample", "worst", "cross_validated", "coverage_90", "other_model", "sizes")
+_STEEPEST_LAW = 5.0
 _SHIPPED = (
     Path(__file__).resolve().parents[2] / "calibration",  # a checkout
     Path(sys.prefix) / "share" / "simfed" / "calibration",  # an installed wheel
@@ -188,6 +189,8 @@ def _law(node: Mapping[Any, Any], variable: str, where: str) -> Fitted:
     parameters = {p: _number(given[p], f"{where}.parameters.{p}") for p in law.parameters}
     if not any(value > 0 for p, value in parameters.items() if p != "p"):
         raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=given)
+    if parameters.get("p", 0.0) > _STEEPEST_LAW:
+        raise InputError(f"an exponent of at most {_STEEPEST_LAW:g}", where=f"{where}.parameters.p", got=parameters["p"])  # fmt: skip
     valid = _mapping(node.get("valid", {}), f"{where}.valid", "a range per size")
     _only(valid, law.needs, f"{where}.valid")
     error = _mapping(node.get("error", {}), f"{where}.error", "the fit's errors")

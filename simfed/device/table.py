@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from simfed.device.profile import FREE_STRATEGY, QUANTITIES, Key
+from simfed.device.profile import QUANTITIES, Key
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import registry
 
@@ -60,8 +60,14 @@ class Table:
 
     @property
     def keys(self) -> list[Key]:
-        """The curves, in the order of the files."""
-        return list(self._by_key)
+        """The curves: models in the order of the files, strategies in that of the registry."""
+        strategies = ["", *registry("compressor").names()]
+        models = list(dict.fromkeys(model for _, model, _ in self._by_key))
+        order = (list(QUANTITIES), models, strategies)
+        return sorted(
+            self._by_key,
+            key=lambda key: [names.index(k) for names, k in zip(order, key, strict=True)],
+        )
 
     @property
     def sessions(self) -> int:
@@ -160,7 +166,7 @@ def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row
     if not text["model"]:
         raise InputError("the name of a model", where=f"{where}: model", got="")
     strategy = text.get("strategy", "") if what.per_strategy else ""
-    if what.per_strategy and strategy not in registry("compressor") and strategy != FREE_STRATEGY:
+    if what.per_strategy and strategy not in registry("compressor"):
         raise registry("compressor").unknown(strategy, where=f"{where}: strategy")
     columns = ("k",) if what.variable == "k" else ("batch_size", "samples")
     size = next((text[c] for c in columns if text.get(c)), "")

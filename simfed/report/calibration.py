@@ -48,7 +48,7 @@ def profile_figure(profile: Profile, table: Table | None = None) -> Figure:
             _draw_curve(ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table)
         ax.set_title(title, fontsize=7.5, loc="left")
         ax.set_xlabel(_X_LABELS.get(lines[0][1][0], "K"))
-        ax.legend(frameon=False, fontsize=6, handlelength=1.4)
+        ax.legend(fontsize=6, handlelength=1.4, framealpha=0.75, edgecolor="none")
         _logarithmic(ax)
     return figure
 

@@ -35,7 +35,7 @@ def test_fit_writes_a_profile_and_reports_its_errors(folder):
         "fit", folder / "table.csv", "--out", folder / "again.yaml", "--description", "made up"
     )
     assert "law profile; recommended for these measurements" in result.output
-    assert "a + b·samples" in result.output
+    assert "affine-samples" in result.output
     profile = load_profile(folder / "again.yaml")
     assert profile.provenance["description"] == "made up"
     assert profile.provenance["files"][0]["name"] == "table.csv"
@@ -73,7 +73,7 @@ def test_show_draws_the_profile_over_its_points(folder):
     result = call("show", folder / "made-up.yaml", "--out", folder / "s.png")
     assert result.exit_code == 0
     assert (folder / "s.png").read_bytes()[:4] == PNG
-    assert "a + b·k" in result.output
+    assert "affine-k" in result.output
     assert call("show", "rtx3090-ryzen4800h", "--out", folder / "source.svg").exit_code == 0
 
 

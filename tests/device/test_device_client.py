@@ -1,13 +1,17 @@
 """A client's processor: speed, noise, assumptions, energy."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from simfed.device import build_device, build_processor, load_profile
 from simfed.errors import InputError
 from simfed.scenario.device import Device as DeviceShape
+from simfed.scenario.load import validate_as
 from simfed.seeding import Streams
 
 
@@ -139,3 +143,17 @@ def test_measured_noise_is_the_profiles_and_missing_for_what_was_not_measured(la
     assert np.mean(draws) == pytest.approx(law.noise["training"].mean, rel=0.05)
     with pytest.raises(InputError, match="noise"):
         device.duration_s(1.0, 0.0, round=1, phase="compression")
+
+
+def test_the_documented_device_is_understood():
+    text = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
+    block = re.search(r"```yaml\n(device:.*?)```", text, re.DOTALL)[1]
+    shape = validate_as(DeviceShape, yaml.safe_load(block)["device"], source="docs", folder=Path())
+    processor = build_processor(
+        {**shape.plain(), "uncertainty": False},
+        load_profile("x86-2core-vm"), Streams(0),
+    )  # fmt: skip
+    assert processor.regimes.speed == pytest.approx(0.5 * 3.4)
+    assert processor.regimes.load.period_s == 3600.0
+    assert processor.regimes.clock.lasts_s == (0.2, 28.0, math.inf)
+    assert processor.regimes.thermal.cooling_s == 300.0

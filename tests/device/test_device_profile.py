@@ -159,6 +159,8 @@ def test_next_to_a_zero_row_it_is_linear():
          " freedom: 2, standard_error: {log_a: 1, p: 1}, correlation: [[1, 2], [2, 1]]}}}}", "a correlation matrix"),
         ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, uncertainty: {residual: 1,"
          " freedom: 2, standard_error: {a: 1, p: 1}, correlation: [[1, 0], [0, 1]]}}}}", "log_a or p"),
+        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 50}}}}", "an exponent"),
+        ("{kind: law, training: {m: {law: power-samples, parameters: {a: nan, p: 1}}}}", "at least 0"),
         ("{kind: table, training: {m: {1: 1 s}}, power: {training: 5}}", "a power with its unit"),
     ],
 )  # fmt: skip

@@ -48,6 +48,19 @@ def test_a_law_fitted_to_the_sources_tables_is_as_near_as_two_parameters_get(tmp
     assert compare(load_profile("rtx3090-ryzen4800h"), table).worst.error == 0.0
 
 
+def test_the_shipped_law_of_the_source_is_the_fit_of_its_tables():
+    table = read_table(SOURCE)
+    known = {m: facts(m, data) for m, data in table.datasets().items()}
+    profile = load_profile("rtx3090-ryzen4800h-law")
+    for model, of in known.items():
+        profile.models[model] = ModelWork(of.parameters, of.forward_flops, of.train_flops)
+    found = compare(profile, table)
+    for point in found.points:
+        mnist = table.datasets()[point.key[1]] == "mnist"
+        assert abs(point.error) < (0.01 if mnist else 0.20), point
+    assert [entry["sha256"] for entry in profile.provenance["files"]] == [d for _, d in table.files]
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -162,8 +162,8 @@ class AcceleratorWorker(Worker):
                 own.index_add_(0, indices, unit.scale * values)
             module = self._plain_module(prototype).eval()
 
-            def logits(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-                return functional_call(module, parameters, (x,))  # type: ignore[no-any-return]
+            def logits(parameters: dict[str, Tensor], x: Tensor) -> Any:
+                return functional_call(module, parameters, (x,))
 
             of_all = vmap(logits, in_dims=(0, None))
             samples = self.public_samples(units[0].round)
@@ -208,7 +208,7 @@ def _reproducible() -> Iterator[None]:
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):  # type: ignore[no-untyped-call]  # fmt: skip
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):  # fmt: skip
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before

@@ -188,8 +188,11 @@ def _paths(flows: Sequence[Mapping[str, Any]], links: int) -> list[tuple[int, ..
     return paths
 
 
-def _kind(value: Any) -> str:
-    return {dict: "a mapping", list: "a list", type(None): "nothing"}.get(type(value), repr(value))
+def _kind(value: Any) -> Any:
+    """What to show of a value that may be long."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else value
 
 
 # ---- errors against known finish times -------------------------------------------------------

@@ -202,7 +202,7 @@ class Network:
     def _wake_in_time(self) -> None:
         """Have SimPy call us when the engine's next event is due; an earlier wake-up may stand."""
         at_s = self._engine.next_at_s()
-        if at_s >= self._timer_at_s:
+        if at_s >= self._timer_at_s or not self._transfers:
             return
         timer = Event(self.env)
         timer._ok, timer._value = True, None

@@ -110,7 +110,10 @@ class Engine:
 
     def next_at_s(self) -> float:
         """When something happens next; inf if nothing will."""
-        return self._heap[0][0] if self._heap else inf
+        heap = self._heap
+        while heap and heap[0][3].stamp != heap[0][4]:  # void: its flow or link has changed since
+            heapq.heappop(heap)
+        return heap[0][0] if heap else inf
 
     def advance(self, until_s: float) -> list[Flow]:
         """Play everything up to and including `until_s`; the flows that ended, in order.

@@ -179,7 +179,11 @@ class Link:
         left = (self.capacity - load.total) - load.error
         if len(self.loads) <= (self in self.loads):
             return left
-        others = [-link.level * of.value for link, of in self.loads.items() if link is not self]
+        others = [
+            -link.level * (of.total + of.error)
+            for link, of in self.loads.items()
+            if link is not self
+        ]
         return fsum([left, *others])
 
     def rebase(self) -> None:

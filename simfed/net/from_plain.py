@@ -266,10 +266,10 @@ class _Builder:
         if made["kind"] == "markov-on-off":
             return traces.markov_on_off(
                 rng,
-                on_bytes_per_s=made["on"],
-                off_bytes_per_s=made["off"],
-                mean_on_s=made["mean_on"],
-                mean_off_s=made["mean_off"],
+                on_bytes_per_s=made["high"],
+                off_bytes_per_s=made["low"],
+                mean_on_s=made["mean_high"],
+                mean_off_s=made["mean_low"],
                 duration_s=duration_s,
                 end=spec["end"],
             )

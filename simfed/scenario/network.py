@@ -64,12 +64,12 @@ class Generator(Part):
     length: SomeTime = Field(
         default=600.0, description="of the made-up trace, before `end` applies"
     )
-    on: SomeRate | None = Field(default=None, description="markov-on-off: the one rate")
-    off: Rate | None = Field(
-        default=None, description="markov-on-off: the other; 0 pauses transfers"
+    high: SomeRate | None = Field(default=None, description="markov-on-off: the rate while on")
+    low: Rate | None = Field(
+        default=None, description="markov-on-off: the rate while off; 0 pauses transfers"
     )
-    mean_on: SomeTime | None = Field(default=None, description="markov-on-off: mean stay in `on`")
-    mean_off: SomeTime | None = Field(default=None, description="markov-on-off: mean stay in `off`")
+    mean_high: SomeTime | None = Field(default=None, description="markov-on-off: mean stay in `high`")
+    mean_low: SomeTime | None = Field(default=None, description="markov-on-off: mean stay in `low`")
     mean: SomeRate | None = Field(default=None, description="lognormal-ar1: mean rate")
     cv: NonNegative | None = Field(default=None, description="lognormal-ar1: sd over mean")
     correlation: BelowOne | None = Field(
@@ -79,7 +79,7 @@ class Generator(Part):
 
     @model_validator(mode="after")
     def _keys_of_kind(self) -> Generator:
-        kinds = {"markov-on-off": ("on", "off", "mean_on", "mean_off"), "lognormal-ar1": ("mean", "cv", "correlation", "step")}  # fmt: skip
+        kinds = {"markov-on-off": ("high", "low", "mean_high", "mean_low"), "lognormal-ar1": ("mean", "cv", "correlation", "step")}  # fmt: skip
         for kind, keys in kinds.items():
             for key in keys:
                 given = getattr(self, key) is not None

@@ -1,0 +1,62 @@
+"""The network against tables that other simulators computed (their origin stands in each file)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simfed import net
+
+HERE = Path(__file__).parent
+
+
+def cases(file: str) -> list[dict]:
+    return json.loads((HERE / f"{file}.json").read_text())["cases"]
+
+
+SIMGRID = [
+    pytest.param(case, id=case["name"])
+    for kind in ("star", "tree", "mesh")
+    for case in cases(f"simgrid_{kind}")
+]
+
+
+@pytest.mark.parametrize("case", SIMGRID)
+def test_max_min_sharing_is_that_of_simgrid_for_every_flow(case):
+    known = np.array([flow["finish_s"] for flow in case["flows"]])
+    np.testing.assert_allclose(net.replay(case, "fluid"), known, rtol=1e-9, atol=0)
+
+
+@pytest.fixture(scope="module")
+def tcp():
+    """Error rows of the TCP model against ns-3, by case."""
+    table = cases("ns3_tcp")
+    rows = net.error_table(table, [net.replay(case, "tcp") for case in table])
+    return {row.name: row for row in rows[:-1]}
+
+
+def test_single_tcp_transfers_are_within_the_stated_errors_of_ns3(tcp):
+    errors = [row.mean for row in tcp.values() if row.flows == 1]
+    assert len(errors) == 40
+    assert np.mean(errors) <= 0.035
+    assert np.median(errors) <= 0.015
+
+
+def test_tcp_stars_are_within_the_stated_errors_of_ns3(tcp):
+    stars = [row for row in tcp.values() if row.flows == 20]
+    assert len(stars) == 3
+    table = [case for case in cases("ns3_tcp") if len(case["flows"]) == 20]
+    pooled = net.error_table(table, [net.replay(case, "tcp") for case in table])[-1]
+    assert pooled.mean <= 0.09
+    assert pooled.median <= 0.03
+    assert np.mean([abs(row.makespan) for row in stars]) <= 0.015
+
+
+def test_the_fluid_model_is_far_off_for_short_tcp_transfers():
+    """Why there is a TCP model at all; and that the two models are not one."""
+    table = [case for case in cases("ns3_tcp") if len(case["flows"]) == 1]
+    pooled = net.error_table(table, [net.replay(case, "fluid") for case in table])[-1]
+    assert 0.3 < pooled.mean < 0.5

@@ -1,0 +1,180 @@
+"""Case files: what is computed from them, and every way in which one can be wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from simfed import net
+from simfed.cli.network import app
+from simfed.errors import InputError
+
+
+def case(**changes):
+    made = {
+        "name": "two",
+        "links": [{"capacity_bytes_per_s": 4.0, "latency_s": 1.0}],
+        "flows": [{"start_s": 0.0, "size_bytes": 8.0, "path": [0], "finish_s": 5.0} for _ in range(2)],
+    }
+    return {**made, **changes}
+
+
+def link(**changes):
+    return {"links": [{"capacity_bytes_per_s": 4.0, "latency_s": 1.0, **changes}]}
+
+
+def flow(**changes):
+    return {"flows": [{"start_s": 0.0, "size_bytes": 8.0, "path": [0], **changes}]}
+
+
+def test_finish_times_are_float64_in_the_order_of_the_flows():
+    flows = [{"start_s": at, "size_bytes": 4, "path": [0]} for at in (10, 0)]
+    finish = net.replay(case(flows=flows), model="fluid")
+    assert finish.dtype == np.float64
+    assert finish.tolist() == [12.0, 2.0]
+
+
+def test_weights_and_caps_are_optional_keys_of_a_flow():
+    assert net.replay(case(**flow(cap_bytes_per_s=2))).tolist() == [5.0]
+    flows = [{"start_s": 0, "size_bytes": 6, "path": [0], "weight": w} for w in (2, 1)]
+    assert net.replay(case(flows=flows)).tolist() == [3.25, 4.0]
+
+
+def test_keys_of_the_users_own_are_left_alone():
+    assert net.replay(case(packets_lost=3, **flow(client="pi-7", finish_s=None))).tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"links": []}, "links: a list that is not empty"),
+        ({"flows": None}, "flows: a list that is not empty"),
+        ({"links": [3]}, r"links\[0\]: a mapping, got 3"),
+        (link(capacity_bytes_per_s=0), r"links\[0\].capacity_bytes_per_s: a number above 0, got 0"),
+        (link(capacity_bytes_per_s=-1.5), "a number above 0, got -1.5"),
+        (link(capacity_bytes_per_s=float("nan")), "a number above 0, got nan"),
+        (link(capacity_bytes_per_s=float("inf")), "a number above 0, got inf"),
+        (link(capacity_bytes_per_s="50 Mbps"), "a number above 0, got '50 Mbps'"),
+        (link(capacity_bytes_per_s=True), "a number above 0, got True"),
+        ({"links": [{"latency_s": 1}]}, "a number above 0, got 'nothing'"),
+        (link(latency_s=-1), r"links\[0\].latency_s: a number of at least 0"),
+        (link(loss=1), r"links\[0\].loss: a number from 0 to below 1"),
+        (link(latencys=2), None),  # close to latency_s, which is there: a key of the user's own
+        (flow(start_s=-1), r"flows\[0\].start_s: a number of at least 0"),
+        (flow(start_s=None), r"flows\[0\].start_s: a number of at least 0, got None"),
+        (flow(size_bytes=float("nan")), r"flows\[0\].size_bytes"),
+        (flow(weight=0), r"flows\[0\].weight: a number above 0"),
+        (flow(wieght=2), r"flows\[0\]: one of the keys .* got 'wieght' \(did you mean 'weight'\?\)"),
+        (flow(cap_bytes_per_s=-2), r"flows\[0\].cap_bytes_per_s: a number above 0"),
+        (flow(finish_s="soon"), r"flows\[0\].finish_s: a number"),
+        (flow(path=[1]), r"flows\[0\].path: indices of links from 0 to 0, got 1"),
+        (flow(path=[-1]), "indices of links from 0 to 0, got -1"),
+        (flow(path=[0.0]), "indices of links from 0 to 0, got 0.0"),
+        (flow(path=[True]), "indices of links from 0 to 0, got True"),
+        (flow(path=[]), "a list of indices of links"),
+        (flow(path="0"), "a list of indices of links"),
+        (flow(path=[0, 0]), "each link at most once"),
+    ],
+)
+def test_a_wrong_case_is_refused_in_one_sentence(changes, sentence):
+    if sentence is None:
+        net.replay(case(**changes))
+        return
+    with pytest.raises(InputError, match=sentence) as error:
+        net.replay(case(**changes))
+    assert "\n" not in str(error.value)
+
+
+def test_files_may_hold_many_cases_or_one(tmp_path):
+    for content in ({"source": "x", "cases": [case()]}, [case()], case()):
+        path = tmp_path / "cases.json"
+        path.write_text(json.dumps(content))
+        assert net.load_cases(path) == [case()]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "a readable file, got 'No such file or directory'"),
+        ("{", "a file in JSON"),
+        ("3", "a list of cases under the key 'cases', got 3"),
+        ("{}", "a list of cases under the key 'cases', got 'a mapping'"),
+        ('{"cases": []}', "a list of cases"),
+        (json.dumps({"cases": [case(), case(**flow(path=[7]))]}), r"cases\[1\]: flows\[0\].path: indices"),
+        ('{"cases": [{"links": [{"capacity_bytes_per_s": NaN}], "flows": [{}]}]}', r"cases\[0\]: links\[0\].capacity"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_in_one_sentence(tmp_path, content, sentence):
+    path = tmp_path / "cases.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=sentence) as error:
+        net.load_cases(path)
+    assert str(error.value).startswith(str(path))
+
+
+def test_errors_are_relative_to_the_time_the_flow_took():
+    flows = [{"start_s": s, "size_bytes": 1, "path": [0], "finish_s": f} for s, f in ((10, 12), (11, 15), (12, 22))]
+    rows = net.error_table([case(flows=flows)], [[12.2, 14.0, 22.0]])
+    row = rows[0]
+    assert (row.name, row.flows) == ("two", 3)
+    assert (row.mean, row.median, row.worst) == pytest.approx(((0.1 + 0.25) / 3, 0.1, 0.25))
+    assert row.p90 == pytest.approx(0.22)
+    assert row.makespan == 0.0
+    assert rows[1].name == "all"
+
+
+def test_cases_without_known_finishes_have_no_row():
+    known, unknown = case(), case(**flow())
+    rows = net.error_table([unknown, known], [[1.0], [5.5, 4.0]])
+    assert [row.name for row in rows] == ["two", "all"]
+    assert rows[0].makespan == pytest.approx(0.1)
+    assert net.error_table([unknown], [[1.0]]) == []
+
+
+def test_a_finish_before_its_start_is_refused():
+    with pytest.raises(InputError, match=r"two: flows\[0\].finish_s: an instant after start_s"):
+        net.error_table([case(**flow(start_s=9.0, finish_s=9.0))], [[1.0]])
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["replay", *map(str, arguments)])
+
+
+def test_the_command_prints_the_error_table(tmp_path):
+    path, out = tmp_path / "cases.json", tmp_path / "out.json"
+    path.write_text(json.dumps({"cases": [case(), case(name="late", **flow(finish_s=4.0))]}))
+    result = run(path, "--out", out)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0].split() == "relative error of flows mean median 90 % worst makespan".split()
+    assert lines[1].split() == "two 2 0.00% 0.00% 0.00% 0.00% 0.00%".split()
+    assert lines[2].split() == "late 1 25.00% 25.00% 25.00% 25.00% -25.00%".split()
+    assert lines[3].split()[0] == "all"
+    written = json.loads(out.read_text())
+    assert written["cases"] == [{"name": "two", "finish_s": [5.0, 5.0]}, {"name": "late", "finish_s": [3.0]}]
+    assert written["errors"][1]["makespan"] == -0.25
+
+
+def test_the_command_prints_finish_times_where_nothing_is_known(tmp_path):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps(case(flows=[{"start_s": k, "size_bytes": 4, "path": [0]} for k in range(30)])))
+    result = run(path)
+    assert result.output.splitlines()[1].split() == ["two", "0", "0.000000", "2.000000"]
+    assert "… and 10 more; --out FILE writes them all" in result.output
+
+
+def test_the_command_knows_tcp_and_its_options(tmp_path):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps(case(**flow(size_bytes=1448.0))))
+    shown = [run(path, "--model", "tcp", *more).output for more in ([], ["--persistent"], ["--header-bytes", "66"])]
+    assert len(set(shown)) == 3
+    assert run(path, "--model", "udp").exit_code == 2
+
+
+def test_the_command_passes_errors_on_to_who_maps_them_to_exit_codes(tmp_path):
+    result = run(tmp_path / "none.json")
+    assert isinstance(result.exception, InputError)

@@ -1,0 +1,278 @@
+"""The network inside SimPy: instants, exact durations, one timer, cancelling, saving."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+import pytest
+import simpy
+
+from simfed.errors import InputError, RunFailed
+from simfed.net import LinkTrace, LinkUse, Network, Star, Tcp, Trace
+
+
+def world(star: Star, **options):
+    env = simpy.Environment()
+    return env, Network(env, star, **options)
+
+
+def story(env, network, log, client, size, *, after=0.0, direction="up", name=None):
+    yield env.timeout(after)
+    log.append((env.now, f"{name or client} starts"))
+    duration_s = yield network.send(client, size, direction).done
+    log.append((env.now, f"{name or client} ends after {duration_s:g}"))
+
+
+def test_two_clients_share_the_servers_link():
+    env, network = world(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0))
+    log: list[tuple[float, str]] = []
+    env.process(story(env, network, log, 0, 12.0))
+    env.process(story(env, network, log, 1, 12.0, after=1.0))
+    env.run()
+    # 4 alone for 1 s, then 3 each: 0 ends at 1 + 8/3, then 1 goes on with 4
+    first = 1 + 8 / 3
+    assert [text for _, text in log] == ["0 starts", "1 starts", "0 ends after 3.66667", "1 ends after 3.66667"]
+    assert [at for at, _ in log] == pytest.approx([0.0, 1.0, first, 1.0 + 8 / 3 + 1.0])
+
+
+def test_up_and_down_are_different_links():
+    env, network = world(Star(1, up_bytes_per_s=2.0, down_bytes_per_s=8.0))
+    up, down = network.send(0, 8.0), network.send(0, 8.0, "down")
+    assert (env.run(down.done), env.run(up.done)) == (1.0, 4.0)
+    assert (up.bottleneck, down.bottleneck) == ("client-0/up", "client-0/down")
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1e3, 1e7])
+def test_a_dedicated_link_takes_size_over_capacity_to_1e12_however_late(late_s):
+    env, network = world(Star(1, up_bytes_per_s=6.25e6, receive_bytes_per_s=125e6))
+    env.run(env.timeout(late_s)) if late_s else None
+    size = 1000 * (32 + 13.94) / 8
+    assert env.run(network.send(0, size).done) == pytest.approx(size / 6.25e6, rel=1e-12)
+
+
+def test_a_dedicated_link_stays_exact_while_others_come_and_go():
+    env, network = world(Star(5, up_bytes_per_s=[1e6, 2e6, 3e6, 4e6, 5e6], receive_bytes_per_s=14e6))
+    log: list = []
+    for client in range(1, 5):
+        for k in range(3):
+            env.process(story(env, network, log, client, 1e5 * client + k, after=0.15 * k))
+    assert env.run(network.send(0, 333_333.0).done) == 333_333.0 / 1e6
+
+
+def test_late_short_transfers_that_share_keep_their_digits():
+    """At 1e7 s the clock's digits are 2 ns apart; a shared transfer of a millisecond keeps 1e-9."""
+    env, network = world(Star(2, receive_bytes_per_s=1e6))
+    env.run(env.timeout(1e7 + 0.1))
+    a, b = network.send(0, 500.0), network.send(1, 500.0)
+    assert env.run(a.done) == pytest.approx(1e-3, rel=1e-12)
+    assert b.done.value == pytest.approx(1e-3, rel=1e-12)
+
+
+def test_the_simulation_ends_when_the_last_transfer_does():
+    env, network = world(Star(3, receive_bytes_per_s=9.0))
+    for client, size in enumerate((9.0, 18.0, 27.0)):
+        network.send(client, size)
+    env.run()
+    assert env.now == pytest.approx(6.0)
+
+
+def test_unlimited_links_take_their_latency_only():
+    env, network = world(Star(2, latency_s=0.5, server_latency_s=0.25))
+    transfer = network.send(0, 1e9)
+    assert env.run(transfer.done) == 0.75
+    assert (transfer.bottleneck, transfer.limited_s) == (None, {})
+
+
+def test_the_bottleneck_is_the_link_that_limited_it_longest():
+    env, network = world(Star(2, up_bytes_per_s=[3.0, 100.0], receive_bytes_per_s=4.0))
+    slow, fast = network.send(0, 20.0), network.send(1, 4.0)
+    env.run(slow.done)
+    # 2 each for 2 s; then 0 alone at its own link's 3
+    assert slow.limited_s == {"server/receive": 2.0, "client-0/up": pytest.approx(16 / 3)}
+    assert slow.bottleneck == "client-0/up"
+    assert fast.bottleneck == "server/receive"
+
+
+def test_use_records_name_links_and_count_every_byte():
+    uses: list[LinkUse] = []
+    env, network = world(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0), on_use=uses.append)
+    env.run(env.timeout(10.0))
+    network.send(0, 12.0)
+    network.send(1, 6.0)
+    env.run()
+    carried: dict[str, float] = {}
+    for use in uses:
+        assert use.from_s >= 10.0
+        carried[use.link] = carried.get(use.link, 0.0) + use.bytes
+    assert carried == pytest.approx({"client-0/up": 12.0, "client-1/up": 6.0, "server/receive": 18.0})
+    assert LinkUse("server/receive", 10.0, 12.0, 12.0, 6.0, 2) in uses
+
+
+def test_a_server_link_that_cannot_bind_is_not_simulated():
+    uses: list[LinkUse] = []
+    env, network = world(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=8.1), on_use=uses.append)
+    network.send(0, 4.0)
+    env.run()
+    assert [use.link for use in uses] == ["client-0/up"]
+
+
+def test_a_cancelled_transfer_reports_what_it_moved_and_makes_room():
+    env, network = world(Star(2, receive_bytes_per_s=4.0))
+    left, stays = network.send(0, 100.0), network.send(1, 10.0)
+    env.run(env.timeout(3.0))
+    assert left.moved_bytes == 6.0
+    assert left.cancel() == 6.0
+    assert left.cancel() == 6.0  # again changes nothing
+    assert not left.in_flight
+    assert env.run(stays.done) == 4.0
+    assert not left.done.triggered
+
+
+def test_a_transfer_cancelled_at_the_instant_it_ends_has_ended():
+    env, network = world(Star(1, up_bytes_per_s=4.0))
+    transfer = network.send(0, 8.0)
+    moved = []
+
+    def deadline():
+        yield env.timeout(2.0)  # scheduled before the network's own wake-up of that instant
+        moved.append(transfer.cancel())
+
+    env.process(deadline())
+    env.run()
+    assert moved == [8.0]
+    assert transfer.done.value == 2.0
+
+
+def test_a_deadline_race_with_simpys_any_of():
+    env, network = world(Star(1, up_bytes_per_s=4.0))
+    transfer = network.send(0, 100.0)
+    env.run(transfer.done | env.timeout(5.0))
+    assert not transfer.done.triggered
+    assert transfer.cancel() == 20.0
+
+
+def test_a_transfer_cancelled_in_its_latency_moved_nothing():
+    env, network = world(Star(1, up_bytes_per_s=4.0, latency_s=1.0))
+    transfer = network.send(0, 100.0)
+    env.run(env.timeout(0.5))
+    assert transfer.cancel() == 0.0
+    env.run()
+    assert env.now < 2.0
+
+
+def test_capacity_zero_for_a_while_pauses():
+    trace = LinkTrace(Trace.of([0.0, 1.0, 3.0], [4.0, 0.0, 2.0], 10.0, "hold"))
+    env, network = world(Star(1, traces={(0, "up"): trace}))
+    assert env.run(network.send(0, 10.0).done) == pytest.approx(1.0 + 2.0 + 3.0)
+
+
+@pytest.mark.parametrize(("end", "reason"), [("hold", "its capacity stays 0"), ("error", "its trace ends")])  # fmt: skip
+def test_a_dead_link_is_an_error_that_names_it_and_who_waits(end, reason):
+    trace = LinkTrace(Trace.of([0.0, 2.0], [4.0, 0.0], 3.0, end))
+    env, network = world(Star(3, receive_bytes_per_s=trace))
+    network.send(0, 100.0)
+    network.send(2, 100.0)
+    with pytest.raises(RunFailed, match=reason) as error:
+        env.run()
+    text = str(error.value)
+    assert "link server/receive" in text
+    assert "client 0 up, client 2 up" in text
+    assert f"at {2 if end == 'hold' else 3} s" in text
+
+
+def test_a_transfer_that_starts_on_a_dead_link_is_an_error_too():
+    trace = LinkTrace(Trace.of([0.0, 2.0], [4.0, 0.0], 3.0, "hold"))
+    env, network = world(Star(1, traces={(0, "down"): trace}))
+    env.run(env.timeout(50.0))
+    network.send(0, 1.0, "down")
+    with pytest.raises(RunFailed, match="client-0/down: its capacity stays 0 at 50 s"):
+        env.run()
+
+
+def test_a_trace_goes_on_while_nobody_uses_its_link():
+    trace = LinkTrace(Trace.of([0.0, 10.0], [1.0, 5.0], 20.0, "loop"), offset_s=3.0)
+    env, network = world(Star(1, traces={(0, "up"): trace}))
+    assert env.run(network.send(0, 2.0).done) == 2.0
+    env.run(until=106.0)  # 109 in the trace: 9 s into its sixth turn
+    assert env.run(network.send(0, 6.0).done) == pytest.approx(2.0)
+
+
+def test_a_persistent_tcp_connection_spares_the_handshake():
+    star = Star(1, up_bytes_per_s=1e6, latency_s=0.05)
+    took = []
+    for handshake in (True, False):
+        env, network = world(star, model=Tcp(handshake=handshake))
+        took.append(env.run(network.send(0, 1e4).done))
+    assert took[0] - took[1] == pytest.approx(0.1 + 2 * 54 / 1e6)
+
+
+def test_cancelled_tcp_transfers_report_payload_without_headers():
+    env, network = world(Star(1, up_bytes_per_s=1502.0), model="tcp")
+    transfer = network.send(0, 144800.0)
+    env.run(env.timeout(2 * 54 / 1502.0 + 10.0))
+    assert transfer.moved_bytes == pytest.approx(10 * 1448.0)
+    assert transfer.cancel() == pytest.approx(10 * 1448.0)
+
+
+@pytest.mark.parametrize("model", ["fluid", "tcp"])
+@pytest.mark.parametrize("saved_at_s", [0.01, 0.3, 0.77, 2.0])
+def test_transfers_go_on_from_their_records_as_if_nothing_had_happened(model, saved_at_s):
+    star = Star(3, up_bytes_per_s=[2e5, 3e5, 9e5], latency_s=0.1, receive_bytes_per_s=5e5)
+    sizes = (4e5, 3e5, 6e5)
+
+    env, network = world(star, model=model)
+    expected = [network.send(client, size) for client, size in enumerate(sizes)]
+    env.run()
+
+    env, network = world(star, model=model)
+    before = [network.send(client, size) for client, size in enumerate(sizes)]
+    env.run(until=saved_at_s)
+    records = json.loads(json.dumps([t.record() for t in before if t.in_flight]))
+    assert records
+    env = simpy.Environment(initial_time=saved_at_s)
+    network = Network(env, star, model=model)
+    after = [network.resume(record) for record in records]
+    env.run()
+    for new in after:
+        old = expected[new.client]
+        assert new.done.value == pytest.approx(old.done.value, rel=1e-12)
+
+
+def test_only_a_transfer_in_flight_has_a_record():
+    env, network = world(Star(1, up_bytes_per_s=4.0))
+    transfer = network.send(0, 4.0)
+    env.run()
+    with pytest.raises(ValueError, match="in flight"):
+        transfer.record()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ({"size_bytes": -1.0}, "size_bytes"),
+        ({"size_bytes": float("nan")}, "size_bytes"),
+        ({"size_bytes": inf}, "size_bytes"),
+        ({"size_bytes": 1.0, "weight": 0.0}, "weight"),
+        ({"size_bytes": 1.0, "cap_bytes_per_s": 0.0}, "cap_bytes_per_s"),
+        ({"size_bytes": 1.0, "cap_bytes_per_s": float("nan")}, "cap_bytes_per_s"),
+        ({"size_bytes": 1.0, "client": 2}, "client"),
+    ],
+)
+def test_impossible_transfers_are_refused(arguments, place):
+    _, network = world(Star(2))
+    with pytest.raises(InputError) as error:
+        network.send(**{"client": 0, **arguments})
+    assert error.value.where == place
+
+
+def test_one_timer_for_the_whole_network():
+    """Waking once per event of the network, not once per transfer and change."""
+    env, network = world(Star(300, receive_bytes_per_s=300.0))
+    wakes = []
+    original = network._wake
+    network._wake = lambda timer: (wakes.append(env.now), original(timer))  # type: ignore[method-assign]
+    for client in range(300):
+        network.send(client, float(client + 1))
+    env.run()
+    assert len(wakes) <= 302

@@ -1,0 +1,244 @@
+"""Sharing and time in tiny worlds; every number can be worked out on paper."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from simfed.errors import BrokenInvariant
+from simfed.net.engine import Engine
+from simfed.net.flows import Flow, Tally
+from simfed.net.maxmin import OWN_CAP, max_min, why_not_max_min
+from simfed.net.meter import Meter, Use
+
+
+def ends(engine: Engine, *flows: Flow) -> list[float]:
+    """How long each flow took, after playing to the end."""
+    assert set(engine.advance(inf)) >= set(flows)
+    return [flow.spent for flow in flows]
+
+
+def started(engine: Engine, *flows: Flow, at_s: float = 0.0) -> None:
+    for flow in flows:
+        engine.start(flow, at_s=at_s)
+
+
+def test_a_lone_flow_takes_latency_plus_size_over_capacity_to_the_last_digit():
+    flow = Flow(0, 1234.5, (0,), latency_s=0.1)
+    engine = Engine([7.0])
+    engine.start(flow, at_s=1e7)  # a late start must not coarsen the duration
+    assert ends(engine, flow) == [0.1 + 1234.5 / 7.0]
+
+
+def test_two_equal_flows_each_get_half_the_link():
+    a, b = Flow(0, 10.0, (0,)), Flow(1, 10.0, (0,))
+    engine = Engine([4.0])
+    started(engine, a, b)
+    assert ends(engine, a, b) == [5.0, 5.0]
+
+
+def test_a_flow_that_ends_when_another_starts_did_not_share_with_it():
+    a, b = Flow(0, 8.0, (0,)), Flow(1, 8.0, (0,))
+    engine = Engine([4.0])
+    engine.start(a)
+    engine.start(b, at_s=2.0)
+    assert ends(engine, a, b) == [2.0, 2.0]
+
+
+def test_flows_that_start_together_are_solved_together_whatever_their_order():
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        flows = [Flow(k, size, (0,)) for k, size in enumerate((6.0, 6.0, 12.0))]
+        engine = Engine([6.0])
+        started(engine, *[flows[k] for k in order])
+        assert ends(engine, *flows) == [3.0, 3.0, 4.0]
+
+
+def test_a_weight_of_two_gets_twice_the_rate():
+    a, b = Flow(0, 8.0, (0,), weight=2.0), Flow(1, 8.0, (0,))
+    engine = Engine([6.0])
+    started(engine, a, b)
+    assert ends(engine, a, b) == [2.0, pytest.approx(8 / 3, rel=1e-15)]
+
+
+def test_what_a_capped_flow_leaves_goes_to_the_others():
+    slow, fast = Flow(0, 4.0, (0,), cap=1.0), Flow(1, 12.0, (0,))
+    engine = Engine([4.0])
+    started(engine, slow, fast)
+    assert ends(engine, slow, fast) == [4.0, 4.0]
+
+
+def test_the_slowest_link_of_a_path_limits_and_the_rest_is_shared():
+    # 0 and 1 share link 0; 1 goes on over link 1, which gives it only 1
+    a, b = Flow(0, 9.0, (0,)), Flow(1, 3.0, (0, 1))
+    engine = Engine([4.0, 1.0])
+    started(engine, a, b)
+    assert ends(engine, a, b) == [3.0, 3.0]
+
+
+def test_a_link_shared_later_starts_to_share_and_says_who_limited_whom():
+    a, b = Flow(0, 12.0, (0,)), Flow(1, 4.0, (0, 1))
+    engine = Engine([4.0, 1.5])
+    engine.start(a)
+    engine.start(b, at_s=1.0)
+    # a alone for 1 s (4), then 2.5 against b's 1.5 until b ends after 4/1.5 s, then 4
+    assert ends(engine, a, b) == [pytest.approx(1 + 8 / 3 + (8 - 2.5 * 8 / 3) / 4), 4 / 1.5]
+    assert a.dwelt == {0: pytest.approx(a.spent)}
+    assert b.dwelt == {1: pytest.approx(b.spent)}
+
+
+def test_an_own_cap_is_no_link():
+    flow = Flow(0, 4.0, (0,), cap=1.0)
+    engine = Engine([4.0])
+    engine.start(flow)
+    ends(engine, flow)
+    assert flow.dwelt == {OWN_CAP: 4.0}
+
+
+def test_a_flow_of_nothing_takes_its_latency():
+    flow = Flow(0, 0.0, (0,), latency_s=0.25)
+    engine = Engine([4.0])
+    engine.start(flow)
+    assert ends(engine, flow) == [0.25]
+
+
+def test_a_path_without_limits_takes_its_latency():
+    flow = Flow(0, 1e9, (), latency_s=0.25)
+    engine = Engine([])
+    engine.start(flow)
+    assert ends(engine, flow) == [0.25]
+
+
+def test_capacity_zero_pauses_and_a_later_capacity_goes_on():
+    for links in ((0,), (0, 1)):
+        flow, other = Flow(0, 8.0, links), Flow(1, 8.0, (0,))
+        engine = Engine([4.0, 9.0])
+        started(engine, flow, other)
+        engine.advance(1.0)
+        engine.set_capacity(0, 0.0)
+        assert engine.next_at_s() == inf
+        engine.advance(11.0)
+        engine.set_capacity(0, 4.0)
+        assert ends(engine, flow, other) == [14.0, 14.0]
+
+
+def test_the_capacity_of_a_link_used_alone_can_fall_below_what_the_shared_link_gives():
+    # both get 2 of link 0; then link 1, which b has to itself, falls to 1
+    a, b = Flow(0, 100.0, (0,)), Flow(1, 100.0, (0, 1))
+    engine = Engine([4.0, 3.0])
+    started(engine, a, b)
+    engine.advance(0.0)
+    assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
+    engine.set_capacity(1, 1.0)
+    assert [engine.sharing.rate(f) for f in (a, b)] == [3.0, 1.0]
+    engine.set_capacity(1, 2.5)
+    assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
+
+
+def test_a_cancelled_flow_leaves_its_share_and_what_it_had_not_sent():
+    a, b = Flow(0, 10.0, (0,)), Flow(1, 10.0, (0,))
+    engine = Engine([4.0])
+    started(engine, a, b)
+    engine.advance(2.0)
+    engine.cancel(a)
+    assert a.remaining == 6.0
+    assert ends(engine, b) == [2.0 + 6.0 / 4.0]
+
+
+def test_a_flow_cancelled_while_it_waits_never_joins():
+    a, b = Flow(0, 10.0, (0,), latency_s=3.0), Flow(1, 20.0, (0,))
+    engine = Engine([4.0])
+    started(engine, a, b)
+    engine.advance(1.0)
+    engine.cancel(a)
+    assert engine.elapsed_s(a) == 1.0
+    assert ends(engine, b) == [5.0]
+
+
+def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
+    """A long queue on one link: stale heap entries are dropped and its clock set back many times."""
+    uses: list[Use] = []
+    engine = Engine([10.0], meter=Meter(uses.append))
+    rng = np.random.default_rng(0)
+    flows = [Flow(k, float(size), (0,)) for k, size in enumerate(rng.exponential(9.0, 2000))]
+    engine.start_all(zip(np.cumsum(rng.exponential(1.0, 2000)).tolist(), flows, strict=True))
+    engine.advance(inf)
+    total = sum(flow.size for flow in flows)
+    assert sum(use.bytes for use in uses) == pytest.approx(total, rel=1e-12)
+    busy = sum(use.to_s - use.from_s for use in uses)
+    assert busy == pytest.approx(total / 10.0, rel=1e-12)  # it works at full rate whenever it works
+    assert all(before.to_s <= after.from_s for before, after in zip(uses, uses[1:], strict=False))
+
+
+def test_use_records_say_when_how_much_and_of_how_many():
+    uses: list[Use] = []
+    engine = Engine([4.0], meter=Meter(uses.append))
+    engine.start(Flow(0, 8.0, (0,)))
+    engine.start(Flow(1, 2.0, (0,)), at_s=1.0)
+    engine.advance(inf)
+    assert uses == [
+        Use(0, 0.0, 1.0, 4.0, 4.0, 1),
+        Use(0, 1.0, 2.0, 4.0, 4.0, 2),
+        Use(0, 2.0, 2.5, 2.0, 4.0, 1),
+    ]
+
+
+def test_a_use_record_ends_where_the_capacity_changes():
+    uses: list[Use] = []
+    engine = Engine([4.0], meter=Meter(uses.append))
+    engine.start(Flow(0, 8.0, (0,)))
+    engine.advance(1.0)
+    engine.set_capacity(0, 2.0)
+    engine.advance(inf)
+    assert uses == [Use(0, 0.0, 1.0, 4.0, 4.0, 1), Use(0, 1.0, 3.0, 4.0, 2.0, 1)]
+
+
+def test_a_million_bytes_among_crumbs_leave_no_error_behind():
+    tally = Tally()
+    for number in (1e-3, 1e18, 2e-3):
+        tally.add(number)
+    tally.remove(1e18)
+    assert tally.value == pytest.approx(3e-3, rel=1e-15)
+    tally.remove(1e-3)
+    tally.remove(2e-3)
+    assert (tally.value, tally.count) == (0.0, 0)
+
+
+def test_a_link_that_would_carry_too_much_is_a_broken_invariant():
+    engine = Engine([4.0])
+    started(engine, Flow(0, 9.0, (0,), cap=1.0), Flow(1, 9.0, (0,), cap=1.0))
+    engine.advance(0.0)
+    link = engine.sharing.shared[0]
+    link.load.add(1e3)  # as a bug would
+    link.by_limit.clear()
+    link.dirty = False
+    engine.sharing._mark(link)
+    with pytest.raises(BrokenInvariant, match="above its capacity of 4"):
+        engine.sharing._set_level(link)
+
+
+def test_progressive_filling_on_the_textbook_example():
+    # three links in a row, one long flow and one short flow on each
+    found = max_min([1.0, 2.0, 3.0], [[0, 1, 2], [0], [1], [2]])
+    assert found.rates_bytes_per_s == [0.5, 0.5, 1.5, 2.5]
+    assert found.bottlenecks == [0, 0, 1, 2]
+
+
+def test_progressive_filling_with_weights_and_caps():
+    found = max_min([12.0], [[0], [0], [0], []], weights=[1, 2, 1, 1], caps_bytes_per_s=[inf, inf, 1.5, 7])
+    assert found.rates_bytes_per_s == [3.5, 7.0, 1.5, 7]
+    assert found.bottlenecks == [0, 0, OWN_CAP, OWN_CAP]
+
+
+@pytest.mark.parametrize(
+    ("rates", "sentence"),
+    [
+        ([2.0, 2.0, 2.0], None),
+        ([2.0, 2.0, 3.0], "link 0 carries 7.0 of 6.0 bytes/s"),
+        ([1.5, 2.0, 2.0], "flow 0 is neither at its cap nor the fastest on a full link"),
+        ([3.0, 1.5, 1.5], "flow 0 runs at 3.0 bytes/s above its cap of 2.5"),
+    ],
+)
+def test_the_certificate_finds_what_is_unfair(rates, sentence):
+    assert why_not_max_min([6.0], [[0]] * 3, rates, caps_bytes_per_s=[2.5, inf, inf]) == sentence

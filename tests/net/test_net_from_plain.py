@@ -1,0 +1,206 @@
+"""From a scenario's YAML to links and paths: every topology, rates that vary, and what is wrong."""
+
+from __future__ import annotations
+
+import networkx
+import numpy as np
+import pytest
+import yaml
+
+from simfed.errors import InputError, SimfedError
+from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
+from simfed.scenario.load import dump_scenario, validated
+from simfed.seeding import Streams
+
+BASE = """
+name: x
+rounds: 1
+dataset: {name: mnist-mini}
+prototypes: {small: {model: lenet5-half}}
+clients:
+  - {count: 2, prototype: small, device: rtx3090-ryzen4800h, link: LINK}
+  - {count: 3, prototype: small, device: rtx3090-ryzen4800h, link: {up: 2 Mbps, latency: 1 ms}}
+network: NETWORK
+"""
+
+
+def scenario(link="{}", network="{}", folder="."):
+    text = BASE.replace("LINK", link).replace("NETWORK", network)
+    return validated(yaml.safe_load(text), source="x.yaml", folder=folder)
+
+
+def made(link="{}", network="{}", seed=0, folder="."):
+    found = scenario(link, network, folder)
+    again = validated(yaml.safe_load(dump_scenario(found)), source="again", folder=folder)
+    assert again == found  # a resolved scenario is the same scenario
+    links = [group.link.plain() for group in found.clients]
+    return build(found.network.plain(), links, Streams(seed), link_of_client=found.group_of_client())
+
+
+def names(topology, client, direction="up"):
+    return [topology.link_name(link) for link in topology.path(client, direction).links]
+
+
+def rate(topology, name):
+    ids = {topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))}
+    return topology.capacities_bytes_per_s[ids[name]]
+
+
+def test_a_star():
+    star = made("{up: 8 Mbps, down: 16 Mbps, latency: 5 ms, down_latency: 7 ms}", "{server: {receive: 3 Mbps}}")
+    assert names(star, 0) == ["client-0/up", "server/receive"]
+    assert names(star, 4, "down") == []
+    assert rate(star, "client-1/down") == 2e6
+    assert star.path(0, "up").rtt_s == pytest.approx(0.012)
+    assert star.path(4, "up").latency_s == 0.001
+
+
+def test_a_tree_with_a_choice_of_nodes():
+    network = """{topology: tree, tiers: [{name: ap, count: 2, up: 3 Mbps, down: 9 Mbps, latency: 2 ms},
+                 {name: core, up: 5 Mbps}], server: {receive: 4 Mbps}}"""
+    grown = made("{at: ap-1}", network)
+    assert names(grown, 0) == ["ap-1/up", "core/up", "server/receive"]
+    assert names(grown, 2) == ["client-2/up", "core/up", "server/receive"]  # alone at ap-0, slower than it
+
+
+def test_a_graph_of_edges_with_routes():
+    network = """{topology: graph, edges: [{between: [a, server], up: 1 Mbps, latency: 9 ms},
+                 {between: [a, b], up: 1 Mbps, latency: 1 ms}, {between: [b, server], up: 1 Mbps, one_way: true}],
+                 routes: [[client-1, a, server]]}"""
+    drawn = made("{at: a}", network.replace("}],", "}, {between: [client-2, server]}, {between: [client-3, server]}, {between: [client-4, server]}],"))  # fmt: skip
+    assert names(drawn, 0) == ["a>b", "b>server"]
+    assert names(drawn, 1) == ["a>server"]
+
+
+def test_a_graph_file_beside_the_scenario(tmp_path):
+    drawn = networkx.Graph()
+    drawn.add_edge("hub", "server", capacity="1 Mbps", latency="3 ms")
+    networkx.write_graphml(drawn, tmp_path / "net.graphml")
+    text = "{topology: graph, file: net.graphml}"
+    data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
+    data["clients"][1]["link"]["at"] = "hub"
+    found = validated(data, source="x.yaml", folder=tmp_path)
+    links = [group.link.plain() for group in found.clients]
+    topology = build(found.network.plain(), links, Streams(0), link_of_client=found.group_of_client())
+    assert names(topology, 3) == ["client-3/up", "hub>server"]
+
+
+def test_models_and_their_options():
+    assert build_model(scenario().network.plain()) == Fluid()
+    assert build_model(scenario(network="{model: tcp}").network.plain()) == Tcp()
+    options = "{model: tcp, tcp: {handshake: false, initial_window: 4, mss: 536 B, header: 40 B}}"
+    assert build_model(scenario(network=options).network.plain()) == Tcp(False, 4, 536.0, 40.0)
+
+
+def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
+    (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
+    link = "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: pensieve, end: loop}}"
+    one = made(link, folder=tmp_path)
+    up, down = one.traces[0], one.traces[1]
+    assert up.trace.rates_bytes_per_s == (5e5, 1e6)
+    assert down.trace.rates_bytes_per_s == (1e6, 2e6)
+    assert up.offset_s == down.offset_s  # a client's two directions stay in step
+    assert len({one.traces[2 * client].offset_s for client in range(2)}) == 2
+    assert all(0 <= t.offset_s < 3 for t in one.traces.values())
+    assert made(link, folder=tmp_path).traces == one.traces
+    assert made(link, folder=tmp_path, seed=1).traces[0].offset_s != up.offset_s
+
+
+def test_offsets_are_the_streams_of_their_clients(tmp_path):
+    (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
+    topology = made("{up: {file: a.txt, format: pensieve, end: loop}}", folder=tmp_path)
+    assert topology.traces[2].offset_s == Streams(0)("trace-offset", 1).random() * 3.0
+
+
+@pytest.mark.parametrize(("end", "extra", "offset"), [("hold", "", 0.0), ("error", "", 0.0), ("loop", ", offset: 2 s", 2.0)])  # fmt: skip
+def test_offsets_can_be_given_and_are_0_where_a_trace_ends(tmp_path, end, extra, offset):
+    (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
+    link = f"{{up: {{file: a.txt, format: pensieve, end: {end}{extra}}}}}"
+    assert made(link, folder=tmp_path).traces[0].offset_s == offset
+
+
+def test_formats_take_their_options(tmp_path):
+    (tmp_path / "m.txt").write_text("100\n200\n")
+    (tmp_path / "c.csv").write_text("t,kb\n0,8\n500,16\n")
+    link = """{up: {file: m.txt, format: mahimahi, end: loop, bin: 200 ms},
+      down: {file: c.csv, format: csv, end: loop, time_column: t, rate_column: kb, time_unit: ms, rate_unit: kbps}}"""
+    topology = made(link, folder=tmp_path)
+    assert topology.traces[0].trace.rates_bytes_per_s == (15000.0,)
+    assert topology.traces[1].trace.rates_bytes_per_s == (1e3, 2e3)
+
+
+def test_generated_traces_differ_by_link_and_repeat_by_seed():
+    link = """{up: {generate: {kind: markov-on-off, high: 8 Mbps, low: 0, mean_high: 3 s, mean_low: 1 s}, end: loop},
+      down: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, length: 60 s}, end: loop}}"""
+    one, two = made(link), made(link)
+    assert one.traces == two.traces
+    assert one.traces[0].trace != one.traces[2].trace
+    assert len(one.traces[1].trace.rates_bytes_per_s) == 60
+    assert set(one.traces[0].trace.rates_bytes_per_s) == {0.0, 1e6}
+
+
+def test_adding_clients_changes_nobodys_trace():
+    spec = {"generate": {"kind": "lognormal-ar1", "mean": 1e6, "cv": 1.0, "correlation": 0.0, "step": 1.0}, "end": "loop"}
+    few, many = (build({}, [{"up": spec}], Streams(3), link_of_client=[0] * n) for n in (2, 5))
+    assert all(few.traces[k] == many.traces[k] for k in few.traces)
+
+
+def test_shared_links_can_vary_too(tmp_path):
+    spec = "{generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 0.3, correlation: 0.5, step: 1 s}, end: loop}"
+    network = f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: {{receive: {spec}}}}}"
+    topology = made("{}", network)
+    assert names(topology, 0) == ["ap-0/up", "server/receive"]
+    found = [topology.traces[k] for k in sorted(topology.traces)]
+    assert len(found) == 3
+    assert all(isinstance(trace, LinkTrace) for trace in found)
+    assert len({trace.trace for trace in found}) == 3
+
+
+def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
+    which = np.arange(10_000) % 2
+    star = build({}, [{"up": 1.0}, {"up": 2.0, "latency": 0.5}], Streams(0), link_of_client=which)
+    assert star.path(9_999, "up").latency_s == 0.5
+    assert star.capacities_bytes_per_s[: 4 : 2].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("link", "network", "sentence"),
+    [
+        ("{up: 0 Mbps}", "{}", r"clients\[0\].link.up: a rate above 0 such as 20 Mbps, got '0 B/s'"),
+        ("{up: -5 Mbps}", "{}", r"clients\[0\].link.up: a rate with its unit"),
+        ("{up: 50 Mb}", "{}", r"clients\[0\].link.up: a rate with its unit such as 20 Mbps, got '50 Mb'"),
+        ("{up: 5}", "{}", r"clients\[0\].link.up: a rate with its unit"),
+        ("{upp: 5 Mbps}", "{}", r"clients\[0\].link: one of the keys .*did you mean 'up'"),
+        ("{at: ap}", "{}", r"clients\[0\].link.at: only with topology tree or graph"),
+        ("{loss: 0.1}", "{}", r"clients\[0\].link.loss: no loss with model fluid"),
+        ("{loss: 1.0}", "{model: tcp}", r"clients\[0\].link.loss: a number from 0 to below 1"),
+        ("{}", "{topology: ring}", "network.topology: star, tree or graph, got 'ring'"),
+        ("{}", "{topology: tree}", "at least one tier"),
+        ("{}", "{topology: graph}", "either edges or file"),
+        ("{}", "{tiers: [{name: ap}]}", "network.tiers: only with topology tree"),
+        ("{}", "{tcp: {}}", "network.tcp: tcp options only with model tcp"),
+        ("{}", "{model: tpc}", "network.model: fluid or tcp, got 'tpc'"),
+        ("{}", "{topology: tree, tiers: [{name: a}, {name: a}]}", "network.tiers: a name of its own for each tier"),
+        ("{at: ap-7}", "{topology: tree, tiers: [{name: ap, count: 2}]}", r"clients\[0\].link.at: a node of tier ap: ap-0 to ap-1"),
+        ("{}", "{topology: graph, edges: [{between: [a, server]}]}", "client-0: a node of the network to be attached to"),
+        ("{}", "{topology: graph, edges: [{between: [a]}]}", r"network.edges\[0\].between\[1\]: this key is required"),
+        ("{up: {file: a.txt, format: csv}}", "{}", r"clients\[0\].link.up.end: this key is required"),
+        ("{up: {end: loop}}", "{}", r"clients\[0\].link.up: either file or generate"),
+        ("{up: {file: a.txt, end: loop}}", "{}", r"clients\[0\].link.up: the key 'format' beside file"),
+        ("{up: {file: none.txt, format: csv, end: loop}}", "{}", r"clients\[0\].link.up: .*none.txt: a readable text file"),
+        ("{up: {file: a.txt, format: csv, end: lop}}", "{}", r"clients\[0\].link.up.end: loop, hold or error, got 'lop'"),
+        ("{up: {generate: {kind: markov}, end: loop}}", "{}", r"clients\[0\].link.up.generate.kind: markov-on-off or lognormal-ar1"),
+        ("{up: {generate: {kind: markov-on-off, high: 1 Mbps}, end: loop}}", "{}", r"clients\[0\].link.up.generate: the key 'low' beside kind markov-on-off"),
+        ("{}", "{topology: tree, tiers: [{name: ap, loss: 0.1}]}", r"network.tiers\[0\].loss: no loss with model fluid"),
+    ],
+)  # fmt: skip
+def test_a_wrong_network_is_refused_in_one_sentence(link, network, sentence):
+    with pytest.raises(SimfedError, match=sentence) as error:
+        made(link, network)
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+
+
+def test_rates_given_without_a_scenario_are_checked_too():
+    with pytest.raises(InputError, match=r"clients\[1\].link.up: a rate above 0 bytes/s, got nan"):
+        build({}, [{"up": 1.0}, {"up": float("nan")}], Streams(0))

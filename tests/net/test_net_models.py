@@ -1,0 +1,105 @@
+"""TCP start-up, held against sums on paper."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+
+from simfed.errors import InputError
+from simfed.net import Fluid, Tcp, replay
+from simfed.net.models import make_model
+
+SEGMENT = 1502.0
+
+
+def alone(size, capacity, latency, **options):
+    """Completion of one transfer over one link."""
+    link = {"capacity_bytes_per_s": capacity, "latency_s": latency, "loss": options.pop("loss", 0.0)}
+    flow = {"start_s": 0.0, "size_bytes": size, "path": [0]}
+    return replay({"links": [link], "flows": [flow]}, {"kind": "tcp", **options})[0]
+
+
+def test_a_small_transfer_takes_handshake_latency_and_its_bytes_with_headers():
+    handshake = 2 * 0.05 + 2 * 54 / 1e5
+    assert alone(1448.0, 1e5, 0.05) == pytest.approx(handshake + 0.05 + SEGMENT / 1e5, rel=1e-12)
+
+
+def test_each_window_waits_for_a_round_trip_and_is_twice_the_last():
+    # 10 + 20 + 40 segments at a rate so high that only round trips count
+    rate, latency = 1e9, 0.1
+    round_trip = 2 * latency + SEGMENT / rate
+    begins = 2 * latency + 2 * 54 / rate + latency
+    for segments, rounds, last in ((10, 0, 10), (11, 1, 1), (30, 1, 20), (31, 2, 1), (70, 2, 40), (71, 3, 1)):
+        expected = begins + rounds * round_trip + last * SEGMENT / rate
+        assert alone(1448.0 * segments, rate, latency) == pytest.approx(expected, rel=1e-9)
+
+
+def test_once_a_window_lasts_a_round_trip_nothing_pauses():
+    # one window of 10 segments takes 0.15 s at 1e5 bytes/s, a round trip 0.1 s
+    begins = 0.1 + 2 * 54 / 1e5 + 0.05
+    assert alone(1448.0 * 500, 1e5, 0.05) == pytest.approx(begins + 500 * SEGMENT / 1e5, rel=1e-12)
+
+
+def test_slow_start_ends_at_the_fair_share_not_at_the_links_rate():
+    """Ten at once on one link: each window lasts a round trip at a tenth of the rate, though not at all of it."""
+    link = {"capacity_bytes_per_s": 1e6, "latency_s": 0.05}
+    flow = {"start_s": 0.0, "size_bytes": 144800.0, "path": [0]}
+    many = replay({"links": [link], "flows": [dict(flow) for _ in range(10)]}, "tcp")
+    begins = 0.1 + 2 * 54 / 1e6 + 0.05
+    assert many[0] == pytest.approx(begins + 10 * 100 * SEGMENT / 1e6, rel=1e-9)
+    assert alone(144800.0, 1e6, 0.05) > begins + 100 * SEGMENT / 1e6 + 0.1  # alone it pauses
+
+
+def test_without_delay_only_headers_remain():
+    took = alone(1e6, 1e5, 0.0)
+    assert took == pytest.approx((1e6 * SEGMENT / 1448 + 2 * 54) / 1e5, rel=1e-12)
+
+
+def test_a_segment_is_stored_and_forwarded_by_every_link_but_the_slowest():
+    links = [{"capacity_bytes_per_s": c, "latency_s": 0.0} for c in (1e5, 2e5, 4e5)]
+    flow = {"start_s": 0.0, "size_bytes": 144800.0, "path": [0, 1, 2]}
+    took = replay({"links": links, "flows": [flow]}, {"kind": "tcp", "handshake": False})[0]
+    assert took == pytest.approx(100 * SEGMENT / 1e5 + SEGMENT / 2e5 + SEGMENT / 4e5, rel=1e-12)
+
+
+def test_a_larger_initial_window_saves_round_trips():
+    assert alone(1448.0 * 30, 1e9, 0.1) - alone(1448.0 * 30, 1e9, 0.1, initial_window=30) == pytest.approx(0.2, rel=1e-3)  # fmt: skip
+
+
+def test_random_loss_caps_the_rate_as_mathis_says():
+    size, latency, loss = 1448.0 * 100_000, 0.05, 0.01
+    rate = 1448.0 / (2 * latency) * sqrt(1.5 / loss)
+    assert alone(size, 1e9, latency, loss=loss) == pytest.approx(size / rate, rel=0.01)
+    assert alone(size, rate / 2, latency, loss=loss) == pytest.approx(alone(size, rate / 2, latency))
+
+
+def test_losses_of_a_path_combine():
+    def case(*losses):
+        links = [{"capacity_bytes_per_s": 1e9, "latency_s": 0.05 / len(losses), "loss": p} for p in losses]
+        return {"links": links, "flows": [{"start_s": 0, "size_bytes": 1e7, "path": list(range(len(losses)))}]}
+
+    assert replay(case(0.02, 0.03), "tcp")[0] == pytest.approx(replay(case(1 - 0.98 * 0.97), "tcp")[0], rel=1e-4)  # fmt: skip
+
+
+def test_models_come_by_name_by_options_or_as_objects():
+    assert make_model("fluid") == Fluid()
+    assert make_model({"kind": "tcp", "initial_window": 4}) == Tcp(initial_window=4)
+    own = Tcp(handshake=False)
+    assert make_model(own) is own
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("tpc", r"a network model: fluid or tcp, got 'tpc' \(did you mean 'tcp'\?\)"),
+        ({"kind": "tcp", "handshak": False}, r"an option of model tcp: .*did you mean 'handshake'"),
+        ({"kind": "fluid", "handshake": False}, "an option of model fluid: none"),
+        ({"kind": "tcp", "initial_window": 0}, "initial_window: a number above 0, got 0"),
+        ({"kind": "tcp", "mss_bytes": float("nan")}, "mss_bytes: a number above 0"),
+        ({"kind": "tcp", "header_bytes": -1}, "header_bytes: a number of at least 0"),
+    ],
+)
+def test_an_unknown_model_or_option_is_refused(asked, sentence):
+    with pytest.raises(InputError, match=sentence):
+        make_model(asked)

@@ -1,0 +1,222 @@
+"""Stars, trees and graphs: which links a client's bytes cross, and what is wrong with a network."""
+
+from __future__ import annotations
+
+from math import inf
+
+import networkx
+import pytest
+
+from simfed.errors import InputError
+from simfed.net import Access, Line, LinkTrace, Star, Tier, Trace, graph, lines_of, read_graph, tree
+
+
+def names(topology, client, direction="up"):
+    return [topology.link_name(link) for link in topology.path(client, direction).links]
+
+
+def both(a, b, rate=inf, latency_s=0.0, back=None):
+    return [Line(f"{a}>{b}", a, b, rate, latency_s), Line(f"{b}>{a}", b, a, rate if back is None else back, latency_s)]
+
+
+def test_a_stars_path_is_the_own_link_and_the_servers():
+    star = Star(3, up_bytes_per_s=5.0, down_bytes_per_s=9.0, receive_bytes_per_s=6.0, send_bytes_per_s=7.0)
+    assert names(star, 1) == ["client-1/up", "server/receive"]
+    assert names(star, 1, "down") == ["server/send", "client-1/down"]
+
+
+def test_latencies_add_up_and_a_round_trip_is_both_ways():
+    star = Star(2, latency_s=[0.01, 0.02], down_latency_s=[0.03, 0.05], server_latency_s=0.001)
+    up, down = star.path(1, "up"), star.path(1, "down")
+    assert (up.latency_s, down.latency_s) == pytest.approx((0.021, 0.051))
+    assert up.rtt_s == down.rtt_s == pytest.approx(0.072)
+
+
+def test_losses_combine():
+    assert Star(1, loss=0.1).path(0, "up").loss == pytest.approx(0.1)
+    assert Star(1).path(0, "up").loss == 0.0
+
+
+def test_unlimited_links_are_not_on_paths():
+    assert Star(2).path(0, "up").links == ()
+
+
+@pytest.mark.parametrize(("receive", "binds"), [(9.9, True), (10.0, True), (10.1, False)])
+def test_a_server_link_faster_than_all_clients_together_cannot_bind(receive, binds):
+    star = Star(2, up_bytes_per_s=[4.0, 6.0], receive_bytes_per_s=receive)
+    assert ("server/receive" in names(star, 0)) is binds
+
+
+def test_a_varying_link_counts_with_its_peak():
+    trace = LinkTrace(Trace.of([0.0, 1.0], [1.0, 8.0], 2.0, "loop"))
+    slow = Star(2, up_bytes_per_s=[4.0, 6.0], traces={(0, "up"): trace}, receive_bytes_per_s=13.0)
+    assert names(slow, 0) == ["client-0/up", "server/receive"]
+
+
+def test_a_million_clients_are_cheap():
+    star = Star(1_000_000, up_bytes_per_s=1e6, receive_bytes_per_s=1e9)
+    assert names(star, 999_999) == ["client-999999/up", "server/receive"]
+    assert star.capacities_bytes_per_s.nbytes == 8 * (2_000_000 + 2)
+
+
+def test_the_graph_of_a_star():
+    star = Star(2, up_bytes_per_s=[1.0, 2.0], latency_s=0.5, receive_bytes_per_s=2.5)
+    seen = star.graph()
+    assert seen.edges["client-1", "switch"]["capacity_bytes_per_s"] == 2.0
+    assert seen.edges["switch", "server"]["name"] == "server/receive"
+    assert networkx.shortest_path_length(seen, "client-0", "server", weight="latency_s") == 0.5
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
+def test_a_rate_must_be_above_zero(rate):
+    with pytest.raises(InputError, match="client-1/down: a rate above 0 bytes/s"):
+        Star(2, down_bytes_per_s=[1.0, rate])
+
+
+@pytest.mark.parametrize("latency", [-1.0, inf, float("nan")])
+def test_a_latency_must_be_a_time(latency):
+    with pytest.raises(InputError, match="client-1/up: a latency of at least 0 s"):
+        Star(2, latency_s=[0.0, latency])
+
+
+def test_a_loss_of_one_would_never_end():
+    with pytest.raises(InputError, match="client-0/up: a loss from 0 to below 1"):
+        Star(1, loss=1.0)
+
+
+# ---- trees ---------------------------------------------------------------------------------------
+
+
+def test_clients_are_dealt_in_blocks_up_a_tree():
+    made = tree(6, Access(5.0, 5.0), [Tier("edge", 3, 4.0, 4.0, 0.01), Tier("core", 1, 5.0, 5.0, 0.02)],
+                receive_bytes_per_s=3.0)  # fmt: skip
+    assert [names(made, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + ["edge-1/up"] * 2 + ["edge-2/up"] * 2
+    assert names(made, 5) == ["client-5/up", "edge-2/up", "core/up", "server/receive"]
+    assert names(made, 5, "down") == ["core/down", "edge-2/down", "client-5/down"]
+    assert made.path(0, "up").latency_s == pytest.approx(0.03)
+    assert set(made.graph().nodes) >= {"client-0", "edge-0", "core", "gateway", "server"}
+
+
+def test_a_tree_leaves_out_what_its_lower_links_cannot_fill():
+    made = tree(4, Access(1.0), [Tier("edge", 2, 3.0), Tier("core", 1, 5.0)])
+    # an edge link takes in 2, the core two edges of 3
+    assert names(made, 0) == ["client-0/up", "core/up"]
+
+
+def test_clients_can_choose_their_node():
+    made = tree(2, Access(), [Tier("edge", 2, [1.0, 2.0])], node_of_client=[1, 0])
+    assert (names(made, 0), names(made, 1)) == (["edge-1/up"], ["edge-0/up"])
+
+
+def test_a_tree_needs_a_tier():
+    with pytest.raises(InputError, match="at least one tier"):
+        tree(2, Access(), [])
+
+
+# ---- graphs --------------------------------------------------------------------------------------
+
+
+def test_a_route_is_the_one_of_least_latency_each_way():
+    lines = [
+        *both("a", "server", 1.0, 0.05),
+        Line("a>b", "a", "b", 3.0, 0.01),
+        Line("b>server", "b", "server", 2.0, 0.02),
+    ]
+    made = graph(1, Access(9.0, 9.0), lines, node_of_client=["a"])
+    assert names(made, 0) == ["client-0/up", "a>b", "b>server"]
+    assert names(made, 0, "down") == ["server>a", "client-0/down"]
+    assert made.path(0, "up").rtt_s == pytest.approx(0.08)
+
+
+def test_ties_go_to_fewer_links_then_to_the_alphabet_whatever_the_order_of_edges():
+    lines = [*both("a", "z", 1.0), *both("z", "server", 1.0), *both("a", "m", 1.0), *both("m", "server", 1.0)]
+    for order in (lines, lines[::-1]):
+        made = graph(1, Access(9.0, 9.0), order, node_of_client=["a"])
+        assert names(made, 0) == ["client-0/up", "a>m", "m>server"]
+
+
+def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():
+    lines = [*both("a", "server", 1.0), *both("a", "b", 2.0, 1.0), *both("b", "server", 3.0, 1.0)]
+    made = graph(3, Access(9.0, 9.0), lines, node_of_client=["a", "a", "b"],
+                 routes=[["a", "b", "server"], ["client-1", "a", "server"], ["server", "b", "a"]])  # fmt: skip
+    assert names(made, 0) == ["client-0/up", "a>b", "b>server"]
+    assert names(made, 1) == ["client-1/up", "a>server"]
+    assert names(made, 1, "down") == names(made, 0, "down")[:-1] + ["client-1/down"]
+    assert names(made, 0, "down") == ["server>b", "b>a", "client-0/down"]
+    assert names(made, 2) == ["client-2/up", "b>server"]  # 1 s either way: fewer links
+
+
+def test_a_client_can_be_a_node_of_the_graph():
+    lines = [*both("client-0", "server", 4.0), *both("client-1", "server", 5.0)]
+    made = graph(2, Access(), lines, node_of_client=[None, None])
+    assert names(made, 1) == ["client-1>server"]
+
+
+def test_a_disconnected_client_is_named():
+    lines = [*both("a", "server"), *both("b", "c"), Line("d>server", "d", "server")]
+    with pytest.raises(InputError, match="client-1: a path to node 'server', got \"none from its node 'b'\""):  # fmt: skip
+        graph(2, Access(), lines, node_of_client=["a", "b"])
+    with pytest.raises(InputError, match="client-0: a path back from node 'server'"):
+        graph(1, Access(), lines, node_of_client=["d"])
+
+
+def test_an_unknown_node_gets_a_hint():
+    with pytest.raises(InputError, match=r"client-0: a node of the network, got 'ap' \(did you mean 'ap1'\?\)"):  # fmt: skip
+        graph(1, Access(), both("ap1", "server"), node_of_client=["ap"])
+
+
+@pytest.mark.parametrize(
+    ("route", "sentence"),
+    [
+        (["a", "b"], "a list of nodes that begins or ends with 'server'"),
+        (["server"], "a list of nodes that begins or ends with 'server'"),
+        (["a", "c", "server"], "nodes that a link joins, got 'a to c'"),
+    ],
+)
+def test_a_route_over_nothing_is_refused(route, sentence):
+    with pytest.raises(InputError, match=sentence) as error:
+        graph(1, Access(), both("a", "server"), node_of_client=["a"], routes=[route])
+    assert error.value.where == "routes[0]"
+
+
+@pytest.mark.parametrize("suffix", ["graphml", "gml"])
+@pytest.mark.parametrize("kind", [networkx.Graph, networkx.DiGraph])
+def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
+    drawn = kind()
+    drawn.add_edge("ap", "core", up="80 Mbps", down="160 Mbps", latency="5 ms")
+    drawn.add_edge("core", "server", capacity="1 Gbps", latency="2 ms", loss=0.01, colour="red")
+    path = tmp_path / f"net.{suffix}"
+    getattr(networkx, f"write_{suffix}")(drawn, path)
+    lines = read_graph(path)
+    assert lines == lines_of(drawn)
+    found = {line.name: line for line in lines}
+    assert found["ap>core"].capacity_bytes_per_s == 1e7
+    assert found["core>server"] == Line("core>server", "core", "server", 1.25e8, 0.002, 0.01)
+    assert ("core>ap" in found) is (kind is networkx.Graph)
+    if kind is networkx.Graph:
+        assert found["core>ap"].capacity_bytes_per_s == 2e7
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("net.txt", "", "a file ending in .graphml or .gml"),
+        ("net.gml", "graph [", "a graph in gml format"),
+        ("net.graphml", "<x", "a graph in graphml format"),
+        ("net.gml", "graph [ node [ id 0 label \"a\" ] ]", "a graph with at least one edge"),
+        ("missing.gml", None, "a readable file"),
+    ],
+)
+def test_unreadable_graphs_are_named(tmp_path, name, text, sentence):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=sentence) as error:
+        read_graph(tmp_path / name)
+    assert name in error.value.where
+
+
+def test_a_rate_without_unit_in_a_graph_is_refused():
+    drawn = networkx.Graph()
+    drawn.add_edge("a", "server", capacity=5)
+    with pytest.raises(InputError, match="edge a to server: up: a rate with its unit"):
+        lines_of(drawn)

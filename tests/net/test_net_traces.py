@@ -1,0 +1,207 @@
+"""Capacity in time: pieces, ends, offsets, readers, generators."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.errors import InputError
+from simfed.net import (
+    LinkTrace,
+    Trace,
+    lognormal_ar1,
+    markov_on_off,
+    read_csv,
+    read_mahimahi,
+    read_pensieve,
+)
+from simfed.net.engine import Engine
+from simfed.net.flows import Flow
+from simfed.net.traces import Moment
+
+
+def file(tmp_path, text):
+    path = tmp_path / "trace.txt"
+    path.write_text(text)
+    return path
+
+
+def took(trace: LinkTrace, size: float, *, at_s: float = 0.0, epoch_s: float = 0.0) -> float:
+    engine = Engine([trace.trace.peak_bytes_per_s], {0: trace})
+    engine.epoch_s = epoch_s
+    flow = Flow(0, size, (0,))
+    engine.start(flow, at_s=at_s)
+    engine.advance(inf)
+    return flow.spent
+
+
+TRACES = st.builds(
+    lambda pieces, end: Trace.of(
+        np.concatenate([[0.0], np.cumsum([p[0] for p in pieces])[:-1]]),
+        [p[1] for p in pieces[:-1]] + [pieces[-1][1] + 1],
+        float(np.sum([p[0] for p in pieces])),
+        end,
+    ),
+    st.lists(st.tuples(st.integers(1, 40).map(lambda n: n / 8), st.integers(0, 9)), min_size=1, max_size=8),
+    st.sampled_from(["loop", "hold"]),
+)
+
+
+@given(TRACES, st.floats(0.01, 300), st.floats(0, 50), st.floats(0, 50))
+def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(trace, size, offset, start):
+    end = start + took(LinkTrace(trace, offset), size, at_s=start)
+    carried = trace.bytes_until(end + offset) - trace.bytes_until(start + offset)
+    assert carried == pytest.approx(size, rel=1e-9, abs=1e-7)
+
+
+@given(TRACES, st.floats(0.1, 7))
+def test_rebinning_conserves_bytes(trace, bin_s):
+    coarse = trace.rebinned(bin_s)
+    assert coarse.duration_s == trace.duration_s
+    assert coarse.mean_bytes_per_s == pytest.approx(trace.mean_bytes_per_s, rel=1e-9)
+    for k in range(int(trace.duration_s / bin_s)):
+        assert coarse.bytes_until(k * bin_s) == pytest.approx(trace.bytes_until(k * bin_s), rel=1e-9, abs=1e-9)
+
+
+def test_the_three_ends():
+    starts, rates = [0.0, 1.0], [4.0, 2.0]
+    loop, hold, error = (Trace.of(starts, rates, 3.0, end) for end in ("loop", "hold", "error"))
+    assert [trace.bytes_until(7.0) for trace in (loop, hold, error)] == [20.0, 16.0, 8.0]
+    last = Moment(0, 1)
+    assert loop.next_moment(last) == (Moment(1, 0), 3.0)
+    assert hold.next_moment(last) == (None, inf)
+    assert error.next_moment(last) == (None, 3.0)
+
+
+def test_a_piece_begins_at_its_start():
+    trace = Trace.of([0.0, 1.0], [4.0, 2.0], 3.0, "loop")
+    assert [trace.moment(t) for t in (0.0, 0.999, 1.0, 3.0, 7.5)] == [(0, 0), (0, 0), (0, 1), (1, 0), (2, 1)]
+
+
+def test_neighbouring_pieces_of_one_capacity_are_one():
+    assert Trace.of([0, 1, 2, 3], [5, 5, 7, 7], 4, "loop").starts_s == (0, 2)
+
+
+def test_a_constant_trace_costs_no_events():
+    engine = Engine([5.0], {0: LinkTrace(Trace.of([0, 1], [5, 5], 2, "loop"))})
+    engine.start(Flow(0, 1e9, (0,)))
+    engine.advance(0.0)
+    assert engine.next_at_s() == 2e8
+
+
+def test_a_million_turns_on_the_loop_is_where_it_should_be():
+    trace = LinkTrace(Trace.of([0.0, 0.1], [10.0, 1.0], 0.3, "loop"))
+    assert took(trace, 1.0, epoch_s=300_000.0 + 0.05) == pytest.approx(0.05 + 0.2 + 0.3 / 10, rel=1e-6)
+
+
+def test_mahimahi_counts_packets_of_1500_bytes(tmp_path):
+    # 3 packets by 100 ms (one on the edge), 1 by 200, none by 300, 2 in the last 50 ms
+    trace = read_mahimahi(file(tmp_path, "10\n10\n100\n101\n340\n350\n"))
+    assert trace.duration_s == 0.35
+    assert trace.starts_s == pytest.approx((0.0, 0.1, 0.2, 0.3))
+    assert trace.rates_bytes_per_s == pytest.approx((45000.0, 15000.0, 0.0, 60000.0))
+    assert trace.bytes_until(0.35) == pytest.approx(6 * 1500)
+
+
+def test_mahimahis_own_example_is_12_mbps(tmp_path):
+    trace = read_mahimahi(file(tmp_path, "1\n"))
+    assert trace.mean_bytes_per_s == pytest.approx(12e6 / 8)
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=60).map(sorted), st.floats(0.01, 1))
+def test_mahimahi_keeps_every_packet(tmp_path_factory, times, bin_s):
+    times[-1] = max(times[-1], 1)
+    path = tmp_path_factory.mktemp("mahimahi") / "t"
+    path.write_text("\n".join(map(str, times)))
+    trace = read_mahimahi(path, bin_s=bin_s)
+    assert trace.bytes_until(trace.duration_s) == pytest.approx(1500 * len(times))
+
+
+def test_pensieves_rate_holds_until_the_time_of_its_line(tmp_path):
+    trace = read_pensieve(file(tmp_path, "0.5\t9.9\n1.5 8\n3.5 1.6\n"), "hold")
+    assert trace == Trace((0.0, 1.0), (1e6, 2e5), 3.0, "hold")
+
+
+def test_csv_with_header_and_declared_units(tmp_path):
+    text = "# of a drive\nwhen,cell,rate\n1000,a,80\n3000,b,8\n"
+    trace = read_csv(file(tmp_path, text), time_column="when", rate_column="rate", time_unit="ms", rate_unit="kbps")  # fmt: skip
+    assert trace == Trace((0.0, 2.0), (1e4, 1e3), 4.0, "loop")
+
+
+def test_csv_without_header_and_with_a_duration(tmp_path):
+    trace = read_csv(file(tmp_path, "0,8\n1,16\n"), "error", duration_s=1.25)
+    assert trace == Trace((0.0, 1.0), (1e6, 2e6), 1.25, "error")
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "sentence"),
+    [
+        (read_mahimahi, "", "a trace with at least one line"),
+        (read_mahimahi, "# nothing\n\n", "a trace with at least one line"),
+        (read_mahimahi, "5\n3\n", r"entry 2: a time after 5.0: a trace goes forwards in time, got 3.0"),
+        (read_mahimahi, "5\nx\n", "line 2: a number, got 'x'"),
+        (read_mahimahi, "0\n0\n", "times in ms above 0"),
+        (read_pensieve, "0 1\n", "at least two lines"),
+        (read_pensieve, "0 1\n0 2\n", "forwards in time"),
+        (read_pensieve, "0 1\n2 2\n1 4\n", "entry 3: a time after 2.0"),
+        (read_pensieve, "0 1\n1 nan\n", "a capacity of at least 0"),
+        (read_pensieve, "0 1\n1 -2\n", "a capacity of at least 0"),
+        (read_pensieve, "0 1\n1 0\n", "some capacity above 0"),
+        (read_pensieve, "0 1\n1 2 3\n", "line 2: 2 numbers"),
+        (read_csv, "0,1\n0,1\n", "forwards in time"),
+        (read_csv, "nan,1\nnan,1\n", "forwards in time"),
+        (read_csv, "0,1\n1\n", "line 2: at least 2 columns"),
+        (read_csv, "a,b\n", "at least one row"),
+    ],
+)
+def test_broken_traces_are_refused_in_one_sentence(tmp_path, read, text, sentence):
+    with pytest.raises(InputError, match=sentence) as error:
+        read(file(tmp_path, text))
+    assert "trace.txt" in error.value.where
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_column_gets_a_hint(tmp_path):
+    with pytest.raises(InputError, match=r"a column of the file: time or rate, got 'rates' \(did you mean 'rate'\?\)"):  # fmt: skip
+        read_csv(file(tmp_path, "time,rate\n0,1\n"), rate_column="rates", time_column="time")
+
+
+def test_a_missing_file_and_an_unknown_end(tmp_path):
+    with pytest.raises(InputError, match="a readable text file, got 'No such file or directory'"):
+        read_pensieve(tmp_path / "none")
+    with pytest.raises(InputError, match=r"an end policy: loop, hold or error, got 'lop' \(did you mean 'loop'\?\)"):  # fmt: skip
+        Trace.of([0], [1], 1, "lop")  # type: ignore[arg-type]
+
+
+def test_markov_on_off_spends_its_time_as_asked():
+    trace = markov_on_off(np.random.default_rng(1), on_bytes_per_s=10.0, off_bytes_per_s=0.0,
+                          mean_on_s=3.0, mean_off_s=1.0, duration_s=40_000.0)  # fmt: skip
+    assert set(trace.rates_bytes_per_s) == {0.0, 10.0}
+    # share of time on: sd of the mean over about 10,000 cycles is 0.4 %
+    assert trace.mean_bytes_per_s == pytest.approx(7.5, rel=0.02)
+    stays = np.diff([*trace.starts_s, trace.duration_s])[np.array(trace.rates_bytes_per_s) > 0]
+    assert stays.mean() == pytest.approx(3.0, rel=0.05)
+    assert stays.std() == pytest.approx(3.0, rel=0.05)  # exponential: sd = mean
+
+
+def test_a_markov_link_is_never_silent_for_ever():
+    for seed in range(40):
+        trace = markov_on_off(np.random.default_rng(seed), on_bytes_per_s=1.0, off_bytes_per_s=0.0,
+                              mean_on_s=1.0, mean_off_s=1e3, duration_s=2.0)  # fmt: skip
+        assert trace.peak_bytes_per_s == 1.0
+
+
+def test_lognormal_ar1_has_the_mean_spread_and_memory_asked_for():
+    trace = lognormal_ar1(np.random.default_rng(2), mean_bytes_per_s=1e6, cv=0.5, correlation=0.8,
+                          step_s=1.0, duration_s=60_000.0)  # fmt: skip
+    rates = np.array(trace.rates_bytes_per_s)
+    assert len(rates) == 60_000
+    # 60,000 steps of correlation 0.8 are worth about 6,700 independent ones: sd of the mean 0.6 %
+    assert rates.mean() == pytest.approx(1e6, rel=0.03)
+    assert rates.std() / rates.mean() == pytest.approx(0.5, rel=0.05)
+    logs = np.log(rates)
+    assert np.corrcoef(logs[:-1], logs[1:])[0, 1] == pytest.approx(0.8, abs=0.02)

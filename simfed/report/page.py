@@ -112,7 +112,7 @@ def render_page(
     payload: dict[str, Any] = {"panels": drawn}
     if timelines is not None:
         payload["timeline"] = timelines
-    script, library = _asset("page.js"), _library()
+    script, library = _script(), _library()
     text: str = _template().render(
         title=title,
         subtitle=subtitle,
@@ -335,6 +335,11 @@ def _compressed(text: str) -> str:
 @functools.cache
 def _asset(name: str) -> str:
     return (resources.files("simfed.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    files = "\n".join(_asset(name) for name in ("charts.js", "timeline.js", "start.js"))
+    return f'"use strict";\n(() => {{\n{files}}})();\n'
 
 
 @functools.cache

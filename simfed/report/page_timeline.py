@@ -35,7 +35,7 @@ Data = dict[str, Any]
 def timeline_data(
     run: Run, label: str, words: Mapping[int, str], most_bars: int = MOST_BARS
 ) -> Data:
-    """What `page.js` draws a run's timeline from; columns are packed arrays, rows are in step.
+    """What `timeline.js` draws a run's timeline from; columns are packed arrays, rows are in step.
 
     Instants of bars are seconds since their round's start: near it they keep their digits in four bytes.
     """

@@ -1,7 +1,7 @@
 """What the HTML report's charts show: specifications for Plotly, from tidy frames.
 
 A builder takes a frame and gives a `Panel`: what is drawn, what it says, and the same numbers as a
-table for those who do not see the drawing. `page.js` adds colours of the page, controls and drawing;
+table for those who do not see the drawing. `charts.js` adds colours of the page, controls and drawing;
 nothing here knows of HTML. A colour "ink" stands for the page's text colour.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import html
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart: `spec` is drawn by `page.js`, the rest is text."""
+    """One chart: `spec` is drawn by `charts.js`, the rest is text."""
 
     key: str
     title: str
@@ -69,7 +68,7 @@ class Panel:
 
 
 def packed(values: Any, dtype: str = "f4") -> Spec:
-    """Numbers as Plotly's (and `page.js`'s) packed array; NaN is a gap."""
+    """Numbers as Plotly's (and `charts.js`'s) packed array; NaN is a gap."""
     array = np.ascontiguousarray(np.asarray(values, dtype=_TYPES[dtype]))
     return {"dtype": dtype, "bdata": base64.b64encode(array.tobytes()).decode()}
 
@@ -541,8 +540,3 @@ def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) ->
         "Bytes moved over what the link could have carried, averaged over whole rounds.",
         choices(options), tuple(notes),
     )  # fmt: skip
-
-
-def finite(value: float | None) -> float | None:
-    """The number, or None where it is missing or no number: JSON knows no NaN."""
-    return value if value is not None and math.isfinite(value) else None

@@ -12,6 +12,7 @@ from simfed.record.read import open_run
 from simfed.report.trace import write_trace
 
 pytestmark = pytest.mark.browser
+pytest_plugins = ["chromium"]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from simfed.record.read import open_run
 from simfed.report.page import write_page
 
 pytestmark = pytest.mark.browser
+pytest_plugins = ["chromium"]
 
 MARKS = """() => [...document.querySelectorAll(".js-plotly-plot")].reduce((sum, chart) => sum + chart.data.reduce(
   (n, trace) => n + (trace.visible === "legendonly" ? 0 : trace.z ? trace.z.length * trace.z[0].length : trace.x.length ?? 0), 0), 0)"""

@@ -10,6 +10,8 @@ import pytest
 
 from simfed.cli import main
 
+pytest_plugins = ["report_runs"]
+
 
 @pytest.fixture
 def run(report_folder, tmp_path):

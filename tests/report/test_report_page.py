@@ -16,6 +16,8 @@ from simfed.report import compare, frames, page, page_timeline
 from simfed.report.page import write_page
 from simfed.report.panels import MOST_POINTS, curves_panel, packed, plain
 
+pytest_plugins = ["report_runs"]
+
 EVIL = "<script>alert(1)</script>"
 TYPES = {"f8": np.float64, "f4": np.float32, "i4": np.int32, "u4": np.uint32, "u2": np.uint16, "u1": np.uint8}  # fmt: skip
 
@@ -315,4 +317,4 @@ def test_a_hundred_clients_and_a_thousand_rounds_fit_6_mb(report_folder, tmp_pat
     for spec in payload["panels"].values():
         for trace in spec["options"][0]["data"] if spec["kind"] == "choices" else []:
             marks += sum(map(len, trace["z"])) if "z" in trace else len(trace["x"])
-    assert marks + 8000 <= 20_000  # page.js draws at most 8,000 bars in the timeline
+    assert marks + 8000 <= 20_000  # timeline.js draws at most 8,000 bars in the timeline

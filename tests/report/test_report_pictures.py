@@ -14,6 +14,8 @@ from simfed.report.gantt import gantt_figure
 from simfed.report.pictures import draw_run, parse_width, save_picture
 from simfed.report.style import PHASES
 
+pytest_plugins = ["report_runs"]
+
 
 def bars_of(figure, kind: str) -> int:
     colour = np.array([int(PHASES[kind].colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])

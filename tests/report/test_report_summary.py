@@ -8,6 +8,8 @@ from simfed.record import verify
 from simfed.report import frames
 from simfed.report.summary import summary_table
 
+pytest_plugins = ["report_runs"]
+
 
 def printed(run, width=80) -> str:
     out = io.StringIO()

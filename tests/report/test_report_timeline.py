@@ -11,6 +11,8 @@ from simfed.report.timeline import (
     timeline_of,
 )
 
+pytest_plugins = ["report_runs"]
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),

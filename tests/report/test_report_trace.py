@@ -8,6 +8,8 @@ import pytest
 from simfed.errors import InputError
 from simfed.report.trace import trace_events, write_trace
 
+pytest_plugins = ["report_runs"]
+
 NUMBER = {"type": "number", "minimum": 0}
 IDS = {"pid": {"type": "integer", "minimum": 1}, "tid": {"type": "integer", "minimum": 1}}
 

@@ -1,4 +1,8 @@
-"""Made-up runs for the report's tests; `report_run(clients, rounds, …)` opens one, made once."""
+"""Made-up runs for the report's tests; `report_run(clients, rounds, …)` opens one, made once.
+
+A plugin and no conftest.py, of which doctest collection bears only one. PYTEST_DONT_REWRITE: it has
+no assertions, and may have been imported before it is a plugin.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A headless Chromium for pages: no screen, no network but the loopback."""
+"""A headless Chromium for pages: no screen, no network but the loopback.
+
+A plugin and no conftest.py, of which doctest collection bears only one. PYTEST_DONT_REWRITE: it has
+no assertions, and may have been imported before it is a plugin.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 
-from synthetic_run import run_maker
+pytest_plugins = ["report_runs"]
 
 ARGUMENTS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def report_folder(tmp_path_factory):
-    """A function that writes a made-up run (once per arguments) and gives its folder."""
-    return run_maker(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from reference_loop import ReferenceLoop
 
 from simfed.compress import wire
 from simfed.learn.catalogue import facts
+from simfed.learn.data import Dataset
+from simfed.learn.federation import Federation
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.models import LeNet5
 from simfed.learn.passes import Passes
@@ -441,3 +443,22 @@ def test_state_is_json_and_arrays():
     facts, arrays = work.state()
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
     assert all(isinstance(array, np.ndarray) for array in arrays.values())
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", ["bytes", "floats", "floats as they are"])
+def test_samples_are_normalised_as_the_data_set_says(stored):
+    made = tiny.dataset()
+    if stored != "bytes":
+        options = {"mean": (0.4,), "sd": (0.3,)} if stored == "floats" else {}
+        made = Dataset(made.train_images / 255, made.train_labels, made.test_images / 255,
+                       made.test_labels, classes=4, **options)  # fmt: skip
+    chosen = np.array([5, 0, 399])
+    data = Federation(made, [chosen], chosen)
+    expected = torch.from_numpy(made.train(chosen)[0])
+    for _ in range(2):  # what is stored is not changed by being used
+        assert torch.equal(data.samples(torch.from_numpy(chosen)), expected)
+    assert torch.equal(data.public, expected)
+    assert torch.equal(data.test_samples, torch.from_numpy(made.test()[0]))

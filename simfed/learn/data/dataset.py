@@ -104,7 +104,7 @@ class Dataset:
     def normalise(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """Stored samples (n, *input_shape) → float32 of the same shape, in fresh memory."""
         values = images.astype(np.float32)
-        scale, shift = self._affine
+        scale, shift = self.affine
         if scale is not None:
             values *= scale
         if shift is not None:
@@ -112,7 +112,7 @@ class Dataset:
         return values
 
     @cached_property
-    def _affine(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    def affine(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
         """normalised = stored · scale − shift; None where it would change nothing."""
         shape = (-1, *[1] * (self.train_images.ndim - 2))
         sd = np.asarray(self.sd or (1.0,), np.float64).reshape(shape)

@@ -52,6 +52,12 @@ def ask(run, browser, serve, tmp_path):
     page.close()
 
 
+def documented_query() -> str:
+    page = Path(__file__).parents[2] / "docs" / "timelines.md"
+    (query,) = re.findall(r"^```sql\n(.*?)^```", page.read_text(), re.M | re.S)
+    return " ".join(query.split())
+
+
 def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run, ask):
     def numbers(sql: str) -> list[float]:
         (row,) = ask(sql)
@@ -82,6 +88,11 @@ def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run,
     assert sorted(row[0].strip() for row in lanes) == sorted(
         ["compute", "downlink", "idle", "merges", "rounds", "uplink", "work"]
     )
+    longest = run.participations.nlargest(10, "uplink_s")
+    rows = ask(documented_query())
+    assert [float(row[1]) for row in rows] == pytest.approx(1e3 * longest["uplink_s"], rel=1e-5)
+    assert [int(row[2]) for row in rows] == longest["round"].tolist()
+    assert rows[0][0].startswith(f"client {longest['client'].iloc[0]} (")
     last = run.prototypes.query("prototype == 'small'")["test_accuracy"].iloc[-1]
     best = numbers(
         "select value from counter join counter_track on track_id = counter_track.id where name like 'accuracy small%' order by ts desc limit 1"

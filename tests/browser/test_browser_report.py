@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from simfed.record.read import open_run
 from simfed.report.page import write_page
@@ -192,6 +191,8 @@ def test_axe_finds_no_barrier(opened, scheme):
     scroll_through(page)
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
+    from axe_playwright_python.sync_playwright import Axe
+
     found = Axe().run(page, options=options)
     assert found.response["violations"] == []
 

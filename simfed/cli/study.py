@@ -62,10 +62,15 @@ def run(
         if not quiet and (folder / "study.json").exists():
             _show(load_study(folder))
         raise
-    page = _write_page(result)
     if not quiet:
         _show(result)
-        typer.echo(f"{folder}: {len(result.finished)} runs; the same as a page: {page}")
+    try:
+        page = _write_page(result)
+    except InputError as error:  # without plotly all else is there
+        typer.echo(f"{folder}: no page: {error}", err=True)
+    else:
+        if not quiet:
+            typer.echo(f"{folder}: {len(result.finished)} runs; the same as a page: {page}")
 
 
 @app.command()

@@ -30,7 +30,8 @@ def band_rows(study: StudyResult) -> pd.DataFrame:
             band.insert(0, "setting", study.setting_text(setting))
             band.insert(1, "arm", arm)
             parts.append(band)
-    return pd.concat(parts, ignore_index=True)
+    bands: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return bands
 
 
 def _band(curves: Sequence[pd.DataFrame], confidence: float) -> pd.DataFrame:
@@ -42,7 +43,8 @@ def _band(curves: Sequence[pd.DataFrame], confidence: float) -> pd.DataFrame:
     lines = [(c["at_s"].to_numpy(float), c["accuracy"].to_numpy(float)) for c in curves]
     lines = [line for line in lines if len(line[0])]
     if not lines:
-        return pd.DataFrame(columns=columns, dtype=float)
+        empty: pd.DataFrame = pd.DataFrame(columns=columns, dtype=float)
+        return empty
     first = max(at_s[0] for at_s, _ in lines)
     last = min(at_s[-1] for at_s, _ in lines)
     if len(lines) == 1:
@@ -58,4 +60,5 @@ def _band(curves: Sequence[pd.DataFrame], confidence: float) -> pd.DataFrame:
         if not math.isnan(low):  # an accuracy beyond 0 and 1 would say nothing
             low, high = max(0.0, low), min(1.0, high)
         rows.append((at_s, found.least, low, high, len(lines)))
-    return pd.DataFrame(rows, columns=columns)
+    band: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+    return band

@@ -64,7 +64,8 @@ def arm_rows(study: StudyResult) -> pd.DataFrame:
                         "coverage": median.coverage,
                     }
                 )
-    return pd.DataFrame(rows)
+    frame: pd.DataFrame = pd.DataFrame(rows)
+    return frame
 
 
 def comparison_rows(study: StudyResult) -> pd.DataFrame:
@@ -100,7 +101,8 @@ def comparison_rows(study: StudyResult) -> pd.DataFrame:
         }
         for setting, threshold, a, b, paired, gap in _compared(study)
     ]
-    return pd.DataFrame(rows)
+    frame: pd.DataFrame = pd.DataFrame(rows)
+    return frame
 
 
 def sentences(study: StudyResult) -> list[str]:

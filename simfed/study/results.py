@@ -117,7 +117,9 @@ class StudyResult:
             row = {**self.point_of(entry), "address": address, "status": status}
             row["reason"] = failures.get(address) if status == "failed" else None
             rows.append({**row, **(_facts(run) if run else {})})
-        return pd.DataFrame(rows, columns=[*self.columns, "address", "status", "reason", *_FACTS])
+        columns = [*self.columns, "address", "status", "reason", *_FACTS]
+        frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+        return frame
 
     def frame(self, table: str) -> pd.DataFrame:
         """A table of all finished runs, by its name."""
@@ -161,9 +163,9 @@ class StudyResult:
         def curve(run: Run) -> pd.DataFrame:
             tidy = frames.curves(run)
             mean = tidy[tidy["prototype"] == frames.headline(tidy)] if len(tidy) else tidy
-            return mean.dropna(subset=["accuracy"])[
-                ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
-            ]
+            columns = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
+            measured: pd.DataFrame = mean.dropna(subset=["accuracy"]).reindex(columns=columns)
+            return measured
 
         return self._gathered(curve)
 
@@ -193,7 +195,9 @@ class StudyResult:
             for entry, _ in self.finished
             for row in self.times_of(entry["address"])
         ]
-        return pd.DataFrame(rows, columns=[*self.columns, "threshold", "at_s", "reached"])
+        columns = [*self.columns, "threshold", "at_s", "reached"]
+        frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+        return frame
 
     def times_of(self, address: str) -> list[dict[str, Any]]:
         """The rows of `times` for one finished run, without its point."""
@@ -224,8 +228,9 @@ class StudyResult:
             frame.insert(len(self.columns), "address", entry["address"])
             frames.append(frame)
         if not frames:
-            return pd.DataFrame(columns=[*self.columns, "address"])
-        return pd.concat(frames, ignore_index=True)
+            frames.append(pd.DataFrame(columns=[*self.columns, "address"]))
+        gathered: pd.DataFrame = pd.concat(frames, ignore_index=True)
+        return gathered
 
     # --- comparison ----------------------------------------------------------------------------
 

@@ -1,0 +1,153 @@
+"""Studies of real runs: nothing made up."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from simfed import experiment
+from simfed.errors import InputError
+from simfed.replay import TrajectoryStore
+from simfed.scenario import load_scenario
+from simfed.scenario.network import Network
+from simfed.study import load_study, run_study
+from simfed.study.address import _files, address
+from simfed.study.page import study_figure
+from simfed.study.plan import plan_study
+
+UP = "clients[*].link.up"
+LEARNING = {"rounds": 4, "dataset": {"name": "mnist-mini", "public": 32}, "compression": {"k": 200}}
+
+
+def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tmp_path):
+    path = write_study(
+        base={**LEARNING, "evaluation": {"every": 2}},
+        grid={UP: ["5 Mbps", "50 Mbps"], "policy.strategy": ["top-k", "random-k"]},
+    )
+    result = run_study(
+        path, tmp_path / "out", jobs=2, progress=False, trajectories=TrajectoryStore(tmp_path / "cache")
+    )  # fmt: skip
+    for entry, run in result.finished[1:3]:  # a learned one and a replayed one
+        scenario = load_scenario(tmp_path / "base.yaml", entry["values"])
+        alone = experiment.run(scenario, source=tmp_path / "base.yaml", workers=1, progress=False)
+        assert run.fingerprint == alone.fingerprint
+        assert not (run.path / "checkpoint").exists()
+    learned = [
+        run.manifest["learning_wall_s"].get("gradients", 0) > 0 for _, run in result.finished
+    ]
+    assert sum(learned) == 2  # one of two bandwidths for each strategy
+
+
+def test_the_address_counts_what_results_depend_on(write_study, tmp_path):
+    base = load_scenario(write_study().parent / "base.yaml")
+
+    def of(mode=False, device="cpu", **changes):
+        scenario = load_scenario(tmp_path / "base.yaml", changes)
+        return address(scenario, source=tmp_path / "base.yaml", device=device, time_only=mode)
+
+    here = address(base, source=tmp_path / "base.yaml", device="cpu", time_only=False)
+    assert of() == here
+    assert of(name="another") == here
+    assert of(**{"checkpoint.every": 3}) == here
+    others = [
+        of(mode=True),
+        of(device="cuda"),
+        of(seed=1),
+        of(rounds=61),
+        of(**{UP: "49 Mbps"}),
+        of(**{"clients[0].device.speed": 0.5}),
+        of(**{"charge.downlink": False}),
+        of(**{"policy.strategy": "random-k"}),
+        of(**{"dataset.name": "mnist"}),
+    ]
+    assert len({here, *others}) == len(others) + 1
+
+
+def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_path):
+    first = tmp_path / "a.txt"
+    first.write_text("1\n2\n")
+    second = tmp_path / "b.txt"
+    second.write_text("1\n2\n")
+    third = tmp_path / "c.txt"
+    third.write_text("1\n3\n")
+    found = []
+    base = load_scenario(write_study().parent / "base.yaml")
+    for path in (first, second, third):
+        network = Network.model_construct(**{**dict(base.network), "file": str(path)})
+        scenario = base.model_copy(update={"network": network})
+        assert list(_files(scenario)) == [str(path)]
+        found.append(
+            address(scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
+        )
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
+    path = write_study(grid={UP: ["5 Mbps"]})
+    code = (
+        "import sys\n"
+        "from simfed.study.address import address\n"
+        "from simfed.study.plan import plan_study\n"
+        "plan = plan_study(sys.argv[1])\n"
+        "print(address(plan.runs[0].scenario, source=plan.study.base, device='cpu', time_only=False))\n"
+        "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], text=True, capture_output=True, check=True)  # fmt: skip
+    run = plan_study(path).runs[0]
+    here = address(run.scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
+    assert done.stdout.strip() == here
+
+
+def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
+    path = write_study(
+        base={"rounds": 5},
+        grid={UP: ["5 Mbps", "50 Mbps"]},
+        seeds=[0, 1],
+        compare={"arms": UP},
+    )
+    result = run_study(path, tmp_path / "out", jobs=1, time_only=True, progress=False)
+    assert result.verdicts[0].startswith("50 Mbps before 5 Mbps in 2 of 2 seeds, ")
+    assert result.verdicts[0].endswith(" sooner in simulated time.")
+    with pytest.raises(InputError, match="accuracies to draw"):
+        study_figure(result)
+
+
+SCRIPT = """
+import sys
+from simfed.replay import TrajectoryStore
+from simfed.study import run_study
+if __name__ == "__main__":
+    run_study(sys.argv[1], sys.argv[2], jobs=2, progress=False, trajectories=TrajectoryStore(sys.argv[3]))
+"""
+
+
+@pytest.mark.long
+def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
+    """kill -9 at random moments, in mid-run and between; then one undisturbed call."""
+    path = write_study(
+        base={**LEARNING, "rounds": 12, "checkpoint": {"every": 3}, "evaluation": {"every": 4}},
+        grid={UP: ["5 Mbps", "50 Mbps"], "policy": [{"kind": "ascend", "warmup": 1}, {"kind": "uniform", "strategy": "top-k"}]},
+        seeds=[0, 1],
+    )  # fmt: skip
+    quiet = run_study(path, tmp_path / "quiet", jobs=2, progress=False, trajectories=False)
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    out = tmp_path / "out"
+    command = [sys.executable, str(script), str(path), str(out), str(tmp_path / "cache")]
+    pause, rng, before = threading.Event(), random.Random(7), 0
+    for _ in range(6):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        pause.wait(rng.uniform(4, 12))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        done = len(os.listdir(out / "runs")) if (out / "runs").exists() else 0
+        assert done >= before  # nothing finished is ever lost
+        before = done
+    subprocess.run(command, check=True)
+    result = load_study(out)
+    assert list(result.summary["fingerprint"]) == list(quiet.summary["fingerprint"])
+    assert os.listdir(out / "partial") == []

@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+_MOST_LINKS = 60
+
+
 def headline_facts(run: Run) -> list[tuple[str, str, str]]:
     """The few numbers that one asks for first: (what, value, in other words)."""
     facts: list[tuple[str, str, str]] = []
@@ -190,12 +193,11 @@ def links_table(label: str, found: pd.DataFrame) -> Table:
             f"{100 * row['busy_share']:.1f} %", f"{number(100 * row['use_when_busy'], 3)} %",
             f"{row['most_flows']:,}", format_duration(row["full_s"]),
         )
-        for row in found.to_dict("records")
+        for row in found.head(_MOST_LINKS).to_dict("records")
     ]  # fmt: skip
     header = ("link", "bytes", "busy", "of the run", "use while busy", "most transfers", "full")
     caption = f"Links of {label}" if label else "Links"
-    table = Table(caption, header, rows, frozenset(range(1, 7)))
-    if len(rows) <= 60:
-        return table
-    note = f"The 60 busiest of {len(rows):,} links; all are in links.parquet."
-    return Table(caption, header, rows[:60], table.numeric, note)
+    note = ""
+    if len(found) > _MOST_LINKS:
+        note = f"The {_MOST_LINKS} that carried most of {len(found):,} links; all are in links.parquet."
+    return Table(caption, header, rows, frozenset(range(1, 7)), note)

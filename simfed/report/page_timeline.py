@@ -26,6 +26,8 @@ MOST_BARS = 120_000
 """Bars that a page carries, over all its runs: about 2 MB of it."""
 MOST_LINK_PIECES = 12_000
 """Pieces of one link's use that a page carries exactly."""
+_BARS_EACH = 5
+"""Bars of a participation, about."""
 LINK_SLICES = 40
 """Equal slices per round in place of more pieces than that."""
 
@@ -40,8 +42,10 @@ def timeline_data(
     Instants of bars are seconds since their round's start: near it they keep their digits in four bytes.
     """
     shown = kept_rounds(run, most_bars)
-    timeline = timeline_of_rounds(run, shown)
     parts = run.participations[run.participations["round"].isin(shown["round"])]
+    clients = kept_clients(parts, shown, most_bars)
+    timeline = timeline_of_rounds(run, shown, clients)
+    parts = parts[parts["client"].isin(clients)]
     row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
     round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
     arms = frames.arms_of(run)
@@ -53,6 +57,7 @@ def timeline_data(
     return {
         "label": plain(label),
         "allRounds": len(run.rounds),
+        "allClients": len(frames.clients_of(run)),
         "prototypes": [plain(name) for name in prototypes],
         "arms": [
             {"name": plain(arm), "mark": arm_marks(arms)[arm], "colour": arm_colours(arms)[arm]}
@@ -109,6 +114,17 @@ def kept_rounds(run: Run, most_bars: int) -> pd.DataFrame:
     longest = np.argsort(-rounds["duration_s"].to_numpy(), kind="stable")[: room // 10]
     even = np.linspace(0, len(rounds) - 1, max(1, room - len(longest))).round().astype(int)
     return rounds.iloc[np.union1d(longest, even)].reset_index(drop=True)
+
+
+def kept_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) -> list[int]:
+    """The clients whose bars fit: all of them, or those that held a round up and some evenly between."""
+    clients = np.unique(parts["client"].to_numpy())
+    bars_each = _BARS_EACH * len(parts) / max(1, len(clients))
+    room = int(most_bars / max(1.0, bars_each))
+    if len(clients) <= 1.2 * room:  # rounds were chosen to fit: this is about a single vast one
+        return [int(client) for client in clients]
+    even = clients[np.linspace(0, len(clients) - 1, max(1, room)).round().astype(int)]
+    return [int(c) for c in np.union1d(even, rounds["critical_client"].dropna().astype(int))]
 
 
 def _bars(timeline: Timeline, parts: pd.DataFrame, round_of: pd.Series) -> Data:

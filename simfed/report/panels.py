@@ -237,7 +237,7 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
         rows += [
             (label, f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}",
              *(format_duration(row[kind]) for kind in PHASES if kind in row))
-            for row in frame.to_dict("records")
+            for row in shown.to_dict("records")
         ]  # fmt: skip
     kinds = [PHASES[kind].label for kind in PHASES if kind in next(iter(seconds.values()))]
     header = ("run", "client", "prototype", "participations", *kinds)
@@ -247,7 +247,7 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
     return Panel(
         "time", "Where each client's time went",
         "Simulated time of every client over the whole run, by phase. Long waiting means that somebody else set the pace.",
-        choices(options), tuple(notes), limited(table, "participations.parquet", first=True),
+        choices(options), tuple(notes), table,
     )  # fmt: skip
 
 

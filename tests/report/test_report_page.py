@@ -195,6 +195,17 @@ def test_more_bars_than_a_page_carries_are_sampled_by_rounds_the_longest_among_t
     assert data["allRounds"] == 100
 
 
+def test_a_round_of_more_clients_than_a_page_carries_is_sampled_by_clients(report_run):
+    run = report_run(300, 3)
+    data = unpacked(page_timeline.timeline_data(run, "a", {}, most_bars=500))
+    ids = set(data["clients"]["id"])
+    assert 90 <= len(ids) <= 110
+    assert data["allClients"] == 300
+    assert set(data["rounds"]["number"]) == {1}
+    assert run.rounds["critical_client"][0] in ids
+    assert set(data["parts"]["row"]) == set(range(len(ids)))
+
+
 def test_sliced_link_use_conserves_bytes(report_run, monkeypatch):
     run = report_run()
     monkeypatch.setattr(page_timeline, "MOST_LINK_PIECES", 10)

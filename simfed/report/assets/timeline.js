@@ -358,6 +358,9 @@ function tell(run, view, bands, status) {
   if (view.unknown) words.push("No such client: all are shown.");
   if (bands) words.push("Too many bars to draw: the bands show, at each instant, the share of a prototype's clients in each phase. Fewer rounds or clients bring the bars back.");
   if (known < run.allRounds) words.push(`The page holds a sample of ${known.toLocaleString("en")} of ${run.allRounds.toLocaleString("en")} rounds: the longest, and others evenly between.`);
+  if (run.clients.id.length < run.allClients) {
+    words.push(`The page holds a sample of ${run.clients.id.length.toLocaleString("en")} of ${run.allClients.toLocaleString("en")} clients, evenly spaced, and those that held a round up.`);
+  }
   if (view.sliced || run.links.some((link) => link.sliced)) words.push("Link use is averaged over slices of time.");
   const longest = Array.from({ length: view.b - view.a }, (_, i) => view.a + i).sort((p, q) => run.rounds.length[q] - run.rounds.length[p])[0];
   words.push(`${view.b - view.a > 1 ? "The longest of them: " : ""}${decoded(run.rounds.words[longest])}, ${duration(run.rounds.length[longest])}.`);

@@ -117,6 +117,17 @@ class StudyFolder:
                 pass  # a file system without locks: the user has to know
             yield
 
+    def is_running(self) -> bool:
+        """Whether a process is running this study now, as far as locks tell."""
+        try:
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return (self.path / ".lock").exists()  # a file system without locks: perhaps
+        return False
+
     # --- runs ----------------------------------------------------------------------------------
 
     def is_finished(self, address: str) -> bool:

@@ -89,7 +89,8 @@ def status_lines(study: StudyResult) -> list[str]:
     entries = {entry["address"]: entry for entry in study.plan["runs"]}
     failures = {a: why for a, why in study.folder.failures().items() if a in entries}
     done = sum(study.folder.is_finished(address) for address in entries)
-    told = {a: facts for a, facts in study.folder.progress().items() if a in entries}
+    told = study.folder.progress() if study.folder.is_running() else {}
+    told = {a: facts for a, facts in told.items() if a in entries}
     left = len(entries) - done - len(failures) - len(told)
     words = [f"{done} of {len(entries)} runs finished"]
     words += [f"{len(told)} under way"] * bool(told) + [f"{len(failures)} failed"] * bool(failures)

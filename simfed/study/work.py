@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 import traceback
@@ -69,7 +70,7 @@ def do(job: Job) -> Result:
         refusal = disk_refuses(error)
         if refusal is not None:
             status = "refused"
-            reason = f"{refusal.filename or job.study}: {refusal.strerror}"
+            reason = f"{refusal.filename or job.study}: {os.strerror(refusal.errno or 0)}"
         else:
             status, reason = "failed", _sentence(error)
             detail = "" if isinstance(error, SimfedError) else traceback.format_exc()

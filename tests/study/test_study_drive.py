@@ -16,6 +16,7 @@ import yaml
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.study import load_study, run_study
 from simfed.study.store import StudyFolder, disk_refuses
+from simfed.study.tables import status_lines
 
 STRATEGIES = {
     "policy.strategy": ["top-k", "random-k", "periodic-k"],
@@ -243,7 +244,7 @@ def held(write_study, tmp_path):
     control.mkdir()
     (control / "hold-64").touch()
     path = write_study(grid={"training.batch_size": [32, 64, 128]}, seeds=[0, 1])
-    # 32 and 128 of both seeds end; 64 of both seeds fill the two workers
+    # 64 of both seeds fill the two workers, so 128 of the second seed has to wait
     process = start(path, out)
     wait_until(lambda: sum(line.split()[1] == "64" for line in fakes.begun(out)) == 2)
     yield path, out, process
@@ -272,6 +273,7 @@ def test_kill_9_of_the_study_loses_the_runs_in_flight_only(held):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_until(lambda: not any(map(alive, workers)))  # nobody is left behind
+    assert "under way" not in status_lines(load_study(out))[0]
     finish_after_a_kill(path, out, lost=2)
 
 
@@ -279,8 +281,9 @@ def test_kill_9_of_a_worker_costs_nothing_but_its_run(held):
     _, out, process = held
     # meanwhile, from elsewhere: what is done, and how far the rest is
     assert {"finished", "waiting"} == set(load_study(out).summary["status"])
-    told = StudyFolder(out).progress().values()
-    assert [t["rounds"] for t in told] == [60, 60]
+    first, *under_way = status_lines(load_study(out))
+    assert first == "test: 3 of 6 runs finished, 2 under way, 1 waiting"
+    assert [line.endswith("round 0/60") for line in under_way] == [True, True]
     before = len(fakes.begun(out))
     workers = [pid for pid in children_of(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
     assert len(workers) == 2

@@ -120,3 +120,30 @@ def test_the_headline_counts_what_is_there():
     found = states(None, None, None)
     found[0].status, found[1].status = "finished", "failed"
     assert headline(found, 1) == "1 of 3 runs done, 1 failed"
+
+
+def test_the_live_table_shows_what_runs_and_what_ended(write_study):
+    from rich.console import Console
+
+    from simfed.study.drive import RunState
+    from simfed.study.show import LiveTable
+
+    grid = {"clients[*].link.up": ["5 Mbps", "50 Mbps"], "compression.k": [500, 1000]}
+    plan = plan_study(write_study(grid=grid))
+    found = [RunState(run, str(i)) for i, run in enumerate(plan.runs)]
+    found[0].status, found[0].wall_s = "finished", 12.0
+    found[1].status, found[1].reason = "failed", "unlucky"
+    found[2].status = "running"
+    found[2].progress = {"round": 30, "rounds": 60, "simulated_s": 1.5, "accuracy": 0.42, "begun_at_wall": 0.0, "told_at_wall": 6.0}  # fmt: skip
+    table = LiveTable(plan)
+    table.ended(found, found[0])
+    table.ended(found, found[1])
+    console = Console(record=True, width=100, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table._table(found, 1))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert "test: 1 of 4 runs done, 1 running, 1 failed" in " ".join(lines[0])
+    assert lines[1] == ["up", "k", "seed", "round", "simulated", "accuracy", "took"]
+    assert lines[2] == ["5", "Mbps", "500", "0", "done", "60/60", "12", "s"]
+    assert lines[3] == ["5", "Mbps", "1000", "0", "failed", "unlucky"]
+    assert lines[4][:4] == ["50", "Mbps", "500", "0"]
+    assert lines[4][-4:] == ["30/60", "1.5", "s", "42.0%"]

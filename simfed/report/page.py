@@ -163,7 +163,9 @@ class _Content:
             accuracies = frames.thresholds_for(self.tidy)
             reached = frames.thresholds(self.tidy, accuracies)
             if len(self.runs) > 1:  # what is compared stands side by side
-                reached = reached.sort_values(["prototype", "accuracy"], kind="stable")
+                name = frames.headline(self.tidy)
+                reached = reached.assign(other=reached["prototype"] != name)
+                reached = reached.sort_values(["other", "prototype", "accuracy"], kind="stable")
             tables.append(compare.thresholds_table(reached))
         return {"title": "Learning", "panels": [panel], "tables": tables}
 

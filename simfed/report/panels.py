@@ -443,6 +443,7 @@ def quantile_panel(
     """
     colours, options, rows = arm_colours(arms), {}, []
     for label, frame in frames_of.items():
+        frame = frame[np.isfinite(frame["value"])]  # a diverged run's are not all numbers
         prototypes = list(dict.fromkeys(frame["prototype"]))
         parts = {"all clients": frame} if len(prototypes) > 1 else {}
         parts |= {str(name): frame[frame["prototype"] == name] for name in prototypes}
@@ -472,7 +473,6 @@ def quantile_panel(
 def _quantile_traces(
     frame: pd.DataFrame, arms: Sequence[str], colours: Mapping[str, str], most_bins: int
 ) -> list[Spec]:
-    frame = frame.dropna(subset=["value"])
     data: list[Spec] = []
     if frame.empty:
         return data

@@ -33,7 +33,8 @@ class World:
     """A synthetic run; `write` makes its directory.
 
     `lost`: share of participations that are dropped (away for the rest of the round) or failed.
-    `learns`: False makes it a time-only run. Every 17th round is rolled back.
+    `learns`: False makes it a time-only run; `diverges`: its losses end in infinity and NaN. Every
+    17th round is rolled back.
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class World:
         *,
         lost: float = 0.04,
         learns: bool = True,
+        diverges: bool = False,
         prototypes: tuple[str, ...] = ("small", "large"),
     ) -> None:
         self.name, self.seed, self.clients, self.rounds = name, seed, clients, rounds
         self.lost, self.learns, self.names = lost, learns, prototypes[:clients]
+        self.diverges = diverges
         rng = self.rng = np.random.default_rng([seed, clients])
         self.kind = np.arange(clients) % len(self.names)
         self.speed = np.where(np.arange(clients) % 4 == 3, 0.4, 1.0) * rng.lognormal(
@@ -158,7 +161,8 @@ class World:
                 **{f: float(times[k][c]) for f, k in zip(PHASES, CLIENT_KINDS, strict=True)},
             )  # fmt: skip
             for a, name in enumerate(ARMS if self.learns else ()):
-                self._row("policies", round=t, client=c, arm=name, value=float(self.value[c, a]))
+                value = np.inf if self.diverges and a == 0 else float(self.value[c, a])
+                self._row("policies", round=t, client=c, arm=name, value=value)
             if rewarded and choice[c] != "forced":
                 self.value[c, arm[c]] += 0.1 * (reward - self.value[c, arm[c]])
 
@@ -195,11 +199,13 @@ class World:
         for i, prototype in enumerate(self.names):
             noise = self.rng.normal(0, 0.01)
             accuracy = 0.1 + (0.82 + 0.05 * i) * (1 - np.exp(-4 * t / self.rounds)) + noise
+            broken = self.diverges and t > self.rounds / 2
             self._row(
                 "prototypes", round=t, prototype=prototype,
-                kd_loss=float(np.exp(-3 * t / self.rounds) * (1 + noise)),
+                kd_loss=np.inf if broken else float(np.exp(-3 * t / self.rounds) * (1 + noise)),
                 test_accuracy=float(min(accuracy, 1)) if evaluated else None,
-                test_loss=float(2.3 * np.exp(-3 * t / self.rounds)) if evaluated else None,
+                test_loss=(np.nan if broken else float(2.3 * np.exp(-3 * t / self.rounds)))
+                if evaluated else None,
             )  # fmt: skip
 
     @property

@@ -1,0 +1,47 @@
+"""Training that diverged leaves infinities and NaN in the record; they must break no picture."""
+
+import gzip
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from simfed.report.curves import accuracy_figure
+from simfed.report.gantt import gantt_figure
+from simfed.report.page import page
+from simfed.report.pictures import save_picture
+from simfed.report.summary import summary_table
+from simfed.report.trace import write_trace
+
+pytest_plugins = ["report_runs"]
+
+
+@pytest.fixture(scope="module")
+def run(report_run):
+    return report_run(4, 20, diverges=True)
+
+
+def test_the_summary_is_printed(run):
+    out = io.StringIO()
+    Console(file=out, width=80).print(summary_table(run))
+    assert "mean of clients" in out.getvalue()
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "loss", "kd_loss"])
+def test_curves_are_drawn_as_far_as_they_go(run, tmp_path, measure):
+    assert save_picture(accuracy_figure(run, y=measure), tmp_path / "a.png", dpi=50).stat().st_size
+    assert save_picture(gantt_figure(run, rounds=(19, 20)), tmp_path / "b.png", dpi=50).is_file()
+
+
+def test_the_trace_is_json_as_the_standard_has_it(run, tmp_path):
+    text = gzip.decompress(write_trace(run, tmp_path / "a.json.gz").read_bytes()).decode()
+
+    def refused(name):
+        raise AssertionError(name)
+
+    assert json.loads(text, parse_constant=refused)["traceEvents"]
+
+
+def test_the_page_is_made(run):
+    assert "<!doctype html>" in page([run, run])

@@ -96,7 +96,8 @@ def other(value):
     if isinstance(value, str):
         return value + "-x"
     if isinstance(value, tuple):
-        return (*value, "x") if isinstance(value[0], str) else (value[0] - 1, *value[1:])
+        numbers = bool(value) and isinstance(value[0], float)
+        return (value[0] - 1, *value[1:]) if numbers else (*value, "x")
     return {"x": 1} if isinstance(value, dict) else None
 
 

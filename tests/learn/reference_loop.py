@@ -140,62 +140,73 @@ class ReferenceLoop:
 
     def round(self, round, tau_s=1.0):
         """Play one round; returns what it did as a dict."""
-        scenario = self.scenario
-        factor = scenario.learning_rate_factor(round)
-        rate = scenario.training.learning_rate * factor
+        factor = self.scenario.learning_rate_factor(round)
         public = self.public(round)
         if self.accepted is None:
-            first = self.public(0)
-            logits = [
-                in_batches(self.models[self.name_of[c]].eval(), first) for c in sorted(self.name_of)
-            ]
-            with torch.no_grad():
-                self.accepted = {
-                    n: self.kd(n, self.targets(logits), first).item() for n in self.models
-                }
+            self.accepted = self.initial_losses()
+            self.held = self.own_losses()
         before = copy.deepcopy(self.models)
-        periods, sent, arms, pulls, models = dict(self.periods), {}, {}, {}, {}
-        if self.held is None:
-            self.held = {c: self.own_loss(c, self.models[self.name_of[c]]) for c in self.name_of}
+        periods, sent, pulls, models = dict(self.periods), {}, {}, {}
         for client in sorted(self.name_of):
-            name = self.name_of[client]
             if self.forced is None:
                 pulls[client] = self.policies[client].pull(self.streams("policy", client, round))
-            arms[client] = self.forced or pulls[client].arm
-            g, new_statistics = self.gradient(client, round, rate)
-            u = g if self.residuals[client] is None else self.residuals[client] + g
-            index = scenario.group_of_client()[client]
-            k = min(scenario.k_of_group(scenario.clients[index]), u.numel())
-            chosen = self.indices(client, round, arms[client], u, k)
-            dense = torch.zeros_like(u)
-            dense[chosen] = u[chosen]
-            residual = u.clone()
-            residual[chosen] = 0.0
-            self.residuals[client], sent[client] = residual, dense
-            model = copy.deepcopy(self.models[name])
-            load(model, flat(self.models[name].parameters()) - rate * dense)
-            for own, new in zip(statistics(model), new_statistics, strict=True):
-                own.copy_(new)
-            models[client] = model.eval()
+            arm = self.forced or pulls[client].arm
+            models[client], sent[client] = self.client(client, round, arm, factor)
+        arms = {client: self.forced or pulls[client].arm for client in models}
         targets = self.targets([in_batches(models[c], public) for c in sorted(models)])
         kd = self.learn(models, targets, public, factor)
-        after = {c: self.own_loss(c, self.models[self.name_of[c]]) for c in self.name_of}
-        local = {c: (self.held[c], after[c]) for c in after}
+        after = self.own_losses()
+        local = {client: (self.held[client], after[client]) for client in after}
         rolled_back = self.safeguard(kd, before, periods, sent)
         self.held = self.held if rolled_back else after
-        rule, rewards = scenario.policy.reward, {}
-        for client, pull in pulls.items():
-            name = self.name_of[client]
-            worth = gain(rule.rho, rule.beta, self.before[name], kd[name], *local[client])
-            _, rewards[client] = reward(worth, tau_s, rule.clip)
-            self.policies[client].update(pull, rewards[client])
         return {
             "kd": kd,
             "local": local,
             "arms": arms,
-            "rewards": rewards,
+            "rewards": self.pay(pulls, kd, local, tau_s),
             "rolled_back": rolled_back,
         }
+
+    def initial_losses(self):
+        public = self.public(0)
+        logits = [in_batches(self.models[self.name_of[c]].eval(), public) for c in self.name_of]
+        with torch.no_grad():
+            return {n: self.kd(n, self.targets(logits), public).item() for n in self.models}
+
+    def own_losses(self):
+        """f_n of every client, where a policy learns from it."""
+        if not any(policy.learns for policy in self.policies.values()):
+            return {}
+        return {c: self.own_loss(c, self.models[self.name_of[c]]) for c in self.name_of}
+
+    def client(self, client, round, arm, factor):
+        """(the client's model as the server forms it, what was sent as a dense vector)."""
+        scenario, name = self.scenario, self.name_of[client]
+        rate = scenario.training.learning_rate * factor
+        g, new_statistics = self.gradient(client, round, rate)
+        u = g if self.residuals[client] is None else self.residuals[client] + g
+        group = scenario.clients[scenario.group_of_client()[client]]
+        chosen = self.indices(client, round, arm, u, min(scenario.k_of_group(group), u.numel()))
+        dense = torch.zeros_like(u)
+        dense[chosen] = u[chosen]
+        residual = u.clone()
+        residual[chosen] = 0.0
+        self.residuals[client] = residual
+        model = copy.deepcopy(self.models[name])
+        load(model, flat(self.models[name].parameters()) - rate * dense)
+        for own, new in zip(statistics(model), new_statistics, strict=True):
+            own.copy_(new)
+        return model.eval(), dense
+
+    def pay(self, pulls, kd, local, tau_s):
+        rule, rewards = self.scenario.policy.reward, {}
+        for client, pull in pulls.items():
+            if self.policies[client].learns:
+                name = self.name_of[client]
+                worth = gain(rule.rho, rule.beta, self.before[name], kd[name], *local[client])
+                _, rewards[client] = reward(worth, tau_s, rule.clip)
+                self.policies[client].update(pull, rewards[client])
+        return rewards
 
     def learn(self, models, targets, public, factor):
         """Average each prototype, then distil; the losses before the update."""

@@ -1,0 +1,70 @@
+"""Many rounds against the textbook loop: the choices of learning policies, and what is learnt."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny
+from reference_loop import ReferenceLoop
+
+from simfed.learn.plain import plain_rounds
+from simfed.learn.workload import LearningWorkload
+from simfed.seeding import Streams
+
+pytestmark = pytest.mark.long
+
+
+def scenario(rounds, **changes):
+    plain = {
+        "rounds": rounds,
+        "dataset": {"name": "mnist-mini", "public": 64},
+        "clients": [
+            {"count": 5, "prototype": "small", "device": "any"},
+            {"count": 5, "prototype": "large", "device": "any"},
+        ],
+        "training": {"batch_size": 32, "learning_rate": 0.05},
+        "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 64}}},
+        "evaluation": {"every": rounds},
+    }
+    return tiny.scenario(**{**plain, **changes})
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("policy", ["ascend", "exp3"])
+def test_learning_policies_choose_the_same_for_fifty_rounds(policy):
+    made = scenario(50, policy={"kind": policy, "reward": {"local_loss": {"samples": 64}}})
+    streams = Streams(made.seed)
+    reference, work = ReferenceLoop(made, streams), LearningWorkload(made, streams)
+    arms = set()
+    for ours in plain_rounds(made, work, streams):
+        assert ours.arms == reference.round(ours.round)["arms"]
+        arms.update(ours.arms.values())
+    assert arms == {"top-k", "random-k", "periodic-k"}
+
+
+def test_five_seeds_learn_what_the_textbook_loop_learns():
+    ours, theirs = [], []
+    for seed in range(5):
+        made = scenario(150, seed=seed, policy={"kind": "uniform", "strategy": "top-k"})
+        streams = Streams(seed)
+        reference = ReferenceLoop(made, streams)
+        work = LearningWorkload(made, streams, learns=False)
+        for played in plain_rounds(made, work, streams):
+            reference.round(played.round)
+        ours.append([found.accuracy for found in played.outcome.evaluation.values()])
+        theirs.append(list(reference.accuracy().values()))
+    assert np.mean(ours) > 0.5  # both have learnt something
+    assert np.abs(np.array(ours) - np.array(theirs)).max() < 0.005

@@ -68,7 +68,7 @@ def run(
         resume=resume, overwrite=overwrite, progress=RunProgress(loaded.rounds, quiet=quiet),
     )  # fmt: skip
     if figures:
-        _draw(result)
+        _draw(result, folder)
     if not quiet:
         _summarise(result, figures=figures)
     if timings:
@@ -107,10 +107,10 @@ def _print_timings(result: RunResult) -> None:
     typer.echo(f"{'total':<{width}}  {format_duration(total):>12}")
 
 
-def _draw(result: RunResult) -> None:
+def _draw(result: RunResult, folder: Path) -> None:
     from simfed.report.pictures import draw_run
 
-    draw_run(result, result.path)
+    draw_run(result, folder)
 
 
 def _as_file_name(name: str) -> str:

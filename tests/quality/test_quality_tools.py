@@ -1,0 +1,38 @@
+"""Style, types and the direction of imports, checked by the tools that know them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = {
+    "imports point down": ["-c", "from importlinter.cli import lint_imports_command as c; c()"],
+    "style": ["-m", "ruff", "check", "."],
+    "format": ["-m", "ruff", "format", "--check", "."],
+    "types": ["-m", "mypy"],
+}
+
+
+@pytest.mark.parametrize("what", TOOLS)
+def test_tools_are_content(what):
+    done = subprocess.run(
+        [sys.executable, *TOOLS[what]], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_scenario_that_ships_is_valid():
+    from simfed.cli import main
+
+    scenarios = sorted(str(path) for path in (ROOT / "scenarios").glob("*.yaml"))
+    assert scenarios
+    assert main(["validate", *scenarios]) == 0
+
+
+def test_every_scenario_says_what_it_asks():
+    for path in (ROOT / "scenarios").rglob("*.yaml"):
+        header = path.read_text().split("\n\n")[0]
+        for word in ("Question", "Expected", "Runs in"):
+            assert word in header, f"{path} has no {word}"

@@ -101,27 +101,21 @@ def run_study(
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     states, addresses = _states(plan, device, time_only, replays=store is not None)
-    folder.begin(plan, addresses, Path(path).read_text(encoding="utf-8"))
+    folder.make(plan.study.name)
     with folder.locked():
         folder.sweep()
+        folder.put_plan(plan, addresses, Path(path).read_text(encoding="utf-8"))
         if retry_failed:
-            folder.forgive(iter(states))
+            folder.forgive(states)
         _find_done(states, folder)
         job = _job_maker(plan, folder, device, time_only, store)
-        shown = make_display(plan, progress)
-        todo = [state for state in states.values() if state.status == "waiting"]
-        if todo:
-            _work(
-                list(states.values()),
-                folder,
-                lambda: (
-                    make_executor(executor, jobs=jobs) if isinstance(executor, str) else executor
-                ),
-                job,
-                shown,
-            )
-            if store is not None:
-                store.trim()
+        if any(state.status == "waiting" for state in states.values()):
+            place = make_executor(executor, jobs=jobs) if isinstance(executor, str) else executor
+            try:
+                _work(list(states.values()), folder, place, job, make_display(plan, progress))
+            finally:
+                if store is not None:
+                    store.trim()
     failed = [state for state in states.values() if state.status == "failed"]
     if failed:
         raise RunFailed(
@@ -206,14 +200,13 @@ def _job_maker(
 def _work(
     states: list[RunState],
     folder: StudyFolder,
-    make_executor: Callable[[], Executor],
+    executor: Executor,
     job: Callable[[RunState], Job],
     shown: Display,
 ) -> None:
     """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
     from simfed.study.executors import ExecutorLost
 
-    executor = make_executor()
     try:
         shown.begin(states, executor.slots())
         _loop(states, folder, executor, job, shown)

@@ -17,7 +17,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -53,18 +53,18 @@ class StudyFolder:
 
     # --- the plan ------------------------------------------------------------------------------
 
-    def begin(self, plan: Plan, addresses: list[str], study_yaml: str) -> None:
-        """Make the folder, or go on with one of the same study (its plan may have grown).
+    def make(self, name: str) -> None:
+        """Make the folder for the study of this name, or go on with its.
 
         Raises: `InputError` for a folder of something else, or that cannot be written.
         """
-        here = self.plan() if (self.path / "study.json").exists() else None
-        if here is not None and here["name"] != plan.study.name:
-            raise InputError(
-                f"the folder of study {here['name']!r}, or a new one", where=str(self.path),
-                got=plan.study.name,
-            )  # fmt: skip
-        if here is None and self.path.exists():
+        if (self.path / "study.json").exists():
+            here = self.plan()["name"]
+            if here != name:
+                raise InputError(
+                    f"the folder of study {here!r}, or a new one", where=str(self.path), got=name
+                )
+        elif self.path.exists():
             if not self.path.is_dir():
                 raise InputError("a folder", where=str(self.path), got="a file")
             if any(self.path.iterdir()) and not self.runs.is_dir():
@@ -72,15 +72,15 @@ class StudyFolder:
                     "a new or empty folder, or a study's", where=str(self.path),
                     got="a folder with other files in it",
                 )  # fmt: skip
-        try:
+        with self._writing():
             for folder in (self.runs, self.partial, self.failed):
                 folder.mkdir(parents=True, exist_ok=True)
+
+    def put_plan(self, plan: Plan, addresses: list[str], study_yaml: str) -> None:
+        """Write down what is to be done; it may have grown since last time."""
+        with self._writing():
             files.put_text(self.path / "study.yaml", study_yaml)
             files.put_json(self.path / "study.json", _plain(plan, addresses))
-        except OSError as error:
-            raise InputError(
-                "a folder that can be written", where=str(self.path), got=error.strerror
-            ) from error
 
     def plan(self) -> dict[str, Any]:
         """`study.json`. Raises: `InputError` for a folder that is no study's."""
@@ -99,12 +99,8 @@ class StudyFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Held while a study runs, so that two processes do not do the same work."""
-        try:
+        with self._writing():
             file = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise InputError(
-                "a folder that can be written", where=str(self.path), got=error.strerror
-            ) from error
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,6 +112,15 @@ class StudyFolder:
             except OSError:
                 pass  # a file system without locks: the user has to know
             yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                "a folder that can be written", where=str(self.path), got=error.strerror
+            ) from error
 
     def is_running(self) -> bool:
         """Whether a process is running this study now, as far as locks tell."""
@@ -166,7 +171,7 @@ class StudyFolder:
                 found[path.stem] = "unknown: its record is damaged"
         return found
 
-    def forgive(self, addresses: Iterator[str]) -> None:
+    def forgive(self, addresses: Iterable[str]) -> None:
         """Forget failures, so that the runs are tried again."""
         for address in addresses:
             (self.failed / f"{address}.json").unlink(missing_ok=True)

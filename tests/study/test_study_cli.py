@@ -8,7 +8,7 @@ import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
-from simfed.study.page import study_page
+from simfed.study.page import study_page, write_page
 
 pytestmark = pytest.mark.usefixtures("fake_runs")
 
@@ -127,3 +127,17 @@ def test_bands_are_students_interval_over_seeds_at_equal_times(studied):
     assert last["high"] - mean == pytest.approx(4.302652729911275 * sd / math.sqrt(3))
     assert len(one) == 12
     assert json.loads((studied.path / "study.json").read_text())["seeds"] == [0, 1, 2]
+
+
+@pytest.mark.browser
+def test_the_page_draws_its_charts_in_a_browser(studied, tmp_path):
+    import shutil
+    import subprocess
+
+    browser = shutil.which("chromium") or "chromium"
+    page = write_page(studied, tmp_path / "study.html")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
+    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True)  # fmt: skip
+    assert 'id="failure" role="alert" hidden' in done.stdout
+    assert "data-ready=" in done.stdout
+    assert done.stdout.count('class="fills"') >= 2  # a band in each chart

@@ -170,9 +170,12 @@ def test_two_processes_do_not_run_one_study(write_study, tmp_path):
     out = tmp_path / "out"
     path = write_study(grid=STRATEGIES)
     study(path, out)
+    plan = load_study(out).plan
+    bigger = write_study(grid=STRATEGIES, seeds=[0, 1])
     with StudyFolder(out).locked(), pytest.raises(InputError, match="no other process is running"):
-        study(path, out)
-    study(path, out)
+        study(bigger, out)
+    assert load_study(out).plan == plan  # that of the study which is running
+    study(bigger, out)
 
 
 def test_an_executor_that_does_not_exist(write_study, tmp_path):

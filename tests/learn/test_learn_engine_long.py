@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -56,15 +55,20 @@ def test_learning_policies_choose_the_same_for_fifty_rounds(policy):
 
 
 def test_five_seeds_learn_what_the_textbook_loop_learns():
-    ours, theirs = [], []
+    # A convex model: kinks (ReLU, pooling) let a last bit grow until two runs go apart as two
+    # seeds do; `analysis/benchmarks/learning.py accuracy` compares means over seeds there.
     for seed in range(5):
-        made = scenario(150, seed=seed, policy={"kind": "uniform", "strategy": "top-k"})
+        made = scenario(
+            150,
+            seed=seed,
+            prototypes={n: {"model": "logistic-regression"} for n in ("small", "large")},
+            training={"batch_size": 32, "learning_rate": 0.1},
+            policy={"kind": "uniform", "strategy": "top-k"},
+        )
         streams = Streams(seed)
-        reference = ReferenceLoop(made, streams)
-        work = LearningWorkload(made, streams, learns=False)
+        reference, work = ReferenceLoop(made, streams), LearningWorkload(made, streams)
         for played in plain_rounds(made, work, streams):
             reference.round(played.round)
-        ours.append([found.accuracy for found in played.outcome.evaluation.values()])
-        theirs.append(list(reference.accuracy().values()))
-    assert np.mean(ours) > 0.5  # both have learnt something
-    assert np.abs(np.array(ours) - np.array(theirs)).max() < 0.005
+        found = {name: of.accuracy for name, of in played.outcome.evaluation.items()}
+        assert found == pytest.approx(reference.accuracy(), abs=0.005)
+        assert min(found.values()) > 0.7  # something was learnt

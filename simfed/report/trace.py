@@ -111,6 +111,7 @@ def _slice(name: str, pid: int, lane: int, start_ns: int, end_ns: int, args: Eve
 
 
 def _counter(name: str, pid: int, at_ns: int, unit: str, value: float) -> Event:
+    """Viewers show a counter as its name followed by the unit: `edge-2 use Mbps`."""
     return {"ph": "C", "name": name, "pid": pid, "ts": int(at_ns) / 1000, "args": {unit: value}}
 
 
@@ -214,7 +215,7 @@ def _network(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
     instants, inverse = np.unique(at_ns, return_inverse=True)
     active = np.cumsum(np.bincount(inverse, weights=change, minlength=len(instants)))
     for instant, count in zip(instants, active, strict=True):
-        yield _counter("active transfers", _NETWORK, instant, "transfers", int(count))
+        yield _counter("active", _NETWORK, instant, "transfers", int(count))
     use = run.links[(run.links["to_s"] > from_s) & (run.links["from_s"] < to_s)]
     shared = frames.shared_links(use)
     for link, rows in (use[use["link"].isin(shared)] if shared else use).groupby("link"):
@@ -229,21 +230,24 @@ def _link(link: str, rows: pd.DataFrame) -> Iterator[Event]:
     capacity = 8e-6 * rows["capacity_bytes_per_s"].to_numpy()
     for i, flows in enumerate(rows["flows"].tolist()):
         yield _counter(f"{link} use", _NETWORK, starts[i], "Mbps", float(mbps[i]))
-        yield _counter(f"{link} flows", _NETWORK, starts[i], "flows", flows)
+        yield _counter(f"{link} active", _NETWORK, starts[i], "transfers", flows)
         if math.isfinite(capacity[i]) and (i == 0 or capacity[i] != capacity[i - 1]):
             yield _counter(f"{link} capacity", _NETWORK, starts[i], "Mbps", float(capacity[i]))
         if i + 1 == len(rows) or ends[i] < starts[i + 1]:
             yield _counter(f"{link} use", _NETWORK, ends[i], "Mbps", 0.0)
-            yield _counter(f"{link} flows", _NETWORK, ends[i], "flows", 0)
+            yield _counter(f"{link} active", _NETWORK, ends[i], "transfers", 0)
 
 
 def _learning(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
     ends = dict(zip(rounds["round"], _ns(rounds["finished_at_s"]), strict=True))
     for row in run.prototypes[run.prototypes["round"].isin(rounds["round"])].itertuples():
-        for title, value in (("accuracy", row.test_accuracy), ("KD loss", row.kd_loss)):
+        for what, unit, value in (
+            ("test", "accuracy", row.test_accuracy),
+            ("KD", "loss", row.kd_loss),
+        ):
             if pd.notna(value) and math.isfinite(value):
-                name = f"{title} {row.prototype}"
-                yield _counter(name, _LEARNING, ends[row.round], title, float(value))
+                name = f"{row.prototype} {what}"
+                yield _counter(name, _LEARNING, ends[row.round], unit, float(value))
 
 
 def _args(row: Event) -> Event:

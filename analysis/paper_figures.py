@@ -1,0 +1,292 @@
+"""The evaluation's figures, drawn from compact results: what each needs, and how it looks.
+
+One colour per policy in every figure (simfed's own, told apart with colour-vision deficiencies),
+and one line style beside it, so that a print without colour still reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from paper_claims import LARGE, SMALL
+from paper_results import FIXED, POLICIES, Result, Results, Runs, Setting, final_accuracy, shares
+
+from simfed.report.pictures import picture_style
+from simfed.report.style import arm_colours
+from simfed.study.statistics import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FIGURES", "FigureSpec", "Panel"]
+
+COLOURS = arm_colours(POLICIES)
+_DASHES: dict[str, Any] = {
+    "top-k": "-", "random-k": (0, (4, 1.5)), "periodic-k": (0, (1, 1)),
+    "exp3": (0, (5, 1, 1, 1)), "ascend": "-",
+}  # fmt: skip
+_NAMES = {
+    "top-k": "Top-K", "random-k": "Random-K", "periodic-k": "Periodic-K",
+    "exp3": "EXP3", "ascend": "ASCEND",
+}  # fmt: skip
+_MODELS = {SMALL: "LeNet5-half", LARGE: "LeNet5", "resnet18": "ResNet18", "wresnet40-2": "WResNet40-2"}  # fmt: skip
+_WIDTH_IN = 7.0
+_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes: runs of several policies under one setting."""
+
+    title: str
+    changes: dict[str, Any]
+    policies: tuple[str, ...] = POLICIES
+    task: str = "mnist"
+    prototype: str | None = None
+
+    def settings(self) -> list[Setting]:
+        return [Setting(self.task, p, tuple(self.changes.items())) for p in self.policies]
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure, and what it is made of."""
+
+    name: str
+    title: str
+    says: str
+    """How to read it."""
+    panels: tuple[Panel, ...]
+    seeds: int
+    """Asked for, per panel and policy."""
+    draw: Callable[[FigureSpec, Results], Figure]
+
+    def of(self, panel: Panel, results: Results) -> dict[str, Runs]:
+        """Policy → the runs that a panel shows: of its first seeds, the same for all."""
+        return {
+            setting.policy: {s: run for s, run in results.of(setting).items() if s < self.seeds}
+            for setting in panel.settings()
+        }
+
+    def runs(self, results: Results) -> list[Result]:
+        """Its distinct runs, as far as there are any."""
+        found = {
+            run.hash: run
+            for panel in self.panels
+            for runs in self.of(panel, results).values()
+            for run in runs.values()
+        }
+        return list(found.values())
+
+    @property
+    def planned(self) -> int:
+        """How many runs it asks for; a run that two panels show counts once."""
+        keys = {setting.key() for panel in self.panels for setting in panel.settings()}
+        return len(keys) * self.seeds
+
+    def caption(self, results: Results) -> str:
+        """Seeds and runs in words."""
+        counts = [
+            len(runs) for panel in self.panels for runs in self.of(panel, results).values() if runs
+        ]
+        least, most = min(counts), max(counts)
+        seeds = f"{most} seed{'s' * (most > 1)}" if least == most else f"{least} to {most} seeds"
+        shown = "95 % t intervals of the mean over seeds" if most > 1 else "one seed, no interval"
+        return f"{shown}; {seeds}, {len(self.runs(results))} of {self.planned} runs"
+
+
+# --- accuracy over simulated time --------------------------------------------------------------
+
+
+@picture_style()
+def _curves(spec: FigureSpec, results: Results) -> Figure:
+    figure, axes = _axes(len(spec.panels), 2.2)
+    for ax, panel in zip(axes, spec.panels, strict=True):
+        ax.set_title(panel.title, fontsize=7)
+        for policy, runs in spec.of(panel, results).items():
+            if runs:
+                _curve(ax, policy, list(runs.values()), panel.prototype)
+        ax.set_xlabel("simulated time (s)")
+        ax.set_xlim(left=0)
+        _percent_axis(ax)
+        if not ax.lines:
+            _not_run(ax)
+    axes[0].set_ylabel("test accuracy (%)")
+    _legend(figure, axes, spec, results)
+    return figure
+
+
+def _curve(ax: Axes, policy: str, runs: Sequence[Result], prototype: str | None) -> None:
+    """Mean over seeds at equal simulated times, as long as every seed has a value."""
+    grid = np.linspace(max(run.at_s[0] for run in runs), min(run.at_s[-1] for run in runs), _POINTS)
+    values = np.array([np.interp(grid, run.at_s, run.accuracies(prototype)) for run in runs])
+    bands = [mean_interval(column.tolist()) for column in values.T]
+    colour = COLOURS[policy]
+    ax.plot(
+        grid, [100 * b.least for b in bands], color=colour, linestyle=_DASHES[policy], lw=1.1,
+        label=_NAMES[policy], zorder=3 if policy == "ascend" else 2,
+    )  # fmt: skip
+    if len(runs) > 1:
+        low = [100 * max(0.0, b.low) for b in bands]
+        high = [100 * min(1.0, b.high) for b in bands]
+        ax.fill_between(grid, low, high, color=colour, alpha=0.18, lw=0)
+
+
+# --- who chose what ----------------------------------------------------------------------------
+
+
+@picture_style()
+def _selection(spec: FigureSpec, results: Results) -> Figure:
+    """Shares of strategies in rounds of free choice: grouped bars per panel and policy."""
+    figure, axes = _axes(len(spec.panels), 1.9)
+    for ax, panel in zip(axes, spec.panels, strict=True):
+        ax.set_title(panel.title, fontsize=7)
+        for at, runs in enumerate(spec.of(panel, results).values()):
+            for i, arm in enumerate(FIXED):
+                values = [100 * shares(run, str(panel.prototype))[arm] for run in runs.values()]
+                if values:
+                    _bar(ax, at + 0.25 * (i - 1), values, arm, label=at == 0)
+        ax.axhline(100 / 3, color="black", lw=0.5, ls=":")
+        ax.set_xticks(range(len(panel.policies)), [_NAMES[p] for p in panel.policies])
+        ax.set_xlim(-0.5, len(panel.policies) - 0.5)
+        ax.set_ylim(0, 100)
+        if not ax.patches:
+            _not_run(ax)
+    axes[0].set_ylabel("share of free choices (%)")
+    _legend(figure, axes, spec, results)
+    return figure
+
+
+def _bar(ax: Axes, x: float, values: Sequence[float], arm: str, *, label: bool) -> None:
+    band = mean_interval(values)
+    error = None if math.isnan(band.low) else [[band.least - band.low], [band.high - band.least]]
+    hatch = {"top-k": "", "random-k": "////", "periodic-k": "...."}[arm]
+    ax.bar(
+        x, band.least, 0.23, yerr=error, color=COLOURS[arm], hatch=hatch, edgecolor="white", lw=0,
+        label=_NAMES[arm] if label else None, error_kw={"lw": 0.7, "capsize": 1.5},
+    )  # fmt: skip
+
+
+# --- sensitivity -------------------------------------------------------------------------------
+
+
+@picture_style()
+def _sensitivity(spec: FigureSpec, results: Results) -> Figure:
+    """Final accuracy per setting: every seed, and the mean with its interval."""
+    figure, axes = _axes(2, 2.0)
+    groups = [[p for p in spec.panels if p.title.startswith(s)] for s in ("(ρ, β)", "c")]
+    for ax, panels in zip(axes, groups, strict=True):
+        for x, panel in enumerate(panels):
+            runs = spec.of(panel, results)["ascend"]
+            values = [100 * run.accuracies()[-1] for run in runs.values()]
+            ax.plot([x] * len(values), values, ".", color=COLOURS["ascend"], alpha=0.45, ms=4)
+            if values:
+                band, _ = final_accuracy(runs)
+                ax.plot([x], [100 * band.least], "D", color=COLOURS["ascend"], ms=3.5)
+                if not math.isnan(band.low):
+                    ax.vlines(x, 100 * band.low, 100 * band.high, color=COLOURS["ascend"], lw=0.9)
+        labels = [panel.title.partition(" = ")[2] for panel in panels]
+        ax.set_xticks(range(len(panels)), labels)
+        ax.set_xlim(-0.5, len(panels) - 0.5)
+        ax.set_xlabel(panels[0].title.partition(" = ")[0])
+        ax.grid(axis="y", color="black", alpha=0.12, lw=0.4)
+    axes[1].sharey(axes[0])
+    axes[0].set_ylabel("final test accuracy (%)")
+    _note(figure, spec, results)
+    return figure
+
+
+# --- shared ------------------------------------------------------------------------------------
+
+
+def _axes(count: int, height_in: float) -> tuple[Figure, list[Axes]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(3, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(_WIDTH_IN, height_in * rows + 0.45), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+
+
+def _percent_axis(ax: Axes) -> None:
+    ax.set_ylim(0, 100)
+    ax.set_yticks([0, 20, 40, 60, 80, 100])
+    ax.grid(color="black", alpha=0.12, lw=0.4)
+
+
+def _not_run(ax: Axes) -> None:
+    ax.text(0.5, 0.5, "not run", ha="center", va="center", transform=ax.transAxes, color="grey")
+
+
+def _legend(figure: Figure, axes: Sequence[Axes], spec: FigureSpec, results: Results) -> None:
+    handles: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if handles:
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles),
+            frameon=False, handlelength=2.4,
+        )  # fmt: skip
+    _note(figure, spec, results)
+
+
+def _note(figure: Figure, spec: FigureSpec, results: Results) -> None:
+    figure.supxlabel(spec.caption(results), fontsize=6, color="0.35")
+
+
+# --- the figures -------------------------------------------------------------------------------
+
+
+def _k_panels(ks: Sequence[int], task: str = "mnist", **more: Any) -> tuple[Panel, ...]:
+    return tuple(Panel(f"K = {k:,}", {"k": k, **more}, task=task) for k in ks)
+
+
+def _by_model(ks: Sequence[int], models: Sequence[str], policies: tuple[str, ...], task: str) -> tuple[Panel, ...]:  # fmt: skip
+    return tuple(
+        Panel(f"{_MODELS[m]}, K = {k:,}", {"k": k}, policies, task, m) for m in models for k in ks
+    )
+
+
+_ADAPTIVE = ("ascend", "exp3")
+_CIFAR_MODELS = ("resnet18", "wresnet40-2")
+_PAIRS = ((1, 0), (0.8, 0.2), (0.6, 0.4), (0.4, 0.6), (0.2, 0.8), (0, 1))
+FIGURES: tuple[FigureSpec, ...] = (
+    FigureSpec("mnist-k", "MNIST: accuracy by K", "α 0.5, 50 Mbps; mean over the ten clients.",
+               _k_panels((500, 1000, 5000)), 5, _curves),
+    FigureSpec("mnist-prototypes", "MNIST: accuracy by prototype at K = 1,000", "α 0.5, 50 Mbps.",
+               _by_model((1000,), (SMALL, LARGE), POLICIES, "mnist"), 5, _curves),
+    FigureSpec("mnist-selection", "MNIST: strategies chosen, by prototype and K",
+               "Rounds of free choice: without the warm-up and rounds forced by a rollback. Dotted: a third.",
+               _by_model((500, 1000, 5000), (SMALL, LARGE), _ADAPTIVE, "mnist"), 5, _selection),
+    FigureSpec("mnist-alpha", "MNIST: accuracy by label skew", "K 1,000, 50 Mbps; small α is skewed.",
+               tuple(Panel(f"α = {a:g}", {"alpha": a}) for a in (0.1, 0.5, 1)), 5, _curves),
+    FigureSpec("mnist-bandwidth", "MNIST: accuracy by bandwidth", "K 1,000, α 0.5; mind the time axes.",
+               tuple(Panel(f"{b} Mbps", {"up_mbps": b}) for b in (5, 50, 500)), 5, _curves),
+    FigureSpec("mnist-sensitivity", "MNIST: ASCEND's sensitivity",
+               "K 1,000, α 0.5, 50 Mbps; dots are seeds, diamonds their means.",
+               (*(Panel(f"(ρ, β) = {r:g}, {b:g}", {"rho": r, "beta": b}, ("ascend",)) for r, b in _PAIRS),
+                *(Panel(f"c = {c}", {"c": c}, ("ascend",)) for c in (1, 2, 3, 4, 5))), 3, _sensitivity),
+    FigureSpec("mnist-large-k", "MNIST: accuracy at K = 5,000 and 10,000",
+               "α 0.5, 50 Mbps. The source's runs at these K were on devices whose times are not published.",
+               _k_panels((5000, 10_000)), 5, _curves),
+    FigureSpec("cifar10-k", "CIFAR-10: accuracy by K", "α 0.5, 50 Mbps, 300 rounds.",
+               _k_panels((100_000, 500_000, 2_000_000), "cifar10"), 3, _curves),
+    FigureSpec("cifar10-alpha", "CIFAR-10: accuracy by label skew", "K 100,000, 50 Mbps, 300 rounds.",
+               tuple(Panel(f"α = {a:g}", {"alpha": a}, task="cifar10") for a in (0.1, 0.5, 1)), 3, _curves),
+    FigureSpec("cifar10-bandwidth", "CIFAR-10: accuracy by bandwidth", "K 100,000, α 0.5, 300 rounds.",
+               tuple(Panel(f"{b} Mbps", {"up_mbps": b}, task="cifar10") for b in (5, 50, 500)), 3, _curves),
+    FigureSpec("cifar10-selection", "CIFAR-10: strategies chosen, by prototype and K",
+               "Rounds of free choice. Dotted: a third.",
+               _by_model((100_000, 2_000_000), _CIFAR_MODELS, _ADAPTIVE, "cifar10"), 3, _selection),
+    FigureSpec("cifar10-reduced", "CIFAR-10, reduced to what a CPU can compute",
+               "Not the source's experiment: 40 rounds, 64 public images, one seed.",
+               _k_panels((100_000, 2_000_000), "cifar10-reduced"), 1, _curves),
+)  # fmt: skip

@@ -1,0 +1,296 @@
+"""RESULTS.md and its figures, from compact results alone: the same files for the same results."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from paper_claims import Check, Judged, clipped_share, compression_share, judge
+from paper_figures import FIGURES, FigureSpec
+from paper_results import (
+    FIXED,
+    POLICIES,
+    Result,
+    Results,
+    Runs,
+    final_accuracy,
+    time_to,
+)
+
+from simfed.report.pictures import save_picture
+from simfed.study.comparison import ratio_text
+from simfed.study.statistics import Estimate
+
+__all__ = ["write_report"]
+
+_DPI = 160
+
+
+def write_report(folder: Path, into: Path) -> str:
+    """Write RESULTS.md and `figures/` into a folder; a line about it."""
+    began_s = time.perf_counter()
+    results = Results(folder)
+    drawn = []
+    (into / "figures").mkdir(parents=True, exist_ok=True)
+    for spec in FIGURES:
+        if spec.runs(results):
+            save_picture(spec.draw(spec, results), into / "figures" / f"{spec.name}.png", dpi=_DPI)
+            drawn.append(spec.name)
+    (into / "RESULTS.md").write_text(results_text(results), encoding="utf-8")
+    took_s = time.perf_counter() - began_s
+    return f"{len(results.all)} runs, {len(drawn)} figures, {into / 'RESULTS.md'} in {took_s:.1f} s"
+
+
+def results_text(results: Results) -> str:
+    """The page."""
+    judged = judge(results)
+    parts = [
+        _HEAD,
+        _standing(results, judged),
+        "## Claims\n\n" + _CLAIM_RULES,
+        _claims_table(judged, results),
+        "### Every comparison\n\n" + _COMPARISON_RULES,
+        _comparisons(judged),
+        "## Figures",
+        *(_figure(spec, results) for spec in FIGURES),
+        "## Numbers",
+        _numbers_table(results),
+        _reasons(results),
+        "## Cost",
+        _cost(results),
+        "## Runs\n\n" + _RUN_RULES,
+        _runs_table(results),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_HEAD = """# Does adaptive compression hold what it promises?
+
+The evaluation of ASCEND (C. Liu, Y. Liu, C. Liu, X. Zhang, P. Han, *Adaptive Heterogeneous Compression for
+Resource-Efficient Federated Knowledge Distillation*) run again with simfed, and each of its claims judged from the
+runs. This page is generated from [results](results).
+
+```bash
+simfed data get mnist                          # and cifar10
+python analysis/paper.py run --jobs 2          # the campaign; goes on where it stands
+python analysis/paper.py run --device cuda     # with CIFAR-10 in full
+python analysis/paper.py report                # this page and its figures, from analysis/results, in seconds
+```
+
+The studies are in [scenarios/paper](../scenarios/paper): ten clients, LeNet5-half and LeNet5 in turn on MNIST
+(1,000 rounds), ResNet18 and WResNet40-2 on CIFAR-10 (300 rounds), 256 public images, batches of 32, learning rate
+0.02, α 0.5, 50 Mbps and K = 1,000 where nothing else is said. Times are those of the source's tables (RTX 3090 and
+Ryzen 7 4800H); uploads alone are charged."""
+
+_CLAIM_RULES = """A claim is read as comparisons of runs under the same seed, which share data split, initial weights and
+mini-batches. A comparison *holds* where its whole 95 % interval is on the claimed side, is *contradicted* where all
+of it is on the other, and is *undecided* between. **Reproduced**: all hold. **Partly**: some do. **Not reproduced**:
+none does. **Not run**: a comparison lacks seeds (5 are asked for on MNIST, 3 on CIFAR-10 and the grids). **Not
+comparable**: the source's experiment rests on times that it does not publish."""
+
+_COMPARISON_RULES = """*points*: percentage points of final test accuracy. *×*: how many times sooner in simulated time;
+`at least` where some run ended before it got there. *share*: points of the share of free choices. In brackets the
+95 % interval over seeds, or what is stated (5 seeds with a run that never got there: 94 %). Intervals are not
+corrected for their number."""
+
+_RUN_RULES = """Each hash names a file in [results](results): setting, accuracy curves, choices, cost, the run's fingerprint
+and the digest of the code that computed it."""
+
+
+def _standing(results: Results, judged: Sequence[Judged]) -> str:
+    counts: dict[str, int] = {}
+    for one in judged:
+        counts[one.verdict] = counts.get(one.verdict, 0) + 1
+    words = ", ".join(f"{counts[v]} {v}" for v in _VERDICTS if v in counts)
+    code = {r.facts["made_with"]["code"] for r in results.all}
+    versions = f", by {len(code)} versions of simfed's code" if len(code) > 1 else ""
+    return f"**So far:** {len(results.all)} of the campaign's runs{versions}; of {len(judged)} claims: {words}."
+
+
+_VERDICTS = ("reproduced", "partly", "not reproduced", "not run", "not comparable")
+
+
+# --- claims ------------------------------------------------------------------------------------
+
+
+def _claims_table(judged: Sequence[Judged], results: Results) -> str:
+    rows = []
+    for one in judged:
+        reason = one.claim.reason(results) if one.verdict in ("partly", "not reproduced") else ""
+        rows.append(
+            (one.claim.text, f"**{one.verdict}**", one.claim.rule, _tally(one.checks), reason)
+        )
+    return _table(("claim", "verdict", "read as", "comparisons", "likely reason"), rows)
+
+
+def _tally(checks: Sequence[Check]) -> str:
+    """How many comparisons hold, and so on, and from how many seeds."""
+    counts: dict[str, int] = {}
+    for check in checks:
+        counts[check.state] = counts.get(check.state, 0) + 1
+    words = [f"{n} {state}" for state, n in counts.items()]
+    seeds = [check.seeds for check in checks]
+    span = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
+    return f"{', '.join(words)} ({span} seeds)"
+
+
+def _comparisons(judged: Sequence[Judged]) -> str:
+    """All comparisons with any data; what has none is counted in the claims table."""
+    rows = [
+        (one.claim.text if i == 0 else "", check.what, check_text(check), check.seeds, check.state)
+        for one in judged
+        for i, check in enumerate(c for c in one.checks if c.seeds)
+    ]
+    return _table(("claim", "comparison", "estimate", "seeds", ""), rows) if rows else ""
+
+
+def check_text(check: Check) -> str:
+    """An estimate with its interval and unit.
+
+    >>> check_text(Check("a over b", "holds", Estimate(0.012, 0.012, 0.01, 0.014, 0.95), "points", 5))
+    '+1.20 points [+1.00, +1.40]'
+    """
+    estimate = check.estimate
+    if check.unit == "×":
+        return "unknown" if math.isnan(estimate.least) else ratio_text(estimate, 0.95)
+    text = f"{100 * estimate.least:+.2f} points"
+    if not math.isnan(estimate.low):
+        text += f" [{100 * estimate.low:+.2f}, {100 * estimate.high:+.2f}]"
+    return text
+
+
+# --- figures and numbers -----------------------------------------------------------------------
+
+
+def _figure(spec: FigureSpec, results: Results) -> str:
+    if not spec.runs(results):
+        return f"### {spec.title}\n\nNot run: 0 of {spec.planned} runs."
+    caption = f"*{spec.says} {spec.caption(results)}.*"
+    return f"### {spec.title}\n\n![{spec.title}](figures/{spec.name}.png)\n\n{caption}"
+
+
+def _numbers_table(results: Results) -> str:
+    """Accuracy and time of every setting that was run."""
+    rows = []
+    for name, task, changes in _settings():
+        for policy in POLICIES:
+            runs = results.runs(policy, task, **changes)
+            if not runs:
+                continue
+            threshold = 0.9 if task == "mnist" else 0.3
+            final, seeds = final_accuracy(runs)
+            times, reached = time_to(runs, threshold)
+            models = [
+                _percent(final_accuracy(runs, model)[0].least)
+                for model in next(iter(runs.values())).facts["curve"]["accuracy"]
+            ]
+            ends_s = sum(r.facts["simulated_s"] for r in runs.values()) / seeds
+            rows.append(
+                (name, policy, seeds, _accuracy(final), " / ".join(models),
+                 f"{_seconds(times)} to {threshold:.0%} ({reached} of {seeds})", f"{ends_s:.2f} s")
+            )  # fmt: skip
+    header = ("setting", "policy", "seeds", "final accuracy, %", "by prototype, %",
+              "median time (seeds that got there)", "whole run")  # fmt: skip
+    return _table(header, rows) if rows else "No run yet."
+
+
+def _settings() -> Iterable[tuple[str, str, dict[str, float]]]:
+    for k in (500, 1000, 5000, 10_000):
+        yield f"K {k:,}", "mnist", {"k": k}
+    for alpha in (0.1, 1):
+        yield f"α {alpha:g}", "mnist", {"alpha": alpha}
+    for up in (5, 500):
+        yield f"{up} Mbps", "mnist", {"up_mbps": up}
+    for task in ("cifar10", "cifar10-reduced"):
+        for k in (100_000, 500_000, 2_000_000):
+            yield f"{task}, K {k:,}", task, {"k": k}
+
+
+def _accuracy(estimate: Estimate) -> str:
+    text = _percent(estimate.least)
+    if not math.isnan(estimate.low):
+        text += f" [{_percent(estimate.low)}, {_percent(estimate.high)}]"
+    return text
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _seconds(estimate: Estimate) -> str:
+    return f"{'' if estimate.is_exact else '> '}{estimate.least:.2f} s"
+
+
+def _reasons(results: Results) -> str:
+    """What is known about why."""
+    facts = [compression_share(results), clipped_share(results), _spread_at_5000(results)]
+    known = [fact for fact in facts if fact]
+    return "Behind the reasons:\n\n" + "\n".join(f"- {fact}." for fact in known) if known else ""
+
+
+def _spread_at_5000(results: Results) -> str:
+    """How far fixed strategies end apart at K = 5,000."""
+    finals = [final_accuracy(results.runs(arm, k=5000))[0].least for arm in FIXED]
+    if any(map(math.isnan, finals)):
+        return ""
+    return f"fixed strategies end within {100 * (max(finals) - min(finals)):.1f} points of each other at K = 5,000"
+
+
+# --- cost and runs -----------------------------------------------------------------------------
+
+
+def _cost(results: Results) -> str:
+    rows = [_cost_row(spec.title, spec.runs(results), spec.planned) for spec in FIGURES]
+    header = ("figure", "runs", "computed", "replayed", "processor time", "wall time")
+    total = _cost_row("**everything, each run once**", results.all, None)
+    note = (
+        "Runs in several figures count in each. Replayed runs took what they learned from runs that had learned "
+        "the same before. Processor time is of the one thread that computed a run, on whatever machine it was."
+    )
+    return f"{_table(header, [*rows, total])}\n\n{note}"
+
+
+def _cost_row(name: str, runs: Sequence[Result], planned: int | None) -> tuple[object, ...]:
+    costs = [run.facts["cost"] for run in runs]
+    computed = sum(cost["learning"] == "computed" for cost in costs)
+    of = f"{len(runs)} of {planned}" if planned is not None else f"{len(runs)}"
+    cpu_s = sum(cost["cpu_s"] or 0.0 for cost in costs)
+    wall_s = sum(cost["wall_s"] for cost in costs)
+    return name, of, computed, len(runs) - computed, _hours(cpu_s), _hours(wall_s)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2f} h" if seconds >= 3600 else f"{seconds:,.0f} s"
+
+
+def _runs_table(results: Results) -> str:
+    groups: dict[tuple[str, ...], Runs] = {}
+    for result in results.all:
+        setting = result.facts["setting"]
+        name = tuple(_cell(value) for value in setting.values())
+        groups.setdefault(name, {})[result.seed] = result
+    if not groups:
+        return ""
+    header = (*results.all[0].facts["setting"], "seed: hash")
+    rows = [
+        (*name, "<br>".join(f"{seed}: `{runs[seed].hash}`" for seed in sorted(runs)))
+        for name, runs in sorted(groups.items())
+    ]
+    return _table(header, rows)
+
+
+def _cell(value: object) -> str:
+    """
+    >>> [_cell(v) for v in (None, 50.0, 2_000_000, "top-k")]
+    ['', '50', '2000000', 'top-k']
+    """
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

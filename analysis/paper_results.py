@@ -1,0 +1,191 @@
+"""Compact results of the campaign: found by their setting, compared seed by seed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simfed.errors import InputError
+from simfed.study.statistics import (
+    Estimate,
+    Paired,
+    mean_interval,
+    median_time,
+    paired_difference,
+    paired_times,
+)
+
+__all__ = [
+    "FIXED",
+    "POLICIES",
+    "Result",
+    "Results",
+    "Runs",
+    "Setting",
+    "accuracy_gap",
+    "final_accuracy",
+    "over_seeds",
+    "shares",
+    "time_ratio",
+    "time_to",
+]
+
+FORMAT = 1
+FIXED = ("top-k", "random-k", "periodic-k")
+POLICIES = (*FIXED, "exp3", "ascend")
+MNIST = {"dataset": "mnist", "rounds": 1000, "public": 256, "k": 1000, "alpha": 0.5, "up_mbps": 50}
+CIFAR10 = {**MNIST, "dataset": "cifar10", "rounds": 300, "k": 100_000}
+REDUCED = {**CIFAR10, "rounds": 40, "public": 64}
+REWARD = {"rho": 0.6, "beta": 0.4}
+EXPLORATION = {"c": 3}
+_TASKS = {"mnist": MNIST, "cifar10": CIFAR10, "cifar10-reduced": REDUCED}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run."""
+
+    facts: dict[str, Any] = field(repr=False)
+
+    @property
+    def seed(self) -> int:
+        return int(self.facts["seed"])
+
+    @property
+    def hash(self) -> str:
+        return str(self.facts["hash"])
+
+    @property
+    def at_s(self) -> list[float]:
+        """Simulated times of the evaluations."""
+        return list(self.facts["curve"]["at_s"])
+
+    def accuracies(self, prototype: str | None = None) -> list[float]:
+        """At `at_s`; the mean over clients if no prototype is named (both have as many)."""
+        curves = self.facts["curve"]["accuracy"]
+        if prototype is not None:
+            return list(curves[prototype])
+        return [sum(values) / len(values) for values in zip(*curves.values(), strict=True)]
+
+    def first_at_s(self, threshold: float, prototype: str | None = None) -> tuple[float, bool]:
+        """When an evaluation first was at least this, or else when the run ended; which of them."""
+        for at_s, accuracy in zip(self.at_s, self.accuracies(prototype), strict=True):
+            if accuracy >= threshold:
+                return at_s, True
+        return float(self.facts["simulated_s"]), False
+
+
+Runs = dict[int, Result]
+"""Seed → run, of one setting."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Coordinates of runs in the evaluation."""
+
+    task: str = "mnist"
+    """`mnist`, `cifar10`, `cifar10-reduced`."""
+    policy: str = "ascend"
+    changes: tuple[tuple[str, Any], ...] = ()
+    """What differs from the task's usual K, alpha, bandwidth, weights, exploration."""
+
+    def coordinates(self) -> dict[str, Any]:
+        learns = self.policy not in FIXED
+        reward = REWARD if learns else dict.fromkeys(REWARD)
+        explores = EXPLORATION if self.policy == "ascend" else dict.fromkeys(EXPLORATION)
+        usual = {**_TASKS[self.task], **reward, **explores}
+        return {**usual, "policy": self.policy, **dict(self.changes)}
+
+    def key(self) -> str:
+        """Equal for equal settings."""
+        return _key(self.coordinates())
+
+
+class Results:
+    """All compact results of a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.all: list[Result] = []
+        for path in sorted(Path(folder).glob("*.json")):
+            try:
+                facts = json.loads(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise InputError("a whole JSON file", where=str(path), got=str(error)) from None
+            if facts.get("format") != FORMAT:
+                raise InputError(f"a compact result of format {FORMAT}", where=str(path))
+            self.all.append(Result(facts))
+        self._of: dict[str, Runs] = {}
+        for result in self.all:
+            self._of.setdefault(_key(result.facts["setting"]), {})[result.seed] = result
+
+    def runs(self, policy: str, task: str = "mnist", **changes: Any) -> Runs:
+        """The runs of a setting, by seed; empty where there are none."""
+        return self.of(Setting(task, policy, tuple(changes.items())))
+
+    def of(self, setting: Setting) -> Runs:
+        """The same, of a setting."""
+        return self._of.get(setting.key(), {})
+
+
+def _key(coordinates: dict[str, Any]) -> str:
+    """Equal for equal settings, however a number was written."""
+    return json.dumps(
+        {k: float(v) if isinstance(v, (int, float)) else v for k, v in coordinates.items()},
+        sort_keys=True,
+    )
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+
+def _common(*several: Runs) -> list[int]:
+    return sorted(set.intersection(*(set(runs) for runs in several))) if several else []
+
+
+def over_seeds(measure: Callable[..., float], *several: Runs) -> tuple[Estimate, int]:
+    """The mean of a number that is made of the runs of one seed, and over how many seeds."""
+    seeds = _common(*several)
+    return mean_interval([measure(*(r[s] for r in several)) for s in seeds]), len(seeds)
+
+
+def final_accuracy(runs: Runs, prototype: str | None = None) -> tuple[Estimate, int]:
+    """After the last round."""
+    return over_seeds(lambda run: run.accuracies(prototype)[-1], runs)
+
+
+def accuracy_gap(a: Runs, b: Runs, prototype: str | None = None) -> tuple[Estimate, int]:
+    """Final accuracy of `a` − that of `b`, seed by seed."""
+    seeds = _common(a, b)
+    last = [[runs[s].accuracies(prototype)[-1] for s in seeds] for runs in (a, b)]
+    return paired_difference(*last), len(seeds)
+
+
+def time_ratio(a: Runs, b: Runs, threshold: float, prototype: str | None = None) -> Paired:
+    """How many times sooner `a` reached the threshold than `b`, seed by seed; may be censored."""
+    seeds = _common(a, b)
+    times = [[runs[s].first_at_s(threshold, prototype) for s in seeds] for runs in (a, b)]
+    columns: list[Sequence[Any]] = []
+    for of_arm in times:
+        columns += [[at_s for at_s, _ in of_arm], [reached for _, reached in of_arm]]
+    return paired_times(*columns)
+
+
+def time_to(runs: Runs, threshold: float) -> tuple[Estimate, int]:
+    """The median time to the threshold, and how many seeds got there."""
+    times = [run.first_at_s(threshold) for run in runs.values()]
+    reached = [there for _, there in times]
+    return median_time([at_s for at_s, _ in times], reached), sum(reached)
+
+
+def shares(run: Result, prototype: str, skip: Iterable[str] = ("warm-up", "forced")) -> dict[str, float]:  # fmt: skip
+    """Strategy → its share of the rounds in which a client of the prototype was free to choose."""
+    counts = {
+        arm: sum(n for why, n in chosen.items() if why not in skip)
+        for arm, chosen in run.facts["plays"][prototype].items()
+    }
+    total = sum(counts.values())
+    return {arm: counts.get(arm, 0) / total if total else math.nan for arm in FIXED}

@@ -1,0 +1,189 @@
+"""RESULTS.md and figures from made-up results, and a real run made compact."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from analysis_made_up import ANALYSIS, ARMS, facts
+from paper_campaign import PHASES, STUDIES, campaign, collect, run_hash, work_off
+from paper_figures import COLOURS, FIGURES
+from paper_report import results_text, write_report
+from paper_results import POLICIES, Results
+
+import simfed
+from simfed.study import plan_study
+
+
+def some_runs():
+    plays = {"top-k": 60, "random-k": 20, "periodic-k": 20}
+    return [
+        facts(policy, seed, final=0.9 + 0.01 * seed, plays=plays if policy in ("ascend", "exp3") else None)
+        for policy in POLICIES for seed in range(3)
+    ]  # fmt: skip
+
+
+def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
+    folder = keep(*some_runs())
+    write_report(folder, tmp_path / "a")
+    write_report(folder, tmp_path / "b")
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
+    assert len(files) > 3
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_the_report_says_what_there_is_and_is_not(keep, tmp_path):
+    write_report(keep(*some_runs()), tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "**So far:** 15 of the campaign's runs;" in text
+    assert "15 not run, 2 not comparable" in text
+    assert "3 seeds, 15 of 25 runs" in text  # MNIST by prototype
+    assert "Not run: 0 of 45 runs." in text  # CIFAR-10
+    assert "| **everything, each run once** | 15 | 15 | 0 | 900 s | 1,800 s |" in text
+    for one in Results(tmp_path / "results").all:
+        assert f"`{one.hash}`" in text
+    for figure in re.findall(r"!\[[^]]*\]\(([^)]*)\)", text):
+        assert (tmp_path / figure).is_file()
+
+
+def test_an_empty_folder_makes_a_page_without_figures(tmp_path):
+    (tmp_path / "results").mkdir()
+    write_report(tmp_path / "results", tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "**So far:** 0 of the" in text
+    assert "![" not in text
+
+
+def test_every_policy_has_one_colour():
+    assert len(set(COLOURS.values())) == len(POLICIES) == 5
+
+
+def test_what_is_committed_regenerates():
+    """RESULTS.md is that of the compact results beside it."""
+    results = Results(ANALYSIS / "results")
+    assert results_text(results) == (ANALYSIS / "RESULTS.md").read_text()
+    for figure in FIGURES:
+        drawn = (ANALYSIS / "figures" / f"{figure.name}.png").is_file()
+        assert drawn == bool(figure.runs(results))
+
+
+# --- the campaign ------------------------------------------------------------------------------
+
+
+STUDY_FILES = sorted(p for p in STUDIES.glob("*.yaml") if "base" in yaml.safe_load(p.read_text()))
+
+
+@pytest.mark.parametrize("path", STUDY_FILES, ids=lambda p: p.stem)
+def test_studies_expand_into_scenarios_that_can_be_built(path):
+    plan = plan_study(path)
+    assert len(plan.runs) >= 10
+    head = path.read_text()
+    assert head.startswith("# Question:")
+    assert "\n# Expected:" in head
+    assert "\n# Runs in:" in head
+    for run in plan.runs[: len(plan.runs) // len(plan.seeds)]:
+        warnings = simfed.experiment.check(run.scenario, source=plan.study.base)
+        assert all("k = 10000 is extrapolated" in warning for warning in warnings)
+        assert not run.scenario.charge.downlink
+        assert not run.scenario.charge.buffers
+        assert run.scenario.server.device is None
+
+
+def test_every_study_is_in_the_campaign_and_no_run_twice():
+    planned = campaign()
+    assert {phase.study for phase in PHASES} == {path.stem for path in STUDY_FILES}
+    assert len({p.hash for p in planned}) == len(planned)
+    all_runs = {run_hash(run.scenario) for path in STUDY_FILES for run in plan_study(path).runs}
+    assert {p.hash for p in planned} == all_runs
+    assert {p.phase.name for p in planned[:25]} == {"k-1000"}
+    assert [p.run.seed for p in planned[:25]] == sorted([*range(5)] * 5)
+
+
+def test_figures_ask_for_runs_that_the_campaign_makes(keep):
+    """Each planned run, made up, is found by some figure; none asks for more."""
+    made = []
+    for planned in campaign():
+        scenario = planned.run.scenario
+        policy = scenario.policy.strategy or scenario.policy.kind
+        reward, learns = scenario.policy.reward, policy not in ARMS
+        made.append(
+            facts(
+                policy,
+                scenario.seed,
+                dataset=scenario.dataset.name,
+                rounds=scenario.rounds,
+                public=scenario.dataset.public,
+                k=scenario.compression.k,
+                alpha=scenario.dataset.partition.alpha,
+                up_mbps=scenario.clients[0].link.up * 8e-6,
+                rho=reward.rho if learns else None,
+                beta=reward.beta if learns else None,
+                c=scenario.policy.c if policy == "ascend" else None,
+                models=tuple(scenario.prototypes),
+            )
+        )
+    results = Results(keep(*made))
+    assert len(results.all) == len(made)
+    shown = {run.hash for figure in FIGURES for run in figure.runs(results)}
+    assert shown == {run.hash for run in results.all}
+    for figure in FIGURES:
+        assert len(figure.runs(results)) == figure.planned
+
+
+@pytest.fixture
+def tiny_studies(tmp_path, monkeypatch):
+    """The MNIST studies on a tiny scenario: 4 rounds of the embedded digits."""
+    import paper_campaign
+
+    folder = tmp_path / "paper"
+    folder.mkdir()
+    base = yaml.safe_load((STUDIES / "mnist.yaml").read_text())
+    base |= {"rounds": 4, "evaluation": {"every": 2}}
+    base["dataset"] |= {"name": "mnist-mini", "public": 32}
+    profile = (ANALYSIS.parent / "calibration" / "rtx3090-ryzen4800h.yaml").read_text()
+    (folder / "rtx3090-ryzen4800h.yaml").write_text(profile)
+    (folder / "mnist.yaml").write_text(yaml.safe_dump(base))
+    (folder / "mnist-k.yaml").write_text((STUDIES / "mnist-k.yaml").read_text())
+    monkeypatch.setattr(paper_campaign, "STUDIES", folder)
+    monkeypatch.setenv("SIMFED_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
+    phases = [phase for phase in PHASES if phase.name == "k-1000"]
+    said = []
+
+    def go_on(most, study="study"):
+        said.clear()
+        return work_off(tmp_path / study, tmp_path / "kept", phases=phases, jobs=1, most=most, say=said.append)  # fmt: skip
+
+    assert go_on(2) == 2
+    first = {p.name: p.read_bytes() for p in (tmp_path / "kept").glob("*.json")}
+    assert len(first) == 2
+    assert {json.loads(text)["setting"]["policy"] for text in first.values()} == {"top-k", "random-k"}  # fmt: skip
+    assert go_on(1, study="elsewhere") == 1  # run directories may be gone: results count
+    kept = {p.name: p.read_bytes() for p in (tmp_path / "kept").glob("*.json")}
+    assert len(kept) == 3
+    assert first.items() <= kept.items()
+    assert collect(tmp_path / "study", tmp_path / "kept") == []
+    one = json.loads(next(iter(first.values())))
+    run = simfed.load_run(tmp_path / "study" / "runs" / one["address"])
+    assert one["fingerprint"] == run.fingerprint
+    assert one["curve"]["round"] == [2, 4]
+    assert one["cost"]["cpu_s"] > 0
+    assert one["cost"]["learning"] == "computed"
+    assert max(map(len, first.values())) < 8192
+    ends = run.summary["accuracy"]["mean"]["final"]
+    result = next(r for r in Results(tmp_path / "kept").all if r.hash == one["hash"])
+    assert result.accuracies()[-1] == pytest.approx(ends, abs=1e-4)
+
+
+def test_the_hash_is_the_same_from_a_run_directory_as_from_the_plan(tiny_studies, tmp_path):
+    phases = [phase for phase in PHASES if phase.name == "k-500"]
+    work_off(tmp_path / "study", tmp_path / "kept", phases=phases, jobs=1, most=1, say=print)
+    import paper_campaign
+
+    first = paper_campaign.campaign(phases)[0]
+    assert [p.stem for p in Path(tmp_path / "kept").glob("*.json")] == [first.hash]

@@ -67,10 +67,9 @@ def run(
         loaded, folder, source=scenario, workers=workers, device=device, time_only=time_only,
         resume=resume, overwrite=overwrite, progress=RunProgress(loaded.rounds, quiet=quiet),
     )  # fmt: skip
-    if figures:
-        _draw(result, folder)
+    drawn = _draw(result, folder) if figures else []
     if not quiet:
-        _summarise(result, figures=figures)
+        _summarise(result, drawn)
     if timings:
         _print_timings(result)
 
@@ -85,7 +84,7 @@ def verify(folder: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
     typer.echo(f"{folder}: all invariants hold")
 
 
-def _summarise(result: RunResult, *, figures: bool) -> None:
+def _summarise(result: RunResult, drawn: list[str]) -> None:
     from rich.console import Console
 
     from simfed.report.summary import summary_table
@@ -94,8 +93,8 @@ def _summarise(result: RunResult, *, figures: bool) -> None:
     console.print(summary_table(result))
     for warning in result.manifest["warnings"]:
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
-    files = f"{result.path}/" + ("accuracy.png, timeline.png, *.parquet" if figures else "")
-    console.print(f"{files}; a page: simfed report {result.path}", markup=False, highlight=False)
+    console.print(f"{result.path}: {', '.join([*drawn, 'tables'])}", markup=False, highlight=False)
+    console.print(f"more: simfed report {result.path}", markup=False, highlight=False)
 
 
 def _print_timings(result: RunResult) -> None:
@@ -107,10 +106,11 @@ def _print_timings(result: RunResult) -> None:
     typer.echo(f"{'total':<{width}}  {format_duration(total):>12}")
 
 
-def _draw(result: RunResult, folder: Path) -> None:
+def _draw(result: RunResult, folder: Path) -> list[str]:
+    """Draw the run's pictures into its folder; the names of the files."""
     from simfed.report.pictures import draw_run
 
-    draw_run(result, folder)
+    return [path.name for path in draw_run(result, folder)]
 
 
 def _as_file_name(name: str) -> str:

@@ -124,7 +124,7 @@ class Link:
     """A link that several flows use at once."""
 
     __slots__ = (
-        "by_cap", "by_limit", "capacity", "dirty", "ends", "flows", "guard", "guards", "id", "level",
+        "by_cap", "by_limit", "capacity", "dirty", "ends", "flows", "guard", "guarded", "guards", "id", "level",
         "load", "loads", "progress", "pushes", "since", "stamp", "turned", "watchers",
     )  # fmt: skip
 
@@ -155,6 +155,9 @@ class Link:
         self.guards: list[tuple[float, int, int, Link]] = []
         """Heap of levels of this link above which a link that limits nobody must look again."""
         self.guard = 0
+        """Counts the times its guards on others were set anew; older entries are void."""
+        self.guarded: dict[Link, float] = {}
+        """Up to which level of each other link it need not look again."""
         self.stamp = 0
         self.pushes = 0
         self.dirty = False

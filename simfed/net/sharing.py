@@ -303,7 +303,7 @@ class Sharing:
             else:
                 level = inf if slack >= -_TIE * link.capacity else -1.0
             if not self._pull(link, level) and not self._push(link, level):
-                return self._set_level(link)
+                return self._set_level(link, slack)
 
     def _pull(self, link: Link, level: float) -> bool:
         """Make the fastest flows that get more than `level` elsewhere the link's own, if there are any."""
@@ -347,11 +347,10 @@ class Sharing:
             if link is not solving:
                 self._mark(link)
 
-    def _set_level(self, link: Link) -> None:
+    def _set_level(self, link: Link, slack: float) -> None:
         """Adopt the level that follows from who the own flows are; tell who has to know."""
         before = link.level
         own = link.loads.get(link)
-        slack = link.slack()
         if slack < -1e-9 * link.capacity:
             raise BrokenInvariant(
                 f"link {link.id}: {-slack} bytes/s above its capacity of {link.capacity}"
@@ -361,7 +360,7 @@ class Sharing:
             if before < inf:
                 for owner in link.loads:
                     owner.watchers.pop(link, None)
-            self._set_guards(link)
+            self._set_guards(link, slack)
         elif before == inf:
             self._begin_watch(link)
         if level == before:
@@ -373,6 +372,7 @@ class Sharing:
         while guards and guards[0][0] * (1 + _TIE) < level:
             _, _, guard, watching = heapq.heappop(guards)
             if watching.guard == guard:
+                del watching.guarded[link]
                 self._mark(watching)
         if link.pushes > 2 * len(link.flows) + 64:
             link.rebase()
@@ -382,14 +382,21 @@ class Sharing:
             if owner is not link:
                 owner.watchers[link] = None
 
-    def _set_guards(self, link: Link) -> None:
-        """A link that limits nobody: up to which levels of others can it stay so?"""
+    def _set_guards(self, link: Link, slack: float) -> None:
+        """A link that limits nobody: up to which levels of others can it stay so?
+
+        Half of the slack is shared out evenly. While the guards it has still fit, they stay.
+        """
+        loads, held = link.loads, link.guarded
+        if all(owner in held and owner.level <= held[owner] for owner in loads):
+            taken = [(held[owner] - owner.level) * tally.value for owner, tally in loads.items()]
+            if fsum(taken) <= slack:
+                return
         link.guard += 1
-        if not link.loads:
-            return
-        room = link.slack() / fsum([tally.value for tally in link.loads.values()])
-        for owner in link.loads:
-            heapq.heappush(owner.guards, (owner.level + room, link.id, link.guard, link))
+        room = slack / (2 * fsum([tally.value for tally in loads.values()])) if loads else 0.0
+        link.guarded = {owner: owner.level + room for owner in loads}
+        for owner, level in link.guarded.items():
+            heapq.heappush(owner.guards, (level, link.id, link.guard, link))
             owner.pushes += 1
 
     # ---- the way out ---------------------------------------------------------------------------
@@ -420,7 +427,7 @@ class Sharing:
         for link in links:
             self._set_watch(link, levels.get(link, inf))
         for link in sorted(links, key=lambda k: levels.get(k, inf)):
-            self._set_level(link)  # lowest first: each depends only on lower ones
+            self._set_level(link, link.slack())  # lowest first: each depends only on lower ones
             self.changed_links[link] = None
         for link in links:
             link.dirty = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -53,6 +54,14 @@ SomeTime = Annotated[Duration, AfterValidator(_some_time)]
 BelowOne = Annotated[Fraction, AfterValidator(_below_one)]
 
 
+def _absolute(path: str) -> str:
+    return str(Path(path).resolve())
+
+
+# The resolved scenario stands in the run directory, elsewhere than the file it came from.
+FoundFile = Annotated[File, AfterValidator(_absolute)]
+
+
 class Generator(Part):
     """A capacity made up anew for every link, from the run's seed.
 
@@ -68,7 +77,9 @@ class Generator(Part):
     low: Rate | None = Field(
         default=None, description="markov-on-off: the rate while off; 0 pauses transfers"
     )
-    mean_high: SomeTime | None = Field(default=None, description="markov-on-off: mean stay in `high`")
+    mean_high: SomeTime | None = Field(
+        default=None, description="markov-on-off: mean stay in `high`"
+    )
     mean_low: SomeTime | None = Field(default=None, description="markov-on-off: mean stay in `low`")
     mean: SomeRate | None = Field(default=None, description="lognormal-ar1: mean rate")
     cv: NonNegative | None = Field(default=None, description="lognormal-ar1: sd over mean")
@@ -103,7 +114,7 @@ class Trace(Part):
     rate holds until its time), `csv` (two columns, a row's rate holds from its time).
     """
 
-    file: File | None = None
+    file: FoundFile | None = None
     format: Literal["mahimahi", "pensieve", "csv"] | None = None
     generate: Generator | None = None
     end: Literal["loop", "hold", "error"] = Field(description="what follows the trace's last piece")
@@ -219,7 +230,7 @@ class Network(Part):
     server: ServerLink = ServerLink()
     tiers: tuple[Tier, ...] = ()
     edges: tuple[Edge, ...] = ()
-    file: File | None = None
+    file: FoundFile | None = None
     routes: tuple[tuple[str, ...], ...] = Field(
         default=(), description="graph: ways as lists of nodes, in place of those of least latency"
     )

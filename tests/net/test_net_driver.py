@@ -32,7 +32,12 @@ def test_two_clients_share_the_servers_link():
     env.run()
     # 4 alone for 1 s, then 3 each: 0 ends at 1 + 8/3, then 1 goes on with 4
     first = 1 + 8 / 3
-    assert [text for _, text in log] == ["0 starts", "1 starts", "0 ends after 3.66667", "1 ends after 3.66667"]
+    assert [text for _, text in log] == [
+        "0 starts",
+        "1 starts",
+        "0 ends after 3.66667",
+        "1 ends after 3.66667",
+    ]
     assert [at for at, _ in log] == pytest.approx([0.0, 1.0, first, 1.0 + 8 / 3 + 1.0])
 
 
@@ -52,7 +57,9 @@ def test_a_dedicated_link_takes_size_over_capacity_to_1e12_however_late(late_s):
 
 
 def test_a_dedicated_link_stays_exact_while_others_come_and_go():
-    env, network = world(Star(5, up_bytes_per_s=[1e6, 2e6, 3e6, 4e6, 5e6], receive_bytes_per_s=14e6))
+    env, network = world(
+        Star(5, up_bytes_per_s=[1e6, 2e6, 3e6, 4e6, 5e6], receive_bytes_per_s=14e6)
+    )
     log: list = []
     for client in range(1, 5):
         for k in range(3):
@@ -105,7 +112,9 @@ def test_use_records_name_links_and_count_every_byte():
     for use in uses:
         assert use.from_s >= 10.0
         carried[use.link] = carried.get(use.link, 0.0) + use.bytes
-    assert carried == pytest.approx({"client-0/up": 12.0, "client-1/up": 6.0, "server/receive": 18.0})
+    assert carried == pytest.approx(
+        {"client-0/up": 12.0, "client-1/up": 6.0, "server/receive": 18.0}
+    )
     assert LinkUse("server/receive", 10.0, 12.0, 12.0, 6.0, 2) in uses
 
 

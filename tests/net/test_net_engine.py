@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
     assert sum(use.bytes for use in uses) == pytest.approx(total, rel=1e-12)
     busy = sum(use.to_s - use.from_s for use in uses)
     assert busy == pytest.approx(total / 10.0, rel=1e-12)  # it works at full rate whenever it works
-    assert all(before.to_s <= after.from_s for before, after in zip(uses, uses[1:], strict=False))
+    assert all(before.to_s <= after.from_s for before, after in pairwise(uses))
 
 
 def test_use_records_say_when_how_much_and_of_how_many():
@@ -215,7 +216,7 @@ def test_a_link_that_would_carry_too_much_is_a_broken_invariant():
     link.dirty = False
     engine.sharing._mark(link)
     with pytest.raises(BrokenInvariant, match="above its capacity of 4"):
-        engine.sharing._set_level(link)
+        engine.sharing._set_level(link, link.slack())
 
 
 def test_progressive_filling_on_the_textbook_example():
@@ -226,7 +227,9 @@ def test_progressive_filling_on_the_textbook_example():
 
 
 def test_progressive_filling_with_weights_and_caps():
-    found = max_min([12.0], [[0], [0], [0], []], weights=[1, 2, 1, 1], caps_bytes_per_s=[inf, inf, 1.5, 7])
+    found = max_min(
+        [12.0], [[0], [0], [0], []], weights=[1, 2, 1, 1], caps_bytes_per_s=[inf, inf, 1.5, 7]
+    )
     assert found.rates_bytes_per_s == [3.5, 7.0, 1.5, 7]
     assert found.bottlenecks == [0, 0, OWN_CAP, OWN_CAP]
 

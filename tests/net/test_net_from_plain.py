@@ -31,10 +31,12 @@ def scenario(link="{}", network="{}", folder="."):
 
 def made(link="{}", network="{}", seed=0, folder="."):
     found = scenario(link, network, folder)
-    again = validated(yaml.safe_load(dump_scenario(found)), source="again", folder=folder)
-    assert again == found  # a resolved scenario is the same scenario
+    again = validated(yaml.safe_load(dump_scenario(found)), source="again", folder="elsewhere")
+    assert again == found  # a resolved scenario is the same scenario, wherever it stands
     links = [group.link.plain() for group in found.clients]
-    return build(found.network.plain(), links, Streams(seed), link_of_client=found.group_of_client())
+    return build(
+        found.network.plain(), links, Streams(seed), link_of_client=found.group_of_client()
+    )
 
 
 def names(topology, client, direction="up"):
@@ -47,7 +49,10 @@ def rate(topology, name):
 
 
 def test_a_star():
-    star = made("{up: 8 Mbps, down: 16 Mbps, latency: 5 ms, down_latency: 7 ms}", "{server: {receive: 3 Mbps}}")
+    star = made(
+        "{up: 8 Mbps, down: 16 Mbps, latency: 5 ms, down_latency: 7 ms}",
+        "{server: {receive: 3 Mbps}}",
+    )
     assert names(star, 0) == ["client-0/up", "server/receive"]
     assert names(star, 4, "down") == []
     assert rate(star, "client-1/down") == 2e6
@@ -60,7 +65,11 @@ def test_a_tree_with_a_choice_of_nodes():
                  {name: core, up: 5 Mbps}], server: {receive: 4 Mbps}}"""
     grown = made("{at: ap-1}", network)
     assert names(grown, 0) == ["ap-1/up", "core/up", "server/receive"]
-    assert names(grown, 2) == ["client-2/up", "core/up", "server/receive"]  # alone at ap-0, slower than it
+    assert names(grown, 2) == [
+        "client-2/up",
+        "core/up",
+        "server/receive",
+    ]  # alone at ap-0, slower than it
 
 
 def test_a_graph_of_edges_with_routes():
@@ -81,7 +90,9 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     data["clients"][1]["link"]["at"] = "hub"
     found = validated(data, source="x.yaml", folder=tmp_path)
     links = [group.link.plain() for group in found.clients]
-    topology = build(found.network.plain(), links, Streams(0), link_of_client=found.group_of_client())
+    topology = build(
+        found.network.plain(), links, Streams(0), link_of_client=found.group_of_client()
+    )
     assert names(topology, 3) == ["client-3/up", "hub>server"]
 
 
@@ -140,7 +151,16 @@ def test_generated_traces_differ_by_link_and_repeat_by_seed():
 
 
 def test_adding_clients_changes_nobodys_trace():
-    spec = {"generate": {"kind": "lognormal-ar1", "mean": 1e6, "cv": 1.0, "correlation": 0.0, "step": 1.0}, "end": "loop"}
+    spec = {
+        "generate": {
+            "kind": "lognormal-ar1",
+            "mean": 1e6,
+            "cv": 1.0,
+            "correlation": 0.0,
+            "step": 1.0,
+        },
+        "end": "loop",
+    }
     few, many = (build({}, [{"up": spec}], Streams(3), link_of_client=[0] * n) for n in (2, 5))
     assert all(few.traces[k] == many.traces[k] for k in few.traces)
 
@@ -160,7 +180,7 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
     which = np.arange(10_000) % 2
     star = build({}, [{"up": 1.0}, {"up": 2.0, "latency": 0.5}], Streams(0), link_of_client=which)
     assert star.path(9_999, "up").latency_s == 0.5
-    assert star.capacities_bytes_per_s[: 4 : 2].tolist() == [1.0, 2.0]
+    assert star.capacities_bytes_per_s[:4:2].tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ class FromScratchMachine(NetworkMachine):
     from_scratch = True
 
 
-NetworkMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+NetworkMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
 FromScratchMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)  # fmt: skip
 
 
@@ -179,4 +179,4 @@ class TestFromScratch(FromScratchMachine.TestCase):
 class TestRepairsLong(NetworkMachine.TestCase):
     """Many more, longer stories."""
 
-    settings = settings(max_examples=1500, stateful_step_count=60, deadline=None)
+    settings = settings(max_examples=400, stateful_step_count=60, deadline=None)

@@ -15,7 +15,11 @@ SEGMENT = 1502.0
 
 def alone(size, capacity, latency, **options):
     """Completion of one transfer over one link."""
-    link = {"capacity_bytes_per_s": capacity, "latency_s": latency, "loss": options.pop("loss", 0.0)}
+    link = {
+        "capacity_bytes_per_s": capacity,
+        "latency_s": latency,
+        "loss": options.pop("loss", 0.0),
+    }
     flow = {"start_s": 0.0, "size_bytes": size, "path": [0]}
     return replay({"links": [link], "flows": [flow]}, {"kind": "tcp", **options})[0]
 
@@ -30,7 +34,14 @@ def test_each_window_waits_for_a_round_trip_and_is_twice_the_last():
     rate, latency = 1e9, 0.1
     round_trip = 2 * latency + SEGMENT / rate
     begins = 2 * latency + 2 * 54 / rate + latency
-    for segments, rounds, last in ((10, 0, 10), (11, 1, 1), (30, 1, 20), (31, 2, 1), (70, 2, 40), (71, 3, 1)):
+    for segments, rounds, last in (
+        (10, 0, 10),
+        (11, 1, 1),
+        (30, 1, 20),
+        (31, 2, 1),
+        (70, 2, 40),
+        (71, 3, 1),
+    ):
         expected = begins + rounds * round_trip + last * SEGMENT / rate
         assert alone(1448.0 * segments, rate, latency) == pytest.approx(expected, rel=1e-9)
 
@@ -71,13 +82,21 @@ def test_random_loss_caps_the_rate_as_mathis_says():
     size, latency, loss = 1448.0 * 100_000, 0.05, 0.01
     rate = 1448.0 / (2 * latency) * sqrt(1.5 / loss)
     assert alone(size, 1e9, latency, loss=loss) == pytest.approx(size / rate, rel=0.01)
-    assert alone(size, rate / 2, latency, loss=loss) == pytest.approx(alone(size, rate / 2, latency))
+    assert alone(size, rate / 2, latency, loss=loss) == pytest.approx(
+        alone(size, rate / 2, latency)
+    )
 
 
 def test_losses_of_a_path_combine():
     def case(*losses):
-        links = [{"capacity_bytes_per_s": 1e9, "latency_s": 0.05 / len(losses), "loss": p} for p in losses]
-        return {"links": links, "flows": [{"start_s": 0, "size_bytes": 1e7, "path": list(range(len(losses)))}]}
+        links = [
+            {"capacity_bytes_per_s": 1e9, "latency_s": 0.05 / len(losses), "loss": p}
+            for p in losses
+        ]
+        return {
+            "links": links,
+            "flows": [{"start_s": 0, "size_bytes": 1e7, "path": list(range(len(losses)))}],
+        }
 
     assert replay(case(0.02, 0.03), "tcp")[0] == pytest.approx(replay(case(1 - 0.98 * 0.97), "tcp")[0], rel=1e-4)  # fmt: skip
 

@@ -16,11 +16,16 @@ def names(topology, client, direction="up"):
 
 
 def both(a, b, rate=inf, latency_s=0.0, back=None):
-    return [Line(f"{a}>{b}", a, b, rate, latency_s), Line(f"{b}>{a}", b, a, rate if back is None else back, latency_s)]
+    return [
+        Line(f"{a}>{b}", a, b, rate, latency_s),
+        Line(f"{b}>{a}", b, a, rate if back is None else back, latency_s),
+    ]
 
 
 def test_a_stars_path_is_the_own_link_and_the_servers():
-    star = Star(3, up_bytes_per_s=5.0, down_bytes_per_s=9.0, receive_bytes_per_s=6.0, send_bytes_per_s=7.0)
+    star = Star(
+        3, up_bytes_per_s=5.0, down_bytes_per_s=9.0, receive_bytes_per_s=6.0, send_bytes_per_s=7.0
+    )
     assert names(star, 1) == ["client-1/up", "server/receive"]
     assert names(star, 1, "down") == ["server/send", "client-1/down"]
 
@@ -90,7 +95,9 @@ def test_a_loss_of_one_would_never_end():
 def test_clients_are_dealt_in_blocks_up_a_tree():
     made = tree(6, Access(5.0, 5.0), [Tier("edge", 3, 4.0, 4.0, 0.01), Tier("core", 1, 5.0, 5.0, 0.02)],
                 receive_bytes_per_s=3.0)  # fmt: skip
-    assert [names(made, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + ["edge-1/up"] * 2 + ["edge-2/up"] * 2
+    assert [names(made, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + ["edge-1/up"] * 2 + [
+        "edge-2/up"
+    ] * 2
     assert names(made, 5) == ["client-5/up", "edge-2/up", "core/up", "server/receive"]
     assert names(made, 5, "down") == ["core/down", "edge-2/down", "client-5/down"]
     assert made.path(0, "up").latency_s == pytest.approx(0.03)
@@ -129,7 +136,12 @@ def test_a_route_is_the_one_of_least_latency_each_way():
 
 
 def test_ties_go_to_fewer_links_then_to_the_alphabet_whatever_the_order_of_edges():
-    lines = [*both("a", "z", 1.0), *both("z", "server", 1.0), *both("a", "m", 1.0), *both("m", "server", 1.0)]
+    lines = [
+        *both("a", "z", 1.0),
+        *both("z", "server", 1.0),
+        *both("a", "m", 1.0),
+        *both("m", "server", 1.0),
+    ]
     for order in (lines, lines[::-1]):
         made = graph(1, Access(9.0, 9.0), order, node_of_client=["a"])
         assert names(made, 0) == ["client-0/up", "a>m", "m>server"]
@@ -141,7 +153,7 @@ def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():
                  routes=[["a", "b", "server"], ["client-1", "a", "server"], ["server", "b", "a"]])  # fmt: skip
     assert names(made, 0) == ["client-0/up", "a>b", "b>server"]
     assert names(made, 1) == ["client-1/up", "a>server"]
-    assert names(made, 1, "down") == names(made, 0, "down")[:-1] + ["client-1/down"]
+    assert names(made, 1, "down") == [*names(made, 0, "down")[:-1], "client-1/down"]
     assert names(made, 0, "down") == ["server>b", "b>a", "client-0/down"]
     assert names(made, 2) == ["client-2/up", "b>server"]  # 1 s either way: fewer links
 
@@ -203,7 +215,7 @@ def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
         ("net.txt", "", "a file ending in .graphml or .gml"),
         ("net.gml", "graph [", "a graph in gml format"),
         ("net.graphml", "<x", "a graph in graphml format"),
-        ("net.gml", "graph [ node [ id 0 label \"a\" ] ]", "a graph with at least one edge"),
+        ("net.gml", 'graph [ node [ id 0 label "a" ] ]', "a graph with at least one edge"),
         ("missing.gml", None, "a readable file"),
     ],
 )

@@ -46,7 +46,11 @@ TRACES = st.builds(
         float(np.sum([p[0] for p in pieces])),
         end,
     ),
-    st.lists(st.tuples(st.integers(1, 40).map(lambda n: n / 8), st.integers(0, 9)), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.integers(1, 40).map(lambda n: n / 8), st.integers(0, 9)),
+        min_size=1,
+        max_size=8,
+    ),
     st.sampled_from(["loop", "hold"]),
 )
 
@@ -64,7 +68,9 @@ def test_rebinning_conserves_bytes(trace, bin_s):
     assert coarse.duration_s == trace.duration_s
     assert coarse.mean_bytes_per_s == pytest.approx(trace.mean_bytes_per_s, rel=1e-9)
     for k in range(int(trace.duration_s / bin_s)):
-        assert coarse.bytes_until(k * bin_s) == pytest.approx(trace.bytes_until(k * bin_s), rel=1e-9, abs=1e-9)
+        assert coarse.bytes_until(k * bin_s) == pytest.approx(
+            trace.bytes_until(k * bin_s), rel=1e-9, abs=1e-9
+        )
 
 
 def test_the_three_ends():
@@ -79,7 +85,13 @@ def test_the_three_ends():
 
 def test_a_piece_begins_at_its_start():
     trace = Trace.of([0.0, 1.0], [4.0, 2.0], 3.0, "loop")
-    assert [trace.moment(t) for t in (0.0, 0.999, 1.0, 3.0, 7.5)] == [(0, 0), (0, 0), (0, 1), (1, 0), (2, 1)]
+    assert [trace.moment(t) for t in (0.0, 0.999, 1.0, 3.0, 7.5)] == [
+        (0, 0),
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (2, 1),
+    ]
 
 
 def test_neighbouring_pieces_of_one_capacity_are_one():
@@ -95,7 +107,9 @@ def test_a_constant_trace_costs_no_events():
 
 def test_a_million_turns_on_the_loop_is_where_it_should_be():
     trace = LinkTrace(Trace.of([0.0, 0.1], [10.0, 1.0], 0.3, "loop"))
-    assert took(trace, 1.0, epoch_s=300_000.0 + 0.05) == pytest.approx(0.05 + 0.2 + 0.3 / 10, rel=1e-6)
+    assert took(trace, 1.0, epoch_s=300_000.0 + 0.05) == pytest.approx(
+        0.05 + 0.2 + 0.3 / 10, rel=1e-6
+    )
 
 
 def test_mahimahi_counts_packets_of_1500_bytes(tmp_path):
@@ -142,7 +156,11 @@ def test_csv_without_header_and_with_a_duration(tmp_path):
     [
         (read_mahimahi, "", "a trace with at least one line"),
         (read_mahimahi, "# nothing\n\n", "a trace with at least one line"),
-        (read_mahimahi, "5\n3\n", r"entry 2: a time after 5.0: a trace goes forwards in time, got 3.0"),
+        (
+            read_mahimahi,
+            "5\n3\n",
+            r"entry 2: a time after 5.0: a trace goes forwards in time, got 3.0",
+        ),
         (read_mahimahi, "5\nx\n", "line 2: a number, got 'x'"),
         (read_mahimahi, "0\n0\n", "times in ms above 0"),
         (read_pensieve, "0 1\n", "at least two lines"),

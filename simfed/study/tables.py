@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +24,7 @@ def arms_table(study: StudyResult) -> RenderableType:
     """How every arm did in every setting, and the verdicts."""
     parts: list[RenderableType] = [_arms(study)]
     if study.verdicts:
-        parts += [Text(), *(Padding(Text(f"· {text}"), 0) for text in study.verdicts)]
+        parts += [Text(), *(Text(f"· {sentence}") for sentence in study.verdicts)]
     waiting = int((study.summary["status"] != "finished").sum())
     if waiting:
         parts += [

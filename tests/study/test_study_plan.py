@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.errors import InputError, InputErrors
@@ -144,6 +144,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.lists(values, min_size=1, max_size=6, unique_by=lambda v: yaml.safe_dump(v)))
 def test_labels_are_distinct_whatever_the_values(axis):
     from simfed.study.plan import _distinct

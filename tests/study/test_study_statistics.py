@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.study.statistics import mean_interval, median_time, paired_difference, paired_times
@@ -109,6 +109,7 @@ times = st.floats(0.1, 100.0)
 pairs = st.lists(st.tuples(times, st.booleans(), times, st.booleans()), min_size=1, max_size=9)
 
 
+@settings(deadline=None)
 @given(pairs)
 def test_swapping_the_arms_swaps_the_verdict(rows):
     a, known_a, b, known_b = zip(*rows, strict=True)
@@ -118,6 +119,7 @@ def test_swapping_the_arms_swaps_the_verdict(rows):
     assert one.p_value == other.p_value
 
 
+@settings(deadline=None)
 @given(pairs, st.floats(0.01, 100.0))
 def test_the_unit_of_time_does_not_matter(rows, scale):
     a, known_a, b, known_b = (np.array(column) for column in zip(*rows, strict=True))
@@ -127,6 +129,7 @@ def test_the_unit_of_time_does_not_matter(rows, scale):
     assert one.ratio.least == pytest.approx(other.ratio.least, rel=1e-9)
 
 
+@settings(deadline=None)
 @given(pairs)
 def test_ending_a_run_sooner_never_turns_a_verdict_into_its_opposite(rows):
     """What censoring takes away is knowledge: true order statistics stay inside the bounds."""

@@ -177,6 +177,11 @@ class Network:
         self._engine.resume(flow, record["wait_s"], self._local_s())
         return self._under_way(Transfer(self, client, direction, size_bytes, flow))
 
+    @property
+    def transfers(self) -> list[Transfer]:
+        """Those in flight, in the order in which they were sent."""
+        return list(self._transfers.values())
+
     # ---- inside --------------------------------------------------------------------------------
 
     def _flow(
@@ -187,7 +192,11 @@ class Network:
             self._epoch_at_s = self.env.now
             self._engine.restart_clock(self._epoch_at_s)
         self._sent += 1
-        capacity = self._engine.sharing.capacity
+        engine, now_s = self._engine, self._local_s()
+
+        def capacity(link: int) -> float:
+            return engine.capacity_at(link, now_s)
+
         return self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
 
     def _under_way(self, transfer: Transfer) -> Transfer:

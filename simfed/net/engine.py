@@ -142,6 +142,14 @@ class Engine:
         self.sharing.settle()
         self._schedule()
 
+    def capacity_at(self, link: int, at_s: float) -> float:
+        """The capacity of a link at an instant not before now, bytes/s."""
+        trace = self._traces.get(link)
+        if trace is None:
+            return self.sharing.capacity(link)
+        moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
+        return trace.trace.rate_bytes_per_s(moment)
+
     def elapsed_s(self, flow: Flow) -> float:
         """Seconds since the start of a flow in progress. (A wait is charged to `spent` in advance.)"""
         return flow.spent + (self.now - flow.since)

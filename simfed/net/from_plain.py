@@ -89,6 +89,7 @@ class _Builder:
             "receive_bytes_per_s": self._rate(server.get("receive"), "network.server.receive", "server/receive"),
             "send_bytes_per_s": self._rate(server.get("send"), "network.server.send", "server/send"),
             "server_latency_s": server.get("latency") or 0.0,
+            "server_down_latency_s": server.get("down_latency"),
         }  # fmt: skip
         kind = self.network.get("topology", "star")
         self._check_links(kind)
@@ -133,17 +134,13 @@ class _Builder:
                 elif spec is not None:
                     rates[i] = _checked_rate(spec, where)
             columns[way] = rates[self.link_of_client]
-        up_s, down_s = [], []
-        for link in self.links:
-            up_s.append(link.get("latency") or 0.0)
-            down = link.get("down_latency")
-            down_s.append(up_s[-1] if down is None else down)
+        latencies = np.array([_latencies_s(link) for link in self.links])
         losses = [link.get("loss") or 0.0 for link in self.links]
         return Access(
             columns["up"],
             columns["down"],
-            np.array(up_s)[self.link_of_client],
-            np.array(down_s)[self.link_of_client],
+            latencies[self.link_of_client, 0],
+            latencies[self.link_of_client, 1],
             np.array(losses)[self.link_of_client],
             found,
         )
@@ -162,7 +159,10 @@ class _Builder:
                 for way in ("up", "down")
             }
             loss = self._loss(spec, f"network.tiers[{i}].loss")
-            tiers.append(Tier(plain.name, plain.count, rates["up"], rates["down"], spec.get("latency") or 0.0, loss))  # fmt: skip
+            up_s, down_s = _latencies_s(spec)
+            tiers.append(
+                Tier(plain.name, plain.count, rates["up"], rates["down"], up_s, down_s, loss)
+            )
         if not tiers:
             raise InputError("at least one tier with topology tree", where="network.tiers", got=[])
         return tree(
@@ -206,8 +206,10 @@ class _Builder:
         for i, edge in enumerate(self.network.get("edges") or ()):
             where = f"network.edges[{i}]"
             first, second = edge["between"]
-            loss, latency_s = self._loss(edge, f"{where}.loss"), edge.get("latency") or 0.0
-            for way, tail, head in (("up", first, second), ("down", second, first)):
+            loss = self._loss(edge, f"{where}.loss")
+            up_s, down_s = _latencies_s(edge)
+            ways = (("up", first, second, up_s), ("down", second, first, down_s))
+            for way, tail, head, latency_s in ways:
                 if way == "down" and edge.get("one_way"):
                     continue
                 name = f"{tail}>{head}"
@@ -282,6 +284,12 @@ class _Builder:
             duration_s=duration_s,
             end=spec["end"],
         )
+
+
+def _latencies_s(spec: Plain) -> tuple[float, float]:
+    """Of the way up and the way down."""
+    up, down = spec.get("latency") or 0.0, spec.get("down_latency")
+    return up, up if down is None else down
 
 
 def _checked_rate(rate: Any, where: str) -> float:

@@ -37,6 +37,8 @@ class Tier:
     """One number for all nodes of the tier, or one (or a trace) per node."""
     down_bytes_per_s: float | Sequence[float | LinkTrace] = inf
     latency_s: float = 0.0
+    down_latency_s: float | None = None
+    """Of the way down; `latency_s` if not given."""
     loss: float = 0.0
 
     def node(self, index: int) -> str:
@@ -53,6 +55,7 @@ def tree(
     receive_bytes_per_s: float | LinkTrace = inf,
     send_bytes_per_s: float | LinkTrace = inf,
     server_latency_s: float = 0.0,
+    server_down_latency_s: float | None = None,
 ) -> Topology:
     """Clients, then `tiers` from the clients' side to the server's, then the server's own link.
 
@@ -78,10 +81,17 @@ def tree(
             above = tiers[level + 1] if level + 1 < len(tiers) else None
             parent = "gateway" if above is None else above.node(_block(k, tier.count, above.count))
             up, down = _pick(tier.up_bytes_per_s, k), _pick(tier.down_bytes_per_s, k)
+            down_s = tier.latency_s if tier.down_latency_s is None else tier.down_latency_s
             lines.append(Line(f"{node}/up", node, parent, up, tier.latency_s, tier.loss))
-            lines.append(Line(f"{node}/down", parent, node, down, tier.latency_s, tier.loss))
+            lines.append(Line(f"{node}/down", parent, node, down, down_s, tier.loss))
     own = len(lines)
-    lines += server_lines("gateway", receive_bytes_per_s, send_bytes_per_s, server_latency_s)
+    lines += server_lines(
+        "gateway",
+        receive_bytes_per_s,
+        send_bytes_per_s,
+        server_latency_s,
+        server_down_latency_s,
+    )
     routes = []
     for k in range(tiers[0].count):
         way, index = [], k
@@ -114,6 +124,7 @@ def graph(
     receive_bytes_per_s: float | LinkTrace = inf,
     send_bytes_per_s: float | LinkTrace = inf,
     server_latency_s: float = 0.0,
+    server_down_latency_s: float | None = None,
     server: str = "server",
 ) -> Topology:
     """Any graph: `lines` are its directed edges, `server` the name of the server's node.
@@ -131,7 +142,12 @@ def graph(
     Path(links=(0, 2), latency_s=0.01, rtt_s=0.02, loss=0.0)
     """
     own = server_lines(
-        server, receive_bytes_per_s, send_bytes_per_s, server_latency_s, "application"
+        server,
+        receive_bytes_per_s,
+        send_bytes_per_s,
+        server_latency_s,
+        server_down_latency_s,
+        server="application",
     )
     everything = [*lines, *own]
     last = len(lines)
@@ -230,8 +246,8 @@ def read_graph(path: str | FilePath) -> list[Line]:
     """The lines of a GraphML or GML file.
 
     Edge attributes are text with units: `capacity` (both directions, or the one of a directed
-    edge), or `up` (source to target) and `down` (back) on an undirected edge; `latency`; and the
-    number `loss`. What is missing is unlimited, 0 and 0. Other attributes are ignored.
+    edge), or `up` (source to target) and `down` (back) on an undirected edge; `latency`, and
+    `down_latency` where the way back differs; and the number `loss`. What is missing is unlimited, 0 and 0. Other attributes are ignored.
     """
     import networkx
 
@@ -264,6 +280,8 @@ def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
 
 def _line(tail: str, head: str, data: Mapping[str, Any], way: str, where: str) -> Line:
     rate, latency, loss = data.get(way, data.get("capacity")), data.get("latency"), data.get("loss")
+    if way == "down":
+        latency = data.get("down_latency", latency)
     if loss is not None and not isinstance(loss, (int, float)):
         raise InputError("a number", where=f"{where}: loss", got=loss)
     return Line(

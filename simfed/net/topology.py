@@ -277,11 +277,18 @@ class Star(Topology):
         receive_bytes_per_s: float | LinkTrace = inf,
         send_bytes_per_s: float | LinkTrace = inf,
         server_latency_s: float = 0.0,
+        server_down_latency_s: float | None = None,
     ) -> None:
         access = Access(
             up_bytes_per_s, down_bytes_per_s, latency_s, down_latency_s, loss, traces or {}
         )
-        lines = server_lines("switch", receive_bytes_per_s, send_bytes_per_s, server_latency_s)
+        lines = server_lines(
+            "switch",
+            receive_bytes_per_s,
+            send_bytes_per_s,
+            server_latency_s,
+            server_down_latency_s,
+        )
         super().__init__(clients, access, lines, [Route("switch", (0,), (1,))])
 
 
@@ -290,10 +297,12 @@ def server_lines(
     receive_bytes_per_s: float | LinkTrace,
     send_bytes_per_s: float | LinkTrace,
     latency_s: float,
+    down_latency_s: float | None = None,
     server: str = "server",
 ) -> list[Line]:
     """The server's own link, both directions, between it and `node`."""
+    down_s = latency_s if down_latency_s is None else down_latency_s
     return [
         Line("server/receive", node, server, receive_bytes_per_s, latency_s),
-        Line("server/send", server, node, send_bytes_per_s, latency_s),
+        Line("server/send", server, node, send_bytes_per_s, down_s),
     ]

@@ -156,15 +156,16 @@ LinkRate = Annotated[
 ]
 
 
+_DOWN_LATENCY = "one-way delay of the way down, where it differs from `latency`"
+
+
 class Link(Part):
     """A client's access link. Rates omitted are unlimited."""
 
     up: LinkRate | None = Field(default=None, description="uplink capacity, client to server")
     down: LinkRate | None = Field(default=None, description="downlink capacity, server to client")
     latency: Duration = Field(default=0.0, description="one-way delay of the access link")
-    down_latency: Duration | None = Field(
-        default=None, description="of the way down, where it differs from the way up"
-    )
+    down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
     loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
     at: str | None = Field(default=None, description="tree, graph: the node it is attached to")
 
@@ -180,6 +181,7 @@ class ServerLink(Part):
     receive: LinkRate | None = None
     send: LinkRate | None = None
     latency: Duration = 0.0
+    down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
     node: str = Field(default="server", description="graph: the name of the server's node")
 
 
@@ -191,6 +193,7 @@ class Tier(Part):
     up: LinkRate | None = None
     down: LinkRate | None = None
     latency: Duration = 0.0
+    down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
     loss: BelowOne = 0.0
 
 
@@ -201,6 +204,7 @@ class Edge(Part):
     up: LinkRate | None = Field(default=None, description="capacity from the first to the second")
     down: LinkRate | None = Field(default=None, description="capacity the other way")
     latency: Duration = 0.0
+    down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
     loss: BelowOne = 0.0
     one_way: bool = Field(default=False, description="there is no way back")
 

@@ -21,7 +21,10 @@ NUMBERS = st.floats(0.1, 20.0)
 def cases(draw):
     """Random meshes, some flows at the same instants, some of the same size."""
     links = [
-        {"capacity_bytes_per_s": draw(NUMBERS), "latency_s": draw(st.sampled_from([0.0, 0.0, 0.5, 0.13]))}
+        {
+            "capacity_bytes_per_s": draw(NUMBERS),
+            "latency_s": draw(st.sampled_from([0.0, 0.0, 0.5, 0.13])),
+        }
         for _ in range(draw(st.integers(1, 6)))
     ]
     flows = []
@@ -146,19 +149,30 @@ def test_a_constant_trace_is_a_constant_link(case):
     traces = {}
     for k, link in enumerate(case["links"]):
         rate = link["capacity_bytes_per_s"]
-        traces[k] = LinkTrace(Trace.of([0.0, 0.7], [rate, np.nextafter(rate, inf)], 1.3, "loop"), 0.4 * k)
+        traces[k] = LinkTrace(
+            Trace.of([0.0, 0.7], [rate, np.nextafter(rate, inf)], 1.3, "loop"), 0.4 * k
+        )
     starts = np.array([flow["start_s"] for flow in case["flows"]])
     close(played(case, traces), net.replay(case) - starts)
 
 
 @settings(max_examples=40, deadline=None)
-@given(cases(), st.lists(st.floats(0.1, 9), min_size=2, max_size=4), st.floats(0.3, 4), st.integers(1, 50))
+@given(
+    cases(),
+    st.lists(st.floats(0.1, 9), min_size=2, max_size=4),
+    st.floats(0.3, 4),
+    st.integers(1, 50),
+)
 def test_a_loop_shifted_by_its_period_is_the_same(case, rates, piece, turns):
     starts = [piece * k for k in range(len(rates))]
     trace = Trace.of(starts, rates, piece * len(rates), "loop")
     shifted = [
         played(case, {0: LinkTrace(trace, 0.1 + shift)}, epoch)
-        for shift, epoch in ((0.0, 0.0), (turns * trace.duration_s, 0.0), (0.0, turns * trace.duration_s))
+        for shift, epoch in (
+            (0.0, 0.0),
+            (turns * trace.duration_s, 0.0),
+            (0.0, turns * trace.duration_s),
+        )
     ]
     np.testing.assert_allclose(shifted[1], shifted[0], rtol=1e-9)
     np.testing.assert_allclose(shifted[2], shifted[0], rtol=1e-9)
@@ -185,5 +199,7 @@ def test_the_total_work_of_a_single_link_does_not_depend_on_how_it_is_shared(cas
     assert weighted.max() == pytest.approx(equal.max(), rel=1e-9)
     work_end = 0.0
     for flow in sorted(flows, key=lambda f: f["start_s"]):
-        work_end = max(work_end, flow["start_s"]) + flow["size_bytes"] / link["capacity_bytes_per_s"]
+        work_end = (
+            max(work_end, flow["start_s"]) + flow["size_bytes"] / link["capacity_bytes_per_s"]
+        )
     assert equal.max() == pytest.approx(work_end, rel=1e-9)

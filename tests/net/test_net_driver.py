@@ -207,6 +207,15 @@ def test_a_trace_goes_on_while_nobody_uses_its_link():
     assert env.run(network.send(0, 6.0).done) == pytest.approx(2.0)
 
 
+def test_tcps_segment_time_is_that_of_the_capacity_it_meets():
+    """A seventh of the link's peak when it starts: the handshake's packets take the time of now."""
+    trace = LinkTrace(Trace.of([0.0, 1.0], [7e5, 1e5], 1e6, "loop"))
+    env, network = world(Star(1, latency_s=0.05, traces={(0, "up"): trace}), model="tcp")
+    env.run(until=10.0)
+    took = env.run(network.send(0, 1448.0).done)
+    assert took == pytest.approx(0.15 + (2 * 54 + 1502) / 1e5)
+
+
 def test_a_persistent_tcp_connection_spares_the_handshake():
     star = Star(1, up_bytes_per_s=1e6, latency_s=0.05)
     took = []
@@ -237,7 +246,8 @@ def test_transfers_go_on_from_their_records_as_if_nothing_had_happened(model, sa
     env, network = world(star, model=model)
     before = [network.send(client, size) for client, size in enumerate(sizes)]
     env.run(until=saved_at_s)
-    records = json.loads(json.dumps([t.record() for t in before if t.in_flight]))
+    assert network.transfers == [t for t in before if t.in_flight]
+    records = json.loads(json.dumps([t.record() for t in network.transfers]))
     assert records
     env = simpy.Environment(initial_time=saved_at_s)
     network = Network(env, star, model=model)

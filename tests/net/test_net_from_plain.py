@@ -72,6 +72,25 @@ def test_a_tree_with_a_choice_of_nodes():
     ]  # alone at ap-0, slower than it
 
 
+def test_every_link_can_have_another_latency_downwards():
+    network = """{topology: tree, tiers: [{name: ap, latency: 2 ms, down_latency: 3 ms}],
+                 server: {latency: 10 ms, down_latency: 20 ms}}"""
+    grown = made("{latency: 100 ms, down_latency: 200 ms}", network)
+    assert grown.path(0, "up").latency_s == pytest.approx(0.112)
+    assert grown.path(0, "down").latency_s == pytest.approx(0.223)
+    star = made("{latency: 100 ms}", "{server: {latency: 10 ms, down_latency: 20 ms}}")
+    assert (star.path(0, "up").latency_s, star.path(0, "down").latency_s) == pytest.approx(
+        (0.11, 0.12)
+    )
+    network = """{topology: graph, edges: [{between: [a, server], latency: 2 ms, down_latency: 3 ms}],
+                 server: {latency: 10 ms, down_latency: 20 ms}}"""
+    links = [{"at": "a"}]
+    drawn = build(scenario(network=network).network.plain(), links, Streams(0))
+    assert (drawn.path(0, "up").latency_s, drawn.path(0, "down").latency_s) == pytest.approx(
+        (0.012, 0.023)
+    )
+
+
 def test_a_graph_of_edges_with_routes():
     network = """{topology: graph, edges: [{between: [a, server], up: 1 Mbps, latency: 9 ms},
                  {between: [a, b], up: 1 Mbps, latency: 1 ms}, {between: [b, server], up: 1 Mbps, one_way: true}],

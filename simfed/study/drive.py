@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -114,6 +115,8 @@ def run_study(
             try:
                 _work(list(states.values()), folder, place, job, make_display(plan, progress))
             finally:
+                with suppress(OSError):  # a disk that refuses is already what went wrong
+                    folder.sweep()
                 if store is not None:
                     store.trim()
     failed = [state for state in states.values() if state.status == "failed"]

@@ -7,6 +7,7 @@ down the run it was doing and nothing else; that run is tried again elsewhere.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import multiprocessing
 import os
@@ -41,7 +42,6 @@ _ONE_THREAD = (
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
-    "ARROW_NUM_THREADS",
 )
 
 
@@ -283,6 +283,7 @@ class DaskExecutor:
         return max(1, sum(threads.values()))  # with no worker yet, one run waits for the first
 
     def submit(self, job: Job) -> None:
+        job = dataclasses.replace(job, contested=True)
         name = f"simfed-{job.address}-{os.urandom(4).hex()}"  # never a result of another day
         future = self._answer(lambda: self._client.submit(do, job, pure=False, key=name))
         self._futures[future] = job

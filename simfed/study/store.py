@@ -138,9 +138,8 @@ class StudyFolder:
     def is_finished(self, address: str) -> bool:
         return (self.runs / address / "manifest.json").is_file()
 
-    def commit(self, address: str) -> None:
-        """A whole partial run becomes a finished one, at once; on the disk before it counts."""
-        partial = self.partial / address
+    def commit(self, address: str, partial: Path) -> None:
+        """A whole run in `partial` becomes a finished one, at once; on the disk before it counts."""
         shutil.rmtree(partial / "checkpoint", ignore_errors=True)
         for folder, _, names in os.walk(partial):
             for name in names:
@@ -182,6 +181,8 @@ class StudyFolder:
             files.sweep(folder)
         for path in self.partial.glob("*.json"):
             path.unlink(missing_ok=True)
+        for path in self.partial.glob("*-*"):  # contested: nobody will go on with it
+            shutil.rmtree(path, ignore_errors=True)
         for path in self.runs.glob(".*"):
             shutil.rmtree(path, ignore_errors=True)
 

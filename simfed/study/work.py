@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 import traceback
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,9 @@ class Job:
     cache: str | None = None
     """The folder of kept trajectories; None: everything is computed, nothing is kept."""
     cache_limit_bytes: float = float("inf")
+    contested: bool = False
+    """Another process may be doing the same: a cluster begins a run again when it believes its worker
+    dead. Each then works in a folder of its own, and the first to finish counts."""
     code: str = ""
     """Digest of the code that planned this; other code would give other results."""
     runner: str = "simfed.study.work:run_scenario"
@@ -95,11 +99,12 @@ def _do(job: Job) -> None:
         return
     module, _, name = job.runner.partition(":")
     runner: Callable[..., None] = getattr(import_module(module), name)
-    out = folder.partial / job.address
+    mine = f"{job.address}-{uuid.uuid4().hex[:8]}" if job.contested else job.address
+    out = folder.partial / mine
     if not (out / "checkpoint" / "state.json").exists():
         shutil.rmtree(out, ignore_errors=True)  # of a run that was killed early
     runner(job, out, _Teller(folder, job))
-    folder.commit(job.address)
+    folder.commit(job.address, out)
 
 
 def run_scenario(job: Job, out: Path, tell: Callable[[int, float, float | None], None]) -> None:

@@ -136,7 +136,13 @@ def test_the_page_draws_its_charts_in_a_browser(studied, tmp_path):
 
     browser = shutil.which("chromium") or "chromium"
     page = write_page(studied, tmp_path / "study.html")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=20000",
+    ]
     done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True)  # fmt: skip
     assert 'id="failure" role="alert" hidden' in done.stdout
     assert "data-ready=" in done.stdout

@@ -100,6 +100,7 @@ def test_the_same_results_as_here_though_a_worker_is_killed(write_study, tmp_pat
     assert list(there.summary["status"]) == ["finished"] * 8
     assert list(there.summary["fingerprint"]) == list(here.summary["fingerprint"])
     assert list(there.summary["address"]) == list(here.summary["address"])
+    assert os.listdir(out / "partial") == []
 
 
 @pytest.mark.long

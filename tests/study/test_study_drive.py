@@ -1,5 +1,6 @@
 """Running studies: what is done once, what is done again, what stops it. Runs are made up."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.study import load_study, run_study
 from simfed.study.store import StudyFolder, disk_refuses
 from simfed.study.tables import status_lines
+from simfed.study.work import do
 
 STRATEGIES = {
     "policy.strategy": ["top-k", "random-k", "periodic-k"],
@@ -176,6 +178,26 @@ def test_two_processes_do_not_run_one_study(write_study, tmp_path):
         study(bigger, out)
     assert load_study(out).plan == plan  # that of the study which is running
     study(bigger, out)
+
+
+def test_of_two_workers_that_do_the_same_the_first_counts(write_study, tmp_path):
+    """What a cluster does when it takes a slow worker for a dead one."""
+
+    class Twice(fakes.Inline):
+        def submit(self, job):
+            job = dataclasses.replace(job, contested=True)
+            inner = threading.Thread(target=lambda: self.results.append(do(job)))
+            inner.start()
+            result = do(job)
+            inner.join()
+            self.results = [result]
+
+    out = tmp_path / "out"
+    result = study(write_study(grid=STRATEGIES), out, executor=Twice())
+    assert len(fakes.begun(out)) == 6
+    assert list(result.summary["status"]) == ["finished"] * 3
+    assert os.listdir(out / "partial") == []
+    assert len(os.listdir(out / "runs")) == 3
 
 
 def test_an_executor_that_does_not_exist(write_study, tmp_path):

@@ -58,7 +58,7 @@ def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fl
         flows.append(made.flow(number, size, way, capacity, weight, cap))
     engine.start_all(zip(parsed.starts_s, flows, strict=True))
     engine.advance(inf)
-    return np.array([at + flow.spent for at, flow in zip(parsed.starts_s, flows, strict=True)])
+    return np.array([at + flow.spent_s for at, flow in zip(parsed.starts_s, flows, strict=True)])
 
 
 # ---- files -------------------------------------------------------------------------------------

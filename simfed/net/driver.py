@@ -70,14 +70,14 @@ class Transfer:
 
         Known from the end of the transfer on; before that, as far as it has come.
         """
-        link, _ = max(self.flow.dwelt.items(), key=lambda item: item[1], default=(OWN_CAP, 0.0))
+        link, _ = max(self.flow.dwelt_s.items(), key=lambda item: item[1], default=(OWN_CAP, 0.0))
         return None if link == OWN_CAP else self.network.topology.link_name(link)
 
     @property
     def limited_s(self) -> dict[str | None, float]:
         """Seconds for which each link (None: its own cap) was the one that limited it."""
         name = self.network.topology.link_name
-        return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt.items()}
+        return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()}
 
     def cancel(self) -> float:
         """Stop the transfer now; the payload bytes it had moved. `done` then never happens.
@@ -170,8 +170,8 @@ class Network:
         client, direction, size_bytes = record["client"], record["direction"], record["size_bytes"]
         cap = inf if record["cap_bytes_per_s"] is None else record["cap_bytes_per_s"]
         flow = self._flow(client, size_bytes, direction, record["weight"], cap)
-        flow.remaining, flow.unsent = record["remaining_bytes"], record["unsent_bytes"]
-        flow.spent = record["elapsed_s"]
+        flow.remaining_bytes, flow.unsent_bytes = record["remaining_bytes"], record["unsent_bytes"]
+        flow.spent_s = record["elapsed_s"]
         if record["slow_start"] is not None:
             flow.program = SlowStart(*record["slow_start"])
         self._engine.resume(flow, record["wait_s"], self._local_s())
@@ -206,7 +206,7 @@ class Network:
 
     def _local_s(self) -> float:
         # An event's instant was rounded twice, by SimPy and by the subtraction: never go back.
-        return max(float(self.env.now) - self._epoch_at_s, self._engine.now)
+        return max(float(self.env.now) - self._epoch_at_s, self._engine.now_s)
 
     def _wake_in_time(self) -> None:
         """Have SimPy call us when the engine's next event is due; an earlier wake-up may stand."""
@@ -232,7 +232,7 @@ class Network:
         except DeadLink as dead:
             self._give_up(dead)
         for flow in ended:
-            self._transfers.pop(flow).done.succeed(flow.spent)
+            self._transfers.pop(flow).done.succeed(flow.spent_s)
         self._wake_in_time()
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
@@ -251,10 +251,10 @@ class Network:
         if transfer.in_flight:
             self._play_until(self._local_s())
         flow = transfer.flow
-        left = self._engine.sharing.left(flow) if flow.joined else flow.remaining
-        if left + flow.unsent <= 0:
+        left = self._engine.sharing.left(flow) if flow.joined else flow.remaining_bytes
+        if left + flow.unsent_bytes <= 0:
             return transfer.size_bytes
-        return max(self.model.payload_bytes(flow.size - flow.unsent - left), 0.0)
+        return max(self.model.payload_bytes(flow.size_bytes - flow.unsent_bytes - left), 0.0)
 
     def _cancel(self, transfer: Transfer) -> float:
         if transfer.in_flight:
@@ -277,11 +277,11 @@ class Network:
             "direction": transfer.direction,
             "size_bytes": transfer.size_bytes,
             "weight": flow.weight,
-            "cap_bytes_per_s": None if flow.cap == inf else flow.cap,
+            "cap_bytes_per_s": None if flow.cap_bytes_per_s == inf else flow.cap_bytes_per_s,
             "elapsed_s": engine.elapsed_s(flow),
-            "wait_s": 0.0 if flow.joined else max(flow.since - engine.now, 0.0),
-            "remaining_bytes": engine.sharing.left(flow) if flow.joined else flow.remaining,
-            "unsent_bytes": flow.unsent,
+            "wait_s": 0.0 if flow.joined else max(flow.since_s - engine.now_s, 0.0),
+            "remaining_bytes": engine.sharing.left(flow) if flow.joined else flow.remaining_bytes,
+            "unsent_bytes": flow.unsent_bytes,
             "slow_start": program and (program.window_bytes, program.rtt_s, program.began_s),
         }
 

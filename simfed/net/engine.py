@@ -59,7 +59,7 @@ class Engine:
     >>> a, b = Flow(0, 60.0, (0,)), Flow(1, 20.0, (0,))
     >>> engine.start(a), engine.start(b, at_s=2.0)
     (None, None)
-    >>> [(flow.id, flow.spent) for flow in engine.advance(100.0)]
+    >>> [(flow.id, flow.spent_s) for flow in engine.advance(100.0)]
     [(1, 4.0), (0, 8.0)]
     """
 
@@ -78,34 +78,34 @@ class Engine:
         self._sequence = 0
 
     @property
-    def now(self) -> float:
+    def now_s(self) -> float:
         """Seconds since the engine's clock was last set to 0."""
-        return self.sharing.now
+        return self.sharing.now_s
 
     def restart_clock(self, epoch_s: float) -> None:
-        """Set `now` back to 0; only while nothing is in progress. Small instants have fine digits."""
+        """Set the clock back to 0; only while nothing is in progress. Small instants have fine digits."""
         self._heap.clear()
         self._varying.clear()
-        self.sharing.now = 0.0
+        self.sharing.now_s = 0.0
         self.epoch_s = epoch_s
 
     def start(self, flow: Flow, at_s: float | None = None) -> None:
         """`flow` starts at `at_s` (default now): it waits its latency, then shares."""
-        flow.spent = flow.latency_s
-        self._join_at((self.now if at_s is None else at_s) + flow.latency_s, flow)
+        flow.spent_s = flow.latency_s
+        self._join_at((self.now_s if at_s is None else at_s) + flow.latency_s, flow)
 
     def resume(self, flow: Flow, wait_s: float, at_s: float) -> None:
         """`flow`, under way before, is back at `at_s`; it goes on after `wait_s` more."""
-        flow.spent += wait_s
+        flow.spent_s += wait_s
         self._join_at(at_s + wait_s, flow)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
         """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
-            flow.spent = flow.latency_s
-            flow.since = at_s + flow.latency_s
+            flow.spent_s = flow.latency_s
+            flow.since_s = at_s + flow.latency_s
             self._sequence += 1
-            self._heap.append((flow.since, _FLOW_JOINS, self._sequence, flow, flow.stamp))
+            self._heap.append((flow.since_s, _FLOW_JOINS, self._sequence, flow, flow.stamp))
         heapq.heapify(self._heap)
 
     def next_at_s(self) -> float:
@@ -125,7 +125,7 @@ class Engine:
         while heap and heap[0][0] <= until_s:
             self._play(heap[0][0], ended)
         if until_s < inf:
-            self.sharing.now = max(self.now, until_s)
+            self.sharing.now_s = max(self.now_s, until_s)
         return ended
 
     def set_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
@@ -135,7 +135,7 @@ class Engine:
         self._schedule()
 
     def cancel(self, flow: Flow) -> None:
-        """Take a started flow out now. `flow.remaining` and `flow.unsent` say what it leaves behind."""
+        """Take a started flow out now. `flow.remaining_bytes` and `flow.unsent_bytes` say what it leaves behind."""
         if flow.joined:
             self.sharing.leave(flow)
         flow.stamp += 1
@@ -152,10 +152,10 @@ class Engine:
 
     def elapsed_s(self, flow: Flow) -> float:
         """Seconds since the start of a flow in progress. (A wait is charged to `spent` in advance.)"""
-        return flow.spent + (self.now - flow.since)
+        return flow.spent_s + (self.now_s - flow.since_s)
 
     def _join_at(self, at_s: float, flow: Flow) -> None:
-        flow.since = at_s
+        flow.since_s = at_s
         self._push(at_s, _FLOW_JOINS, flow)
 
     def _push(self, at_s: float, order: int, what: Any) -> None:
@@ -165,9 +165,9 @@ class Engine:
     def _play(self, at_s: float, ended: list[Flow]) -> None:
         """One instant."""
         sharing, heap = self.sharing, self._heap
-        if at_s < sharing.now - 1e-9 * (1 + abs(at_s)):
-            raise BrokenInvariant(f"an event of {at_s} s comes up at {sharing.now} s")
-        sharing.now = at_s
+        if at_s < sharing.now_s - 1e-9 * (1 + abs(at_s)):
+            raise BrokenInvariant(f"an event of {at_s} s comes up at {sharing.now_s} s")
+        sharing.now_s = at_s
         while heap and heap[0][0] <= at_s:
             _, order, _, what, stamp = heapq.heappop(heap)
             if what.stamp != stamp:
@@ -175,7 +175,7 @@ class Engine:
             if order == _FLOW_JOINS:
                 self._join(what, ended)
             elif order == _FLOW_ENDS:
-                self._drained(what, what.remaining / what.limit, ended)
+                self._drained(what, what.remaining_bytes / what.limit_bytes_per_s, ended)
             elif order == _LINK_ENDS:
                 self._drain(what, ended)
             else:
@@ -190,8 +190,8 @@ class Engine:
             for id in flow.links:
                 if id in self._traces and id not in self._varying:
                     self._follow(id)
-        if flow.remaining <= 0 or (not flow.links and flow.cap == inf):
-            flow.since = self.now
+        if flow.remaining_bytes <= 0 or (not flow.links and flow.cap_bytes_per_s == inf):
+            flow.since_s = self.now_s
             self._drained(flow, 0.0, ended)
             return
         self.sharing.join(flow)
@@ -205,30 +205,32 @@ class Engine:
         if first is None:
             return
         # Rounding may have stopped the clock just short of the end that this event stands for.
-        link.progress = max(link.progress_at(self.now), first.end)
-        link.since = self.now
+        link.progress = max(link.progress_at(self.now_s), first.end)
+        link.since_s = self.now_s
         while first is not None and first.end <= link.progress:
-            self._drained(first, self.now - first.since, ended)
+            self._drained(first, self.now_s - first.since_s, ended)
             first = link.next_end()
 
     def _drained(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
-        """`flow` has nothing left to send for now; `took_s` is exact where `now - since` is rounded."""
+        """`flow` has nothing left to send for now; `took_s` is exact where `now_s - since_s` is rounded."""
         if took_s > 0:
             name = flow.cap_link if flow.owner is None else flow.owner.id
-            flow.dwelt[name] = flow.dwelt.get(name, 0.0) + took_s
-            flow.spent += took_s
-        flow.since = self.now
-        flow.remaining = 0.0
+            flow.dwelt_s[name] = flow.dwelt_s.get(name, 0.0) + took_s
+            flow.spent_s += took_s
+        flow.since_s = self.now_s
+        flow.remaining_bytes = 0.0
         if flow.joined:
             self.sharing.leave(flow)
-            if flow.remaining > 1e-6 * flow.size:
-                raise BrokenInvariant(f"flow {flow.id} ended with {flow.remaining} bytes to go")
-            flow.remaining = 0.0  # the clock of a link may leave a rounding error behind
-        if flow.unsent > 0 and flow.program is not None:
-            wait_s, flow.remaining = flow.program.next_burst(flow)
-            flow.unsent -= flow.remaining
-            flow.spent += wait_s
-            self._join_at(self.now + wait_s, flow)
+            if flow.remaining_bytes > 1e-6 * flow.size_bytes:
+                raise BrokenInvariant(
+                    f"flow {flow.id} ended with {flow.remaining_bytes} bytes to go"
+                )
+            flow.remaining_bytes = 0.0  # the clock of a link may leave a rounding error behind
+        if flow.unsent_bytes > 0 and flow.program is not None:
+            wait_s, flow.remaining_bytes = flow.program.next_burst(flow)
+            flow.unsent_bytes -= flow.remaining_bytes
+            flow.spent_s += wait_s
+            self._join_at(self.now_s + wait_s, flow)
         else:
             ended.append(flow)
 
@@ -237,7 +239,7 @@ class Engine:
     def _follow(self, id: int) -> None:
         """The first flow comes to a link with a trace: begin to follow it."""
         trace = self._traces[id]
-        moment = trace.trace.moment(self.epoch_s + self.now + trace.offset_s)
+        moment = trace.trace.moment(self.epoch_s + self.now_s + trace.offset_s)
         varying = self._varying[id] = _Varying(id, trace, moment)
         self.sharing.change_capacity(id, trace.trace.rate_bytes_per_s(moment))
         self._follow_on(varying)
@@ -260,7 +262,7 @@ class Engine:
         _, next_s = varying.trace.trace.next_moment(varying.moment)
         if next_s < inf:
             at_s = next_s - varying.trace.offset_s - self.epoch_s
-            self._push(max(at_s, self.now), _CAPACITY_CHANGES, varying)
+            self._push(max(at_s, self.now_s), _CAPACITY_CHANGES, varying)
 
     def _check_alive(self, varying: _Varying) -> None:
         trace, moment = varying.trace.trace, varying.moment
@@ -270,20 +272,22 @@ class Engine:
         if ended:
             id, sharing = varying.link, self.sharing
             flows = list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]
-            raise DeadLink(id, flows, self.epoch_s + self.now, moment is None)
+            raise DeadLink(id, flows, self.epoch_s + self.now_s, moment is None)
 
     def _schedule(self) -> None:
         """Enter the ends that have moved."""
         sharing = self.sharing
-        now = sharing.now
+        now_s = sharing.now_s
         for flow in sharing.changed_flows:
-            if flow.joined and flow.owner is None and flow.limit > 0:
-                self._push(flow.since + flow.remaining / flow.limit, _FLOW_ENDS, flow)
+            if flow.joined and flow.owner is None and flow.limit_bytes_per_s > 0:
+                self._push(
+                    flow.since_s + flow.remaining_bytes / flow.limit_bytes_per_s, _FLOW_ENDS, flow
+                )
         sharing.changed_flows.clear()
         for link in sharing.changed_links:
             link.stamp += 1
             first = link.next_end()
             if first is not None and link.level > 0:
                 left_s = max(first.end - link.progress, 0.0) / link.level
-                self._push(max(link.since + left_s, now), _LINK_ENDS, link)
+                self._push(max(link.since_s + left_s, now_s), _LINK_ENDS, link)
         sharing.changed_links.clear()

@@ -18,7 +18,7 @@ class Program(Protocol):
     """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow."""
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
-        """The burst has drained and `flow.unsent` bytes are left: (seconds to wait, bytes to send then)."""
+        """The burst has drained and `flow.unsent_bytes` bytes are left: (seconds to wait, bytes to send then)."""
         ...
 
 
@@ -26,53 +26,54 @@ class Flow:
     """What is known of one transfer while bytes of it remain; plain numbers and its present bottleneck."""
 
     __slots__ = (
-        "cap", "cap_link", "dwelt", "end", "id", "joined", "latency_s", "level_cap", "limit", "links",
-        "owner", "program", "remaining", "shared", "since", "size", "spent", "stamp", "unsent", "weight",
+        "cap_bytes_per_s", "cap_link", "dwelt_s", "end", "id", "joined", "latency_s", "level_cap",
+        "limit_bytes_per_s", "links", "owner", "program", "remaining_bytes", "shared", "since_s",
+        "size_bytes", "spent_s", "stamp", "unsent_bytes", "weight",
     )  # fmt: skip
 
     def __init__(
         self,
         id: int,
-        size: float,
+        size_bytes: float,
         links: tuple[int, ...],
         latency_s: float = 0.0,
         weight: float = 1.0,
-        cap: float = inf,
+        cap_bytes_per_s: float = inf,
     ) -> None:
         self.id = id
-        self.size = size
+        self.size_bytes = size_bytes
         self.links = links
         self.latency_s = latency_s
         self.weight = weight
-        self.cap = cap
-        """The flow's own cap, bytes/s."""
-        self.limit = inf
+        self.cap_bytes_per_s = cap_bytes_per_s
+        """The flow's own cap."""
+        self.limit_bytes_per_s = inf
         """Its rate while capped: the least of its cap and the links it has to itself."""
         self.cap_link = OWN_CAP
         """Which of them that is."""
         self.level_cap = inf
-        """`limit` per weight."""
+        """`limit_bytes_per_s` per weight."""
         self.shared: list[Link] = []
         """The links of its path that others use, or have used, at the same time."""
         self.owner: Link | None = None
         """The shared link that limits it; None while capped."""
-        self.remaining = size
-        """Bytes left at `since` of what it is sending now; kept up while capped."""
+        self.remaining_bytes = size_bytes
+        """Bytes left at `since_s` of what it is sending now; kept up while capped."""
         self.end = inf
         """Its end on the clock of `owner`."""
-        self.since = 0.0
+        self.since_s = 0.0
         """When it came under its present limit; while it waits, when it will join."""
-        self.spent = 0.0
-        """Seconds since its start at `since`: summed durations, never a difference of late instants."""
+        self.spent_s = 0.0
+        """Seconds since its start at `since_s`: summed durations, never a difference of late instants."""
         self.stamp = 0
         """Counts the changes that make scheduled events of this flow void."""
-        self.dwelt: dict[int, float] = {}
+        self.dwelt_s: dict[int, float] = {}
         """Seconds under each earlier limit."""
         self.joined = False
         """Whether it takes part in the sharing now (not while it waits out a latency)."""
         self.program: Program | None = None
         """What sends the flow in bursts; None sends everything at once."""
-        self.unsent = 0.0
+        self.unsent_bytes = 0.0
         """Bytes that the program has not yet released."""
 
     def __lt__(self, other: Flow) -> bool:
@@ -124,20 +125,21 @@ class Link:
     """A link that several flows use at once."""
 
     __slots__ = (
-        "by_cap", "by_limit", "capacity", "dirty", "ends", "flows", "guard", "guarded", "guards", "id", "level",
-        "load", "loads", "progress", "pushes", "since", "stamp", "turned", "watchers",
+        "by_cap", "by_limit", "capacity_bytes_per_s", "dirty", "ends", "flows", "guard", "guarded",
+        "guards", "id", "level", "load", "loads", "progress", "pushes", "since_s", "stamp", "turned",
+        "watchers",
     )  # fmt: skip
 
-    def __init__(self, id: int, capacity: float, now: float) -> None:
+    def __init__(self, id: int, capacity_bytes_per_s: float, now_s: float) -> None:
         self.id = id
-        self.capacity = capacity
+        self.capacity_bytes_per_s = capacity_bytes_per_s
         self.flows: dict[Flow, None] = {}
         """All flows that cross it, in order of arrival (a set would order them by address)."""
         self.level = inf
         """Rate per weight of its own flows; inf while it limits nobody."""
         self.progress = 0.0
-        """Integral of the level at `since`, in bytes per weight."""
-        self.since = now
+        """Integral of the level at `since_s`, in bytes per weight."""
+        self.since_s = now_s
         self.turned = 0.0
         """What was taken off `progress` by turning the clock back to 0."""
         self.ends: list[tuple[float, int, Flow]] = []
@@ -165,21 +167,21 @@ class Link:
     def __lt__(self, other: Link) -> bool:
         return self.id < other.id
 
-    def progress_at(self, now: float) -> float:
+    def progress_at(self, now_s: float) -> float:
         """Bytes per weight that its own flows have received on this link's clock."""
-        if self.level == inf or now <= self.since:
+        if self.level == inf or now_s <= self.since_s:
             return self.progress
-        return self.progress + self.level * (now - self.since)
+        return self.progress + self.level * (now_s - self.since_s)
 
-    def settle(self, now: float) -> None:
-        """Bring the clock to `now`, before the level changes."""
-        self.progress = self.progress_at(now)
-        self.since = now
+    def settle(self, now_s: float) -> None:
+        """Bring the clock to `now_s`, before the level changes."""
+        self.progress = self.progress_at(now_s)
+        self.since_s = now_s
 
     def slack(self) -> float:
         """Capacity that flows limited elsewhere leave, bytes/s."""
         load = self.load
-        left = (self.capacity - load.total) - load.error
+        left = (self.capacity_bytes_per_s - load.total) - load.error
         if len(self.loads) <= (self in self.loads):
             return left
         others = [

@@ -54,7 +54,7 @@ def max_min(
     rates = [inf] * n
     bottlenecks = [OWN_CAP] * n
     rising = dict.fromkeys(flow for flow in range(n) if paths[flow] or cap[flow] < inf)
-    # `left` is summed anew for every level: repeated subtraction would lose the small levels
+    # what is taken is summed anew for every level: repeated subtraction would lose the small ones
     while rising:
         levels = {}
         for link, flows in users.items():

@@ -28,9 +28,9 @@ class Use(NamedTuple):
 class _Piece:
     __slots__ = ("bytes", "from_s", "load_from_s", "seen")
 
-    def __init__(self, now: float) -> None:
-        self.from_s = now
-        self.load_from_s = now
+    def __init__(self, now_s: float) -> None:
+        self.from_s = now_s
+        self.load_from_s = now_s
         self.bytes = 0.0
         self.seen: dict[Link, float] = {}
 
@@ -43,45 +43,54 @@ class Meter:
         self._pieces: dict[Link, _Piece] = {}
         self._alone: dict[int, tuple[float, float]] = {}
 
-    def begin_alone(self, id: int, now: float, left_bytes: float) -> None:
+    def begin_alone(self, id: int, now_s: float, left_bytes: float) -> None:
         """A flow with `left_bytes` to go has the link to itself."""
-        self._alone[id] = (now, left_bytes)
+        self._alone[id] = (now_s, left_bytes)
 
-    def end_alone(self, id: int, now: float, left_bytes: float, capacity: float) -> None:
+    def end_alone(
+        self, id: int, now_s: float, left_bytes: float, capacity_bytes_per_s: float
+    ) -> None:
         """It has no longer, or the capacity is about to change."""
         from_s, left_before = self._alone.pop(id)
-        if now > from_s:
-            self.on_use(Use(id, from_s, now, left_before - left_bytes, capacity, 1))
+        if now_s > from_s:
+            self.on_use(Use(id, from_s, now_s, left_before - left_bytes, capacity_bytes_per_s, 1))
 
-    def load_changes(self, link: Link, now: float) -> None:
+    def load_changes(self, link: Link, now_s: float) -> None:
         """The capped flows across `link` are about to change."""
         piece = self._pieces.get(link)
         if piece is None:
-            piece = self._pieces[link] = _Piece(now)
-        piece.bytes += link.load.value * (now - piece.load_from_s)
-        piece.load_from_s = now
+            piece = self._pieces[link] = _Piece(now_s)
+        piece.bytes += link.load.value * (now_s - piece.load_from_s)
+        piece.load_from_s = now_s
 
-    def count_changes(self, link: Link, owner: Link, now: float) -> None:
+    def count_changes(self, link: Link, owner: Link, now_s: float) -> None:
         """The flows across `link` that `owner` limits are about to change."""
         piece = self._pieces.get(link)
         if piece is None:
-            piece = self._pieces[link] = _Piece(now)
-        total = owner.turned + owner.progress_at(now)
+            piece = self._pieces[link] = _Piece(now_s)
+        total = owner.turned + owner.progress_at(now_s)
         tally = link.loads.get(owner)
         if tally is not None:
             piece.bytes += tally.value * (total - piece.seen[owner])
         piece.seen[owner] = total
 
-    def close(self, link: Link, now: float) -> None:
+    def close(self, link: Link, now_s: float) -> None:
         """The flows on `link` or its capacity are about to change: hand out what it carried until now."""
-        self.load_changes(link, now)
+        self.load_changes(link, now_s)
         for owner in link.loads:
-            self.count_changes(link, owner, now)
+            self.count_changes(link, owner, now_s)
         piece = self._pieces[link]
-        if now > piece.from_s:
-            use = Use(link.id, piece.from_s, now, piece.bytes, link.capacity, len(link.flows))
+        if now_s > piece.from_s:
+            use = Use(
+                link.id,
+                piece.from_s,
+                now_s,
+                piece.bytes,
+                link.capacity_bytes_per_s,
+                len(link.flows),
+            )
             self.on_use(use)
-            piece.from_s = now
+            piece.from_s = now_s
             piece.bytes = 0.0
             piece.seen = {owner: piece.seen[owner] for owner in link.loads}
 

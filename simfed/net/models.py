@@ -86,12 +86,12 @@ class SlowStart:
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
         """(seconds until the next burst, its bytes)."""
-        took_s = flow.spent - self.began_s
+        took_s = flow.spent_s - self.began_s
         if took_s >= self.rtt_s:
-            return 0.0, flow.unsent
+            return 0.0, flow.unsent_bytes
         self.window_bytes *= 2
         self.began_s += self.rtt_s
-        return self.rtt_s - took_s, min(self.window_bytes, flow.unsent)
+        return self.rtt_s - took_s, min(self.window_bytes, flow.unsent_bytes)
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class Tcp:
         flow = Flow(id, wire_bytes, path.links, begins_s, weight, cap_bytes_per_s)
         window_bytes = self.initial_window * segment
         if wire_bytes > window_bytes:
-            flow.remaining = window_bytes
-            flow.unsent = wire_bytes - window_bytes
+            flow.remaining_bytes = window_bytes
+            flow.unsent_bytes = wire_bytes - window_bytes
             flow.program = SlowStart(window_bytes, path.rtt_s + segment * sum(per_byte_s), begins_s)
         return flow
 

@@ -1,7 +1,7 @@
 """Who gets how much of which link, kept up to date while flows come and go.
 
 What is modelled: weighted max-min sharing of every link, with a cap per flow, in continuous time.
-What is ignored: packets, queues, protocols (`simfed.net.tcp` adds start-up on top).
+What is ignored: packets, queues, protocols (`simfed.net.models` adds TCP's start-up).
 
 How it stays fast. A flow is either *capped* (its own cap, or a link that it has to itself, limits
 it: its rate is fixed) or *belongs to the link* that limits it. All flows of a link have the same
@@ -40,16 +40,19 @@ _TIE = 1e-12
 
 
 class Sharing:
-    """The flows in progress and the links they share, at one instant `now`.
+    """The flows in progress and the links they share, at one instant `now_s`.
 
-    `capacities` are bytes/s by link id, finite and at least 0. The caller moves `now` forward, makes any number of changes (`join`, `leave`, `change_capacity`), then calls
-    `settle`, and finds in `changed_flows` and `changed_links` whose ends have moved.
+    Capacities are in bytes/s by link id, finite and at least 0. The caller moves `now_s` forward,
+    makes any number of changes (`join`, `leave`, `change_capacity`), then calls `settle`, and finds
+    in `changed_flows` and `changed_links` whose ends have moved.
     """
 
-    def __init__(self, capacities: Sequence[float] | Floats, meter: Meter | None = None) -> None:
-        self.now = 0.0
+    def __init__(
+        self, capacities_bytes_per_s: Sequence[float] | Floats, meter: Meter | None = None
+    ) -> None:
+        self.now_s = 0.0
         self.meter = meter
-        self._capacities = capacities
+        self._capacities = capacities_bytes_per_s
         self._changed_capacity: dict[int, float] = {}
         self.alone: dict[int, Flow] = {}
         """Links with one flow: no sharing to work out, they are that flow's cap."""
@@ -61,7 +64,7 @@ class Sharing:
     # ---- changes -------------------------------------------------------------------------------
 
     def join(self, flow: Flow) -> None:
-        """`flow` begins to take its share, with `flow.remaining` bytes."""
+        """`flow` begins to take its share, with `flow.remaining_bytes` bytes."""
         shared = []
         for id in flow.links:
             link = self.shared.get(id)
@@ -70,31 +73,31 @@ class Sharing:
                 if first is None:
                     self.alone[id] = flow
                     if self.meter:
-                        self.meter.begin_alone(id, self.now, flow.remaining)
+                        self.meter.begin_alone(id, self.now_s, flow.remaining_bytes)
                     continue
                 link = self._share(id, first)
             elif self.meter:
-                self.meter.close(link, self.now)
+                self.meter.close(link, self.now_s)
             link.flows[flow] = None
             shared.append(link)
         flow.shared = shared
-        flow.since = self.now
+        flow.since_s = self.now_s
         flow.joined = True
         self._find_limit(flow)
         self._enter(flow)
 
     def leave(self, flow: Flow) -> None:
-        """`flow` has drained or is cancelled; `flow.remaining` is what it leaves behind."""
-        meter, now = self.meter, self.now
+        """`flow` has drained or is cancelled; `flow.remaining_bytes` is what it leaves behind."""
+        meter, now_s = self.meter, self.now_s
         if meter:
             for link in flow.shared:
-                meter.close(link, now)
+                meter.close(link, now_s)
         self._release(flow)
         for id in flow.links:
             if self.alone.get(id) is flow:
                 del self.alone[id]
                 if meter:
-                    meter.end_alone(id, now, flow.remaining, self.capacity(id))
+                    meter.end_alone(id, now_s, flow.remaining_bytes, self.capacity(id))
         for link in flow.shared:
             del link.flows[flow]
             if link.flows:
@@ -113,17 +116,17 @@ class Sharing:
         changed = self._changed_capacity.get(id)
         return float(self._capacities[id]) if changed is None else changed
 
-    def change_capacity(self, id: int, capacity: float) -> None:
+    def change_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         """From now on link `id` has this capacity."""
         link, flow, meter = self.shared.get(id), self.alone.get(id), self.meter
         if meter and link is not None:
-            meter.close(link, self.now)
+            meter.close(link, self.now_s)
         elif meter and flow is not None:
-            meter.end_alone(id, self.now, self.left(flow), self.capacity(id))
-            meter.begin_alone(id, self.now, self.left(flow))
-        self._changed_capacity[id] = capacity
+            meter.end_alone(id, self.now_s, self.left(flow), self.capacity(id))
+            meter.begin_alone(id, self.now_s, self.left(flow))
+        self._changed_capacity[id] = capacity_bytes_per_s
         if link is not None:
-            link.capacity = capacity
+            link.capacity_bytes_per_s = capacity_bytes_per_s
             self._mark(link)
         elif flow is not None:
             self._refresh(flow)
@@ -149,13 +152,15 @@ class Sharing:
 
     def rate(self, flow: Flow) -> float:
         """The present rate of a flow in progress, bytes/s."""
-        return flow.limit if flow.owner is None else flow.owner.level * flow.weight
+        return flow.limit_bytes_per_s if flow.owner is None else flow.owner.level * flow.weight
 
     def left(self, flow: Flow) -> float:
         """The bytes that a flow in progress has yet to send."""
         if flow.owner is None:
-            return max(flow.remaining - flow.limit * (self.now - flow.since), 0.0)
-        return max((flow.end - flow.owner.progress_at(self.now)) * flow.weight, 0.0)
+            return max(
+                flow.remaining_bytes - flow.limit_bytes_per_s * (self.now_s - flow.since_s), 0.0
+            )
+        return max((flow.end - flow.owner.progress_at(self.now_s)) * flow.weight, 0.0)
 
     # ---- one flow ------------------------------------------------------------------------------
 
@@ -163,8 +168,8 @@ class Sharing:
         """A second flow comes to the link that `first` had to itself."""
         del self.alone[id]
         if self.meter:
-            self.meter.end_alone(id, self.now, self.left(first), self.capacity(id))
-        link = self.shared[id] = Link(id, self.capacity(id), self.now)
+            self.meter.end_alone(id, self.now_s, self.left(first), self.capacity(id))
+        link = self.shared[id] = Link(id, self.capacity(id), self.now_s)
         link.flows[first] = None
         first.shared.append(link)
         self._add(first, link)
@@ -172,14 +177,14 @@ class Sharing:
         return link
 
     def _find_limit(self, flow: Flow) -> None:
-        limit, cap_link = flow.cap, OWN_CAP
+        limit, cap_link = flow.cap_bytes_per_s, OWN_CAP
         if len(flow.shared) < len(flow.links):
             for id in flow.links:
                 if id not in self.shared:
                     capacity = self.capacity(id)
                     if capacity < limit:
                         limit, cap_link = capacity, id
-        flow.limit, flow.cap_link = limit, cap_link
+        flow.limit_bytes_per_s, flow.cap_link = limit, cap_link
         flow.level_cap = limit / flow.weight
 
     def _refresh(self, flow: Flow) -> None:
@@ -199,13 +204,17 @@ class Sharing:
     def _enter(self, flow: Flow) -> None:
         """Start a flow at the highest rate that its surroundings could allow; `settle` lowers it."""
         shared = flow.shared
-        if not shared or flow.limit < min([link.capacity for link in shared]):
+        if not shared or flow.limit_bytes_per_s < min(
+            [link.capacity_bytes_per_s for link in shared]
+        ):
             self._cap(flow)
         else:
-            owner = min(shared, key=lambda link: (link.level, link.capacity, link.id))
+            owner = min(shared, key=lambda link: (link.level, link.capacity_bytes_per_s, link.id))
             if owner.level == inf:
-                owner.settle(self.now)
-                owner.level = owner.capacity / flow.weight  # anything finite: it is dirty
+                owner.settle(self.now_s)
+                owner.level = (
+                    owner.capacity_bytes_per_s / flow.weight
+                )  # anything finite: it is dirty
                 self._begin_watch(owner)
             self._bind(flow, owner)
         for link in shared:
@@ -221,7 +230,7 @@ class Sharing:
     def _bind(self, flow: Flow, owner: Link) -> None:
         """From now on the shared link `owner`, whose clock is settled, limits it."""
         flow.owner = owner
-        flow.end = owner.progress_at(self.now) + flow.remaining / flow.weight
+        flow.end = owner.progress_at(self.now_s) + flow.remaining_bytes / flow.weight
         heapq.heappush(owner.ends, (flow.end, flow.id, flow))
         if flow.level_cap < inf:
             heapq.heappush(owner.by_cap, (flow.level_cap, flow.id, flow))
@@ -232,19 +241,19 @@ class Sharing:
 
     def _release(self, flow: Flow) -> None:
         """Bring its books up to now and take its rate off its links."""
-        now = self.now
+        now_s = self.now_s
         owner = flow.owner
-        passed = now - flow.since
-        flow.remaining = self.left(flow)
+        passed_s = now_s - flow.since_s
+        flow.remaining_bytes = self.left(flow)
         for link in flow.shared:
             self._remove(flow, link)
         if owner is not None:
             self.changed_links[owner] = None
-        if passed > 0:
+        if passed_s > 0:
             name = flow.cap_link if owner is None else owner.id
-            flow.dwelt[name] = flow.dwelt.get(name, 0.0) + passed
-            flow.spent += passed
-            flow.since = now
+            flow.dwelt_s[name] = flow.dwelt_s.get(name, 0.0) + passed_s
+            flow.spent_s += passed_s
+            flow.since_s = now_s
         flow.stamp += 1
 
     def _add(self, flow: Flow, link: Link) -> None:
@@ -252,13 +261,13 @@ class Sharing:
         owner, meter = flow.owner, self.meter
         if owner is None:
             if meter:
-                meter.load_changes(link, self.now)
-            link.load.add(flow.limit)
+                meter.load_changes(link, self.now_s)
+            link.load.add(flow.limit_bytes_per_s)
             heapq.heappush(link.by_limit, (-flow.level_cap, flow.id, flow))
             link.pushes += 1
             return
         if meter:
-            meter.count_changes(link, owner, self.now)
+            meter.count_changes(link, owner, self.now_s)
         tally = link.loads.get(owner)
         if tally is None:
             tally = link.loads[owner] = Tally()
@@ -271,11 +280,11 @@ class Sharing:
         owner, meter = flow.owner, self.meter
         if owner is None:
             if meter:
-                meter.load_changes(link, self.now)
-            link.load.remove(flow.limit)
+                meter.load_changes(link, self.now_s)
+            link.load.remove(flow.limit_bytes_per_s)
             return
         if meter:
-            meter.count_changes(link, owner, self.now)
+            meter.count_changes(link, owner, self.now_s)
         tally = link.loads[owner]
         tally.remove(flow.weight)
         if not tally.count:
@@ -295,13 +304,13 @@ class Sharing:
         Every pull and every push raises the level that the own flows get, so this ends. A flow that
         another link would limit more is pulled by that link when its turn comes.
         """
-        link.settle(self.now)
+        link.settle(self.now_s)
         while True:
             own, slack = link.loads.get(link), link.slack()
             if own is not None:
                 level = slack / own.value
             else:
-                level = inf if slack >= -_TIE * link.capacity else -1.0
+                level = inf if slack >= -_TIE * link.capacity_bytes_per_s else -1.0
             if not self._pull(link, level) and not self._push(link, level):
                 return self._set_level(link, slack)
 
@@ -349,11 +358,13 @@ class Sharing:
 
     def _set_level(self, link: Link, slack: float) -> None:
         """Adopt the level that follows from who the own flows are; tell who has to know."""
+        if link.pushes > 2 * len(link.flows) + 64:
+            link.rebase()
         before = link.level
         own = link.loads.get(link)
-        if slack < -1e-9 * link.capacity:
+        if slack < -1e-9 * link.capacity_bytes_per_s:
             raise BrokenInvariant(
-                f"link {link.id}: {-slack} bytes/s above its capacity of {link.capacity}"
+                f"link {link.id}: {-slack} bytes/s above its capacity of {link.capacity_bytes_per_s}"
             )
         link.level = level = inf if own is None else max(slack, 0.0) / own.value
         if level == inf:
@@ -374,8 +385,6 @@ class Sharing:
             if watching.guard == guard:
                 del watching.guarded[link]
                 self._mark(watching)
-        if link.pushes > 2 * len(link.flows) + 64:
-            link.rebase()
 
     def _begin_watch(self, link: Link) -> None:
         for owner in link.loads:
@@ -407,14 +416,14 @@ class Sharing:
         index = {link: i for i, link in enumerate(links)}
         flows = list(dict.fromkeys(flow for link in links for flow in link.flows))
         found = max_min(
-            [link.capacity for link in links],
+            [link.capacity_bytes_per_s for link in links],
             [[index[link] for link in flow.shared] for flow in flows],
             [flow.weight for flow in flows],
-            [flow.limit for flow in flows],
+            [flow.limit_bytes_per_s for flow in flows],
         )
         levels: dict[Link, float] = {}
         for link in links:
-            link.settle(self.now)
+            link.settle(self.now_s)
         for flow, rate, bottleneck in zip(
             flows, found.rates_bytes_per_s, found.bottlenecks, strict=True
         ):

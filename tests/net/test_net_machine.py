@@ -75,7 +75,7 @@ class NetworkMachine(RuleBasedStateMachine):
             self.oracle.flows[k].cancelled = True
             self.engine.cancel(self.flows[k])
             self.gone.add(k)
-            assert self.flows[k].remaining == pytest.approx(
+            assert self.flows[k].remaining_bytes == pytest.approx(
                 float(self.oracle.flows[k].left), rel=1e-9
             )
 
@@ -101,13 +101,13 @@ class NetworkMachine(RuleBasedStateMachine):
         now, sharing = self.oracle.now, self.engine.sharing
         rates = self.oracle.rates()
         for k, (flow, exact) in enumerate(zip(self.flows, self.oracle.flows, strict=True)):
-            close = pytest.approx(float(exact.left), rel=1e-9, abs=1e-9 * max(flow.size, 1))
+            close = pytest.approx(float(exact.left), rel=1e-9, abs=1e-9 * max(flow.size_bytes, 1))
             if k in self.gone:
                 continue
             if exact.ended_at is not None:
-                assert k in self.ended or sharing.left(flow) <= 1e-9 * flow.size
+                assert k in self.ended or sharing.left(flow) <= 1e-9 * flow.size_bytes
                 assert (
-                    flow.spent
+                    flow.spent_s
                     == pytest.approx(float(exact.ended_at - exact.started_at), rel=1e-9, abs=1e-12)
                     or k not in self.ended
                 )
@@ -129,7 +129,7 @@ class NetworkMachine(RuleBasedStateMachine):
                     [flow.links for flow in flows],
                     [sharing.rate(flow) for flow in flows],
                     [flow.weight for flow in flows],
-                    [flow.cap for flow in flows],
+                    [flow.cap_bytes_per_s for flow in flows],
                 )
                 is None
             )
@@ -147,10 +147,10 @@ class NetworkMachine(RuleBasedStateMachine):
         for k in self.ended:
             exact = self.oracle.flows[k]
             took = float(exact.ended_at - exact.started_at)
-            assert self.flows[k].spent == pytest.approx(took, rel=1e-9, abs=1e-12)
+            assert self.flows[k].spent_s == pytest.approx(took, rel=1e-9, abs=1e-12)
         for link in range(len(self.oracle.capacities)):
             carried = sum(use.bytes for use in self.uses if use.link == link)
-            moved = sum(f.size - f.remaining for f in self.flows if link in f.links)
+            moved = sum(f.size_bytes - f.remaining_bytes for f in self.flows if link in f.links)
             assert carried == pytest.approx(moved, rel=1e-9, abs=1e-9)
         for use in self.uses:
             room = use.capacity_bytes_per_s * (use.to_s - use.from_s)

@@ -36,7 +36,7 @@ def took(trace: LinkTrace, size: float, *, at_s: float = 0.0, epoch_s: float = 0
     flow = Flow(0, size, (0,))
     engine.start(flow, at_s=at_s)
     engine.advance(inf)
-    return flow.spent
+    return flow.spent_s
 
 
 TRACES = st.builds(

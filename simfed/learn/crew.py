@@ -15,9 +15,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import struct
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn
@@ -27,6 +28,8 @@ import torch
 from simfed.errors import RunFailed, SimfedError
 
 __all__ = ["Crew"]
+
+_TICKET = struct.Struct("<II")
 
 
 class Crew:
@@ -42,11 +45,12 @@ class Crew:
 
     def __init__(self, subject: Any, workers: int) -> None:
         self._subject = subject
+        self._tickets = _Tickets()
         self._others: list[_Worker] = []
         self._broken = False
         try:
             for number in range(1, workers):
-                self._others.append(_Worker(subject, number, self._others))
+                self._others.append(_Worker(subject, self._tickets, number, self._others))
         except BaseException:
             self.close()
             raise
@@ -61,8 +65,8 @@ class Crew:
     ) -> list[Any]:
         """`subject.method(unit)` for every unit, in the order given, over all processes.
 
-        `costs` balance the load: the dearest units are dealt first, each to the process with the
-        least so far. Raises: the first error of a unit; `RunFailed` when a process has died.
+        Whoever is free takes the next unit, those with the highest `costs` first. Raises: the first
+        error of a unit; `RunFailed` when a process has died.
         """
         function = getattr(self._subject, method)
         if not self._others or len(units) < 2:
@@ -71,20 +75,20 @@ class Crew:
             raise RunFailed(
                 "the worker processes were stopped by an earlier error; start the run again"
             )
-        shares = deal(costs or [1.0] * len(units), self.workers)
-        results: list[Any] = [None] * len(units)
         self._broken = True  # until every answer is in: an interrupted exchange cannot be resumed
-        busy = [
-            (worker, share) for worker, share in zip(self._others, shares[1:], strict=True) if share
-        ]
-        for worker, share in busy:
-            worker.send(method, [units[i] for i in share])
-        for i in shares[0]:
-            results[i] = function(units[i])
-        for worker, share in busy:
-            for i, result in zip(share, worker.receive(), strict=True):
-                results[i] = result
+        known = costs or [0.0] * len(units)
+        order = sorted(range(len(units)), key=lambda i: -known[i])
+        queue = [units[i] for i in order]
+        self._tickets.lay_out(len(queue))
+        for worker in self._others:
+            worker.send(method, queue)
+        found = {place: function(queue[place]) for place in self._tickets.take()}
+        for worker in self._others:
+            found |= worker.receive()
         self._broken = False
+        results: list[Any] = [None] * len(units)
+        for place, i in enumerate(order):
+            results[i] = found[place]
         return results
 
     def close(self) -> None:
@@ -92,6 +96,7 @@ class Crew:
         for worker in self._others:
             worker.close()
         self._others = []
+        self._tickets.close()
 
     def __enter__(self) -> Crew:
         return self
@@ -100,27 +105,50 @@ class Crew:
         self.close()
 
 
-def deal(costs: Sequence[float], hands: int) -> list[list[int]]:
-    """Indices of `costs` in `hands` shares of nearly equal sums: longest processing time first.
+class _Tickets:
+    """Numbers that processes take from one pile, each number once.
 
-    >>> deal([3, 1, 1, 1], 2)
-    [[0], [1, 2, 3]]
+    The pile is a pipe: the kernel hands every ticket to one reader, without locks that a dying
+    process could keep. Dealing beforehand would need to know how fast each process will be.
     """
-    shares: list[list[int]] = [[] for _ in range(hands)]
-    loads = [0.0] * hands
-    for i in sorted(range(len(costs)), key=lambda i: -costs[i]):
-        lightest = loads.index(min(loads))
-        shares[lightest].append(i)
-        loads[lightest] += costs[i]
-    return shares
+
+    _MOST = 2048
+    """Tickets at a time, each for one number or several: a pipe holds 64 KiB, or 16 at times."""
+
+    def __init__(self) -> None:
+        self._from, self._into = os.pipe()
+        os.set_blocking(self._from, False)
+
+    def lay_out(self, count: int) -> None:
+        """Put the numbers below `count` on the pile, the lowest on top."""
+        share = -(-count // self._MOST)
+        stacks = [_TICKET.pack(i, min(i + share, count)) for i in range(0, count, share)]
+        os.write(self._into, b"".join(stacks))
+
+    def take(self) -> Iterator[int]:
+        """Numbers from the pile until it is empty."""
+        while True:
+            try:
+                ticket = os.read(self._from, _TICKET.size)
+            except BlockingIOError:
+                return
+            yield from range(*_TICKET.unpack(ticket))
+
+    def close(self) -> None:
+        if self._from >= 0:
+            os.close(self._from)
+            os.close(self._into)
+            self._from = self._into = -1
 
 
 class _Worker:
-    """A forked process that answers (method, units) with their results, and the parent's end of its pipe."""
+    """A forked process that shares a queue of units and answers with its results, and the parent's end of its pipe."""
 
     connection: Connection
 
-    def __init__(self, subject: Any, number: int, elder: Sequence[_Worker]) -> None:
+    def __init__(
+        self, subject: Any, tickets: _Tickets, number: int, elder: Sequence[_Worker]
+    ) -> None:
         self.number = number
         ours, theirs = Pipe()
         watched, self._lifeline = os.pipe()
@@ -132,7 +160,7 @@ class _Worker:
                 os.close(worker._lifeline)
             ours.close()
             os.close(self._lifeline)
-            _live(subject, theirs, watched, number)
+            _live(subject, tickets, theirs, watched, number)
         theirs.close()
         os.close(watched)
         self.connection = ours
@@ -143,7 +171,7 @@ class _Worker:
         except (BrokenPipeError, ConnectionResetError):
             raise self._died() from None
 
-    def receive(self) -> list[Any]:
+    def receive(self) -> dict[int, Any]:
         try:
             kind, answer = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -180,7 +208,9 @@ class _Worker:
             return None
 
 
-def _live(subject: Any, connection: Connection, lifeline: int, number: int) -> NoReturn:
+def _live(
+    subject: Any, tickets: _Tickets, connection: Connection, lifeline: int, number: int
+) -> NoReturn:
     """The life of a worker process: answer until the parent is gone."""
     try:
         # Ctrl-C reaches the whole process group; the parent decides what becomes of the run.
@@ -195,8 +225,8 @@ def _live(subject: Any, connection: Connection, lifeline: int, number: int) -> N
         if begin_process is not None:
             begin_process(number)
         while True:
-            method, units = connection.recv()
-            connection.send(_answer(subject, method, units))
+            method, queue = connection.recv()
+            connection.send(_answer(subject, tickets, method, queue))
     except (EOFError, OSError):
         pass
     finally:
@@ -209,10 +239,10 @@ def _leave_with(lifeline: int) -> None:
     os._exit(1)
 
 
-def _answer(subject: Any, method: str, units: list[Any]) -> tuple[str, Any]:
+def _answer(subject: Any, tickets: _Tickets, method: str, queue: list[Any]) -> tuple[str, Any]:
     try:
         function = getattr(subject, method)
-        return "results", [function(unit) for unit in units]
+        return "results", {place: function(queue[place]) for place in tickets.take()}
     except SimfedError as error:
         return "error", error
     except Exception as error:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tiny
 
 from simfed.errors import InputError, RunFailed
-from simfed.learn.crew import Crew, deal
+from simfed.learn.crew import Crew
 from simfed.learn.memory import Arena
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
@@ -38,7 +39,31 @@ class Subject:
     def square(self, x):
         return x * x
 
+    def when(self, x):
+        began = time.monotonic()
+        while time.monotonic() < began + 0.02:
+            pass
+        return began
+
+    def stand_in_line(self, x):
+        """The worker keeps its first unit until this process has done all the others."""
+        self.both_at_work()
+        if self.number:
+            while self.board[6] < 39:
+                pass
+        else:
+            self.board[6] += 1
+        return self.number
+
+    def both_at_work(self):
+        """Come back when every process has a unit, so that none does all of them."""
+        if self.number:
+            self.board[7] = 1
+        while not self.board[7]:
+            pass
+
     def write(self, place):
+        self.both_at_work()
         self.board[place] = self.number + 100
         return self.number
 
@@ -46,16 +71,21 @@ class Subject:
         raise InputError("another number", got=x)
 
     def break_down(self, x):
+        self.both_at_work()
         if self.number:
             raise KeyError("lost")
         return x
 
     def as_on_a_gpu_machine(self, x):
+        self.both_at_work()
         if self.number:
-            raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")  # fmt: skip
+            raise RuntimeError(
+                "Unable to handle autograd's threading in combination with fork-based multiprocessing."
+            )
         return x
 
     def die(self, x):
+        self.both_at_work()
         if self.number:
             os.kill(os.getpid(), signal.SIGKILL)
         return x
@@ -88,12 +118,24 @@ def test_one_worker_forks_nothing():
         assert crew.map("square", [3]) == [9]
 
 
-@pytest.mark.parametrize("hands", [1, 2, 5])
-def test_work_is_dealt_completely_and_evenly(hands):
-    costs = [5.0, 1.0, 1.0, 3.0, 4.0, 2.0, 2.0]
-    shares = deal(costs, hands)
-    assert sorted(i for share in shares for i in share) == list(range(7))
-    assert max(sum(costs[i] for i in share) for share in shares) <= sum(costs) / hands + max(costs)
+def test_the_dearest_units_are_taken_first():
+    with Crew(Subject(), 2) as crew:
+        began = crew.map("when", range(6), [1, 9, 5, 2, 8, 3])
+    order = sorted(range(6), key=began.__getitem__)
+    assert set(order[:2]) == {1, 4}
+    assert 0 in order[-2:]
+
+
+def test_more_units_than_tickets():
+    with Crew(Subject(), 2) as crew:
+        assert crew.map("square", range(10_000)) == [i * i for i in range(10_000)]
+        assert crew.map("square", range(3)) == [0, 1, 4]
+
+
+def test_a_busy_process_leaves_the_rest_to_the_others():
+    with Crew(Subject(), 2) as crew:
+        numbers = crew.map("stand_in_line", range(40))
+    assert numbers.count(1) == 1  # the worker sat on its first unit until this process did the rest
 
 
 def test_an_input_error_in_a_worker_keeps_its_sentence():

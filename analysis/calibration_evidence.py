@@ -97,8 +97,8 @@ def scenario_of(model: str, strategy: str, profile: str) -> dict:
 
 def really_run(model: str, strategy: str, profile: str) -> tuple[float, float]:
     """(processor seconds, wall seconds) of the rounds, played for real after three to warm up."""
-    from simfed.learn.workload import LearningWorkload
     from simfed.learn.plain import plain_rounds
+    from simfed.learn.workload import LearningWorkload
     from simfed.scenario import Scenario
     from simfed.seeding import Streams
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import yaml
 
-from simfed.device.fit import (
-    Candidate,
-    Sample,
-    choose_law,
-    coverage,
-    typical_variance,
-    with_spread,
-)
+from simfed.device.fit import Candidate, Sample, choose_law
 from simfed.device.laws import ACROSS_MODELS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
+from simfed.device.spread import coverage, spread_of, typical_of
 from simfed.device.table import Table, medians
 from simfed.version import VERSION
 
@@ -132,14 +126,14 @@ def _reports(
     samples: Mapping[Key, Sample], fitted: Mapping[Key, Candidate], between: float
 ) -> list[CurveReport]:
     """Fits with their uncertainty and what is to be said of them, of all curves of a kind of work."""
-    typical = typical_variance(list(fitted.values()))
+    typical = typical_of([(candidate, samples[key]) for key, candidate in fitted.items()])
     reports = []
     for key, sample in samples.items():
         sizes = len(sample.groups)
         if key not in fitted:
             reports.append(CurveReport(key, sizes, None))
             continue
-        candidate = with_spread(fitted[key], sample, typical)
+        candidate = replace(fitted[key], spread=spread_of(fitted[key], sample, typical))
         residuals = [float(np.mean(candidate.residuals[sample.group == g])) for g in sample.groups]
         largest = max(residuals, key=abs)
         tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
@@ -180,7 +174,8 @@ def _across_models(
         sample = _sample(table, keys, models)
         candidate = choose_law(ACROSS_MODELS[QUANTITIES[quantity].variable], sample)
         errors = _left_out_models(candidate, keys, table, models)
-        candidate = with_spread(candidate, sample, typical_variance([candidate]))
+        typical = typical_of([(candidate, sample)])
+        candidate = replace(candidate, spread=spread_of(candidate, sample, typical))
         key = (quantity, ANY, strategy)
         found.append((CurveReport(key, len(sample.groups), candidate, None, errors), sample))
     return found
@@ -208,20 +203,23 @@ def _sample(table: Table, keys: Sequence[Key], models: Mapping[str, ModelWork]) 
     features: list[dict[str, float]] = []
     seconds: list[float] = []
     group: dict[tuple[str, float], int] = {}
-    groups: list[int] = []
+    session: dict[str, int] = {}
+    labels: list[tuple[int, int]] = []
     for key in keys:
         quantity, model, _ = key
         work = models.get(model)
-        for x, _, middle, _ in medians(table.of(key)):
+        for x, name, middle, _ in medians(table.of(key)):
             size = {QUANTITIES[quantity].variable: x}
             features.append({**size, **(work.size(quantity, x) if work else {})})
             seconds.append(middle)
-            groups.append(group.setdefault((model, x), len(group)))
+            labels.append(
+                (group.setdefault((model, x), len(group)), session.setdefault(name, len(session)))
+            )
     names = set.intersection(*(set(f) for f in features))
     return Sample(
         {name: np.array([f[name] for f in features]) for name in sorted(names)},
         np.array(seconds),
-        np.array(groups),
+        *np.array(labels).T,
     )
 
 
@@ -329,7 +327,7 @@ def _law_node(report: CurveReport, sample: Sample) -> dict[str, Any]:
         used = [i for i in range(len(sd)) if sd[i] > 0]
         node["uncertainty"] = {
             "residual": _rounded(spread.residual),
-            "freedom": _plain(spread.freedom),
+            "freedom": _rounded(spread.freedom),
             "standard_error": {law.coordinates[i]: _rounded(float(sd[i])) for i in used},
             "correlation": [
                 [round(float(spread.covariance[i, j] / (sd[i] * sd[j])), 4) for j in used]

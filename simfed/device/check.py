@@ -11,8 +11,8 @@ import numpy as np
 from scipy import stats
 
 from simfed.device.curve import Fitted, Points
-from simfed.device.fit import interval_factor
 from simfed.device.profile import QUANTITIES, Key, Profile
+from simfed.device.spread import interval_factor
 from simfed.device.table import Table
 from simfed.errors import InputError
 

@@ -7,42 +7,24 @@ deviation of the *relative* error, so that microseconds count as much as seconds
   from the residuals themselves, so that a few wild points do not pull;
 - with at most one point more than parameters, the largest relative error (Chebyshev): so few points
   cannot tell an outlier from a law that does not fit, and the worst error is then the fair summary.
-
-The uncertainty of a prediction is that of textbook regression in log-time: s²·(1 + h) with the
-residual spread s and the leverage h of the size, Student's t with its degrees of freedom. With few
-sizes per curve s is itself uncertain, so it borrows `BORROWED` degrees of freedom from the
-residuals of the typical curve of the same kind of work.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize
 
 from simfed.device.curve import Spread
-from simfed.device.laws import LAWS, Law, Size
+from simfed.device.laws import LAWS, Law
 
-__all__ = [
-    "Candidate",
-    "Sample",
-    "Spread",
-    "choose_law",
-    "fit_law",
-    "interval_factor",
-    "with_spread",
-]
+__all__ = ["Candidate", "Sample", "choose_law", "fit_law"]
 
 Array = NDArray[np.float64]
-
-BORROWED = 4.0
-"""Degrees of freedom that a curve's residual spread borrows from its kin."""
-
-_SUREST = 0.001  # no law of time is known better than this
 
 _FLOOR = 0.01  # residuals below 1 % are not outliers, whatever the others are
 
@@ -55,6 +37,8 @@ class Sample:
     seconds: Array
     group: NDArray[np.int64]
     """Points of the same group have the same size and are left out together."""
+    session: NDArray[np.int64]
+    """Points of the same session were measured by one process."""
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -66,7 +50,10 @@ class Sample:
     def where(self, mask: NDArray[np.bool_]) -> Sample:
         """The points under a mask."""
         return Sample(
-            {n: x[mask] for n, x in self.size.items()}, self.seconds[mask], self.group[mask]
+            {n: x[mask] for n, x in self.size.items()},
+            self.seconds[mask],
+            self.group[mask],
+            self.session[mask],
         )
 
 
@@ -98,11 +85,6 @@ class Candidate:
     def cross_validated(self) -> float:
         """Mean absolute log-error at sizes left out; infinite where that could not be done."""
         return float(np.mean(np.abs(self.held_out))) if len(self.held_out) else math.inf
-
-    @property
-    def freedom(self) -> int:
-        """Points beyond the parameters in use."""
-        return len(self.residuals) - sum(v > 0 for v in self.parameters.values())
 
 
 def choose_law(names: Sequence[str], sample: Sample) -> Candidate:
@@ -250,99 +232,3 @@ def _fit_roofline(law: Law, sample: Sample) -> Array:
             best = found
     assert best is not None
     return np.asarray(best * scale)
-
-
-# ---- uncertainty -------------------------------------------------------------------------------
-
-
-def typical_variance(candidates: Sequence[Candidate]) -> float | None:
-    """Residual variance of the typical curve of one kind of work: the median over those that have
-    points to spare; None where none has. (A mean would let one bad curve spoil the others.)"""
-    variances = [_robust_squares(c.residuals) / c.freedom for c in candidates if c.freedom > 0]
-    return float(np.median(variances)) if variances else None
-
-
-def with_spread(candidate: Candidate, sample: Sample, typical: float | None) -> Candidate:
-    """The candidate with its uncertainty; without one where nothing says how large it is."""
-    spread = _spread(candidate.law, candidate.parameters, sample, candidate.residuals, typical)
-    return Candidate(candidate.law, candidate.parameters, candidate.residuals, candidate.held_out,
-                     spread, candidate.fits)  # fmt: skip
-
-
-def coverage(
-    candidate: Candidate, sample: Sample, typical: float | None, level: float
-) -> float | None:
-    """Share of left-out medians inside the interval that was predicted without them; None where no
-    size could be left out."""
-    if not candidate.fits:
-        return None
-    inside = []
-    for (parameters, rest), group in zip(candidate.fits, sample.groups, strict=True):
-        law = candidate.law
-        residuals = np.log(law.seconds(parameters, rest.size) / rest.seconds)
-        spread = _spread(law, parameters, rest, residuals, typical)
-        if spread is None:
-            return None
-        out = sample.group == group
-        size = sample.where(out).size
-        factor = interval_factor(law, parameters, spread, size, level)
-        inside.extend(np.abs(candidate.held_out[out]) <= np.log(factor))
-    return float(np.mean(inside))
-
-
-def interval_factor(
-    law: Law, parameters: Mapping[str, float], spread: Spread, size: Size, level: float
-) -> Array:
-    """The factor f for which a new median lies in [predicted/f, predicted·f] with probability `level`."""
-    jacobian = _jacobian(law, parameters, size)
-    parameter_variance = np.einsum("ij,jk,ik->i", jacobian, spread.covariance, jacobian)
-    quantile = stats.t.ppf(0.5 + level / 2, spread.freedom)
-    return np.asarray(np.exp(quantile * np.sqrt(spread.residual**2 + parameter_variance)))
-
-
-def _spread(
-    law: Law, parameters: dict[str, float], sample: Sample, residuals: Array, typical: float | None
-) -> Spread | None:
-    freedom = max(0, len(residuals) - sum(value > 0 for value in parameters.values()))
-    borrowed = BORROWED if typical is not None else 0.0
-    if freedom + borrowed == 0:
-        return None
-    own = _robust_squares(residuals) if freedom else 0.0
-    variance = (own + borrowed * (typical or 0.0)) / (freedom + borrowed)
-    variance = max(variance, _SUREST**2)
-    jacobian = _jacobian(law, parameters, sample.size)
-    scale = np.linalg.norm(jacobian, axis=0)  # seconds per FLOP are tiny numbers
-    used = scale > 0
-    scaled = jacobian[:, used] / scale[used]
-    covariance = np.zeros((len(scale), len(scale)))
-    covariance[np.ix_(used, used)] = (
-        np.linalg.pinv(scaled.T @ scaled, rcond=1e-10)
-        * variance
-        / np.outer(scale[used], scale[used])
-    )
-    return Spread(math.sqrt(variance), freedom + borrowed, covariance)
-
-
-def _robust_squares(residuals: Array) -> float:
-    """Sum of squared residuals, the wild ones held to 3 robust standard deviations."""
-    bound = 3 * max(1.4826 * float(np.median(np.abs(residuals))), _FLOOR / 2)
-    return float(np.sum(np.minimum(np.abs(residuals), bound) ** 2))
-
-
-def _jacobian(law: Law, parameters: Mapping[str, float], size: Size) -> Array:
-    """d log seconds / d coordinate, one row per point; 0 for parameters that are held at 0."""
-    centre = law.located(parameters)
-    columns: list[Array | None] = []
-    for i, name in enumerate(law.parameters):
-        # a relative step; an absolute one for exponents and logarithms
-        step = 1e-5 * (1.0 if "p" in law.parameters else parameters[name])
-        if step == 0:
-            columns.append(None)
-            continue
-        up, down = list(centre), list(centre)
-        up[i], down[i] = up[i] + step, down[i] - step
-        rise = np.log(law.seconds(law.parameters_at(up), size))
-        fall = np.log(law.seconds(law.parameters_at(down), size))
-        columns.append(np.atleast_1d((rise - fall) / (2 * step)))
-    filled = next(c for c in columns if c is not None)
-    return np.column_stack([np.zeros_like(filled) if c is None else c for c in columns])

@@ -48,8 +48,11 @@ def profile_figure(profile: Profile, table: Table | None = None) -> Figure:
             _draw_curve(ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table)
         ax.set_title(title, fontsize=7.5, loc="left")
         ax.set_xlabel(_X_LABELS.get(lines[0][1][0], "K"))
-        ax.legend(fontsize=6, handlelength=1.4, framealpha=0.75, edgecolor="none")
-        _logarithmic(ax)
+        _logarithmic(ax, headroom=len(lines))
+        ax.legend(
+            frameon=False, fontsize=6, handlelength=1.2, loc="upper left", borderaxespad=0.1,
+            ncols=2, columnspacing=0.8, handletextpad=0.4, labelspacing=0.3,
+        )  # fmt: skip
     return figure
 
 
@@ -137,9 +140,13 @@ def _draw_curve(
     ax.plot([p for p, _ in points], [s for _, s in points], "o", ms=2.2, color=colour, alpha=0.8)
 
 
-def _logarithmic(ax: Axes) -> None:
+def _logarithmic(ax: Axes, headroom: int) -> None:
+    """Logarithmic axes with readable ticks, and room above for a legend of so many entries, two in a row."""
     ax.set_xscale("log")
     ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    share = 0.1 * math.ceil(headroom / 2)
+    ax.set_ylim(low, high * (high / low) ** (share / (1 - share)))
     for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         if high < 30 * low:  # powers of ten alone would leave one tick or none
             steps = (1, 2, 5) if high > 6 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)

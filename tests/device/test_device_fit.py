@@ -9,17 +9,10 @@ from device_made_up import WORK, measured_table
 from simfed.device import ModelWork, load_profile
 from simfed.device.calibrate import fit_profile, profile_text
 from simfed.device.check import compare
-from simfed.device.fit import (
-    Sample,
-    choose_law,
-    coverage,
-    fit_law,
-    interval_factor,
-    typical_variance,
-    with_spread,
-)
+from simfed.device.fit import Sample, choose_law, fit_law
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
+from simfed.device.spread import coverage, interval_factor, spread_of, typical_of
 from simfed.device.table import Row, Table
 
 K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
@@ -50,7 +43,8 @@ def sample(law, noise_sd=0.0, rng=None, repeats=1, one_model=False):
     if noise_sd:
         seconds = seconds * np.exp(noise_sd * rng.standard_normal(len(seconds)))
     group = np.tile(np.arange(len(seconds) // repeats), repeats)
-    return Sample(size, seconds, group)
+    session = np.repeat(np.arange(repeats), len(seconds) // repeats)
+    return Sample(size, seconds, group, session)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -86,37 +80,50 @@ def test_leaving_sizes_out_finds_the_true_law_across_models(law):
 
 
 def test_terms_are_never_negative():
-    data = Sample({"k": K[:4]}, np.array([1e-6, 4e-6, 2e-5, 1e-4]), np.arange(4))
+    data = Sample({"k": K[:4]}, np.array([1e-6, 4e-6, 2e-5, 1e-4]), np.arange(4), np.zeros(4, int))
     assert min(fit_law(LAWS["affine-k"], data).values()) >= 0.0
 
 
 def test_three_points_are_fitted_by_their_largest_relative_error():
     # 4, 5 and 20 at 1, 5 and 20: no affine law does better than 19.15 % at all three
-    data = Sample({"k": np.array([1.0, 5.0, 20.0])}, np.array([4.0, 5.0, 20.0]), np.arange(3))
+    data = Sample(
+        {"k": np.array([1.0, 5.0, 20.0])},
+        np.array([4.0, 5.0, 20.0]),
+        np.arange(3),
+        np.zeros(3, int),
+    )
     errors = np.abs(
         LAWS["affine-k"].seconds(fit_law(LAWS["affine-k"], data), data.size) / data.seconds - 1
     )
     assert errors == pytest.approx(np.full(3, 0.1915), abs=1e-4)
 
 
-def test_intervals_hold_new_medians_as_often_as_they_say():
+@pytest.mark.parametrize(("sessions", "session_sd"), [(1, 0.0), (3, 0.0), (3, 0.06)])
+def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
     rng = np.random.default_rng(11)
-    law, held_out = LAWS["affine-k"], {"k": np.array([200.0, 2000.0, 20_000.0])}
-    truth = law.seconds(TRUTH["affine-k"], held_out)
+    law, new_sizes = LAWS["affine-k"], {"k": np.array([200.0, 2000.0, 20_000.0])}
+    truth = law.seconds(TRUTH["affine-k"], new_sizes)
     inside, said = [], []
     for _ in range(60):
-        curves = [sample("affine-k", 0.04, rng, one_model=True) for _ in range(3)]
-        fits = [choose_law(["affine-k"], data) for data in curves]
-        typical = typical_variance(fits)
-        first = with_spread(fits[0], curves[0], typical)
-        factor = interval_factor(law, first.parameters, first.spread, held_out, 0.9)
-        new = truth * np.exp(0.04 * rng.standard_normal(3))
-        predicted = law.seconds(first.parameters, held_out)
-        inside += list(np.abs(np.log(new / predicted)) <= np.log(factor))
-        said.append(coverage(first, curves[0], typical, 0.9))
-    # 180 medians in threes that share a fit; binomial alone: ±6.7 % at 3 sd
-    assert np.mean(inside) == pytest.approx(0.9, abs=0.08)
-    assert np.mean(said) == pytest.approx(0.9, abs=0.08)
+        moved = session_sd * rng.standard_normal(sessions + 1)  # the last is a process of its own
+        curves = []
+        for _ in range(3):
+            data = sample("affine-k", 0.04, rng, repeats=sessions, one_model=True)
+            data.seconds[:] *= np.exp(moved[data.session])
+            curves.append(data)
+        fits = [(choose_law(["affine-k"], data), data) for data in curves]
+        typical = typical_of(fits)
+        first, data = fits[0]
+        spread = spread_of(first, data, typical)
+        factor = interval_factor(law, first.parameters, spread, new_sizes, 0.9)
+        new = truth * np.exp(0.04 * rng.standard_normal(3) + moved[-1])
+        inside += list(
+            np.abs(np.log(new / law.seconds(first.parameters, new_sizes))) <= np.log(factor)
+        )
+        said.append(coverage(first, data, typical, 0.9))
+    # 180 medians in threes that share a fit and a session: two to four times the binomial variance
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.1)
+    assert np.mean(said) > 0.8
 
 
 def test_lognormal_noise_is_recovered_and_no_straggler_invented():

@@ -27,7 +27,17 @@ from simfed.study.executors import LocalExecutor, available_cores
 from simfed.study.plan import PlannedRun
 from simfed.study.work import Job, Result, run_scenario
 
-__all__ = ["PHASES", "STUDIES", "Phase", "campaign", "collect", "compact", "run_hash", "work_off"]
+__all__ = [
+    "PHASES",
+    "STUDIES",
+    "Phase",
+    "Planned",
+    "campaign",
+    "collect",
+    "compact",
+    "run_hash",
+    "work_off",
+]
 
 STUDIES = Path(__file__).resolve().parents[1] / "scenarios" / "paper"
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -96,8 +96,8 @@ class FigureSpec:
         ]
         least, most = min(counts), max(counts)
         seeds = f"{most} seed{'s' * (most > 1)}" if least == most else f"{least} to {most} seeds"
-        shown = "95 % t intervals of the mean over seeds" if most > 1 else "one seed, no interval"
-        return f"{shown}; {seeds}, {len(self.runs(results))} of {self.planned} runs"
+        shown = "mean and 95 % t interval over" if most > 1 else "no interval with"
+        return f"{shown} {seeds}; {len(self.runs(results))} of {self.planned} runs"
 
 
 # --- accuracy over simulated time --------------------------------------------------------------

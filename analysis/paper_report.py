@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from paper_campaign import Planned, campaign
 from paper_claims import Check, Judged, clipped_share, compression_share, judge
 from paper_figures import FIGURES, FigureSpec
 from paper_results import (
@@ -60,6 +61,8 @@ def results_text(results: Results) -> str:
         _reasons(results),
         "## Cost",
         _cost(results),
+        "## What is left\n\n" + _LEFT_RULES,
+        _left_table(results),
         "## Runs\n\n" + _RUN_RULES,
         _runs_table(results),
     ]
@@ -94,6 +97,9 @@ _COMPARISON_RULES = """*points*: percentage points of final test accuracy. *×*:
 `at least` where some run ended before it got there. *share*: points of the share of free choices. In brackets the
 95 % interval over seeds, or what is stated (5 seeds with a run that never got there: 94 %). Intervals are not
 corrected for their number."""
+
+_LEFT_RULES = """In the order in which `python analysis/paper.py run` does it (`--phase NAME` does one). A run that several phases
+need counts in the first of them."""
 
 _RUN_RULES = """Each hash names a file in [results](results): setting, accuracy curves, choices, cost, the run's fingerprint
 and the digest of the code that computed it."""
@@ -263,6 +269,20 @@ def _cost_row(name: str, runs: Sequence[Result], planned: int | None) -> tuple[o
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.2f} h" if seconds >= 3600 else f"{seconds:,.0f} s"
+
+
+def _left_table(results: Results) -> str:
+    """How far each phase of the campaign is."""
+    done = {result.hash for result in results.all}
+    phases: dict[str, list[Planned]] = {}
+    for planned in campaign():
+        phases.setdefault(planned.phase.name, []).append(planned)
+    rows = [
+        (name, runs[0].phase.study, f"{sum(p.hash in done for p in runs)} of {len(runs)}",
+         "GPU" if runs[0].phase.needs_gpu else "CPU")
+        for name, runs in phases.items()
+    ]  # fmt: skip
+    return _table(("phase", "study", "runs done", "on"), rows)
 
 
 def _runs_table(results: Results) -> str:

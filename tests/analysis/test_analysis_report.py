@@ -39,9 +39,10 @@ def test_the_report_says_what_there_is_and_is_not(keep, tmp_path):
     text = (tmp_path / "RESULTS.md").read_text()
     assert "**So far:** 15 of the campaign's runs;" in text
     assert "15 not run, 2 not comparable" in text
-    assert "3 seeds, 15 of 25 runs" in text  # MNIST by prototype
+    assert "over 3 seeds; 15 of 25 runs" in text  # MNIST by prototype
     assert "Not run: 0 of 45 runs." in text  # CIFAR-10
     assert "| **everything, each run once** | 15 | 15 | 0 | 900 s | 1,800 s |" in text
+    assert "| k-1000 | mnist-k | 0 of 25 |" in text  # made-up hashes are nobody's
     for one in Results(tmp_path / "results").all:
         assert f"`{one.hash}`" in text
     for figure in re.findall(r"!\[[^]]*\]\(([^)]*)\)", text):

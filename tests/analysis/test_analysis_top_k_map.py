@@ -1,0 +1,58 @@
+"""The map of a made-up study, and the plan of the real one."""
+
+import pandas as pd
+import pytest
+from top_k_map import ARM, SPEED, STUDY, UP, cell_of, map_figure, table
+
+from simfed.study import plan_study
+
+
+def times(of_arm, speed=1.0, up="1 Mbps", reached=True):
+    """Rows of a study's `times`: per arm one time for each seed."""
+    return pd.DataFrame(
+        [
+            {SPEED: speed, UP: up, ARM: arm, "seed": s, "at_s": at_s, "reached": reached}
+            for arm, several in of_arm.items()
+            for s, at_s in enumerate(several)
+        ]
+    )
+
+
+def test_the_first_arm_is_clear_where_it_leads_in_every_seed():
+    cell = cell_of(times({"top-k": [10, 11, 12], "random-k": [20, 22, 24.1], "periodic-k": [30, 33, 36.1]}))  # fmt: skip
+    assert (cell.first, cell.is_clear, cell.rival) == ("top-k", True, "random-k")
+    assert cell.against.ratio.least == pytest.approx(2.0, rel=0.01)
+
+
+def test_another_strategy_is_measured_against_top_k():
+    cell = cell_of(times({"top-k": [30, 33, 36], "random-k": [20, 22, 24.1], "periodic-k": [10, 11, 12]}))  # fmt: skip
+    assert (cell.first, cell.rival) == ("periodic-k", "top-k")
+    assert cell.against.ratio.least == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_mixed_picture_is_not_clear():
+    cell = cell_of(times({"top-k": [10, 22, 12], "random-k": [11, 20, 13], "periodic-k": [30, 33, 36]}))  # fmt: skip
+    assert not cell.is_clear
+
+
+def test_a_map_has_a_square_per_cell_and_a_line_in_the_table():
+    cells = [
+        times({"top-k": [1, 2, 3], "random-k": [4, 5, 6], "periodic-k": [7, 8, 9]}, speed, up)
+        for speed in (0.1, 1.0) for up in ("1 Mbps", "10 Mbps")
+    ]  # fmt: skip
+    together = pd.concat(cells, ignore_index=True)
+    figure = map_figure(together, [0.1, 1.0], ["1 Mbps", "10 Mbps"])
+    assert len(figure.axes[0].patches) == 4
+    lines = table(together, [0.1, 1.0], ["1 Mbps", "10 Mbps"]).splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "speed 0.1, 1 Mbps", "speed 0.1, 10 Mbps", "speed 1, 1 Mbps", "speed 1, 10 Mbps",
+    ]  # fmt: skip
+
+
+def test_the_study_varies_the_clock_alone():
+    """Its whole map learns once per strategy and seed."""
+    plan = plan_study(STUDY)
+    assert {axis.name for axis in plan.axes} == {SPEED, UP, ARM}
+    scenario = plan.runs[0].scenario
+    assert scenario.compression.index_code == "seeded"
+    assert {group.device.profile for group in scenario.clients} == {"x86-2core-vm"}

@@ -153,12 +153,12 @@ class Worker:
             client = prototype.fresh_scratch()
             client.statistics.copy_(prototype.statistics[row])
             indices, values = prototype.sent(unit.client, unit.entries)
-            origin = client.weights[indices]
-            client.weights[indices] = origin + unit.scale * values
+            origin = client.weights.index_select(0, indices)
+            client.weights.index_copy_(0, indices, origin + unit.scale * values)
             prototype.logits[row] = prototype.client_passes.logits(
                 self.public_samples(unit.round), bf16=self._bf16
             )
-            client.weights[indices] = origin
+            client.weights.index_copy_(0, indices, origin)
         return [], None
 
     def distil(self, unit: Distil) -> Answer:
@@ -182,7 +182,7 @@ class Worker:
             positions = self.on_device(self.own_samples(unit.client, unit.round))
             passes = self.prototype_of[unit.client].passes
             logits = passes.logits(positions, self.data.samples)
-            return [F.cross_entropy(logits, self.data.labels[positions])], None
+            return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
 
     def evaluate(self, unit: Evaluate) -> Answer:
         """Right answers and the sum of cross-entropies over a part of the test set."""
@@ -241,7 +241,7 @@ class Worker:
 
     def _gradient(self, prototype: Prototype, batch: Positions, into: Tensor) -> Tensor:
         positions = self.on_device(batch)
-        labels = self.data.labels[positions]
+        labels = self.data.labels.index_select(0, positions)
 
         def loss(logits: Tensor) -> tuple[Tensor, Tensor]:
             return cross_entropy(logits, labels)

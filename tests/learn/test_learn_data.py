@@ -426,7 +426,8 @@ def test_a_gzip_bomb_is_not_unpacked(folders):
         TINY()
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive at all", gzip.compress(b"x" * 2000)[:30], lzma.compress(b"x")[:20]])  # fmt: skip
+@pytest.mark.parametrize("content", [b"", b"no archive at all", gzip.compress(b"x" * 2000)[:30], lzma.compress(b"x")[:20]],
+                         ids=["empty", "text", "half a gzip", "half an xz"])  # fmt: skip
 def test_a_damaged_archive_is_refused(tmp_path, content):
     (tmp_path / "tiny.tar.gz").write_bytes(content)
     with pytest.raises(InputError, match=r"tiny\.tar\.gz: a whole tar archive"):

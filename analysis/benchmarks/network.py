@@ -3,8 +3,8 @@
     python analysis/benchmarks/network.py [--largest 100000] [--repeat 3]
 
 Draws stars (log-normal access links, one shared server link at a quarter of their sum), the same
-with all transfers starting at once, three-hop trees, and trees whose core is full; replays each and
-prints the best of several runs: CPU seconds (which a busy machine stretches less than wall
+with all transfers starting at once, the same inside a SimPy simulation with a process per client,
+three-hop trees, and trees whose core is full; replays each and prints the best of several runs: CPU seconds (which a busy machine stretches less than wall
 seconds), microseconds per transfer, and two ratios of things done side by side in this process,
 which mean the same on a slow and on a fast machine:
 
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import simpy
 
 from simfed import net
 from simfed.net.sharing import Sharing
@@ -96,6 +97,22 @@ def heap_alone(n: int) -> None:
         heapq.heappop(heap)
 
 
+def in_simpy(case: Case) -> None:
+    """A star's uploads as a simulation sends them: one SimPy process per client."""
+    *access, server = [link["capacity_bytes_per_s"] for link in case["links"]]
+    env = simpy.Environment()
+    star = net.Star(len(access), up_bytes_per_s=access, receive_bytes_per_s=server)
+    network = net.Network(env, star)
+
+    def client(number: int, flow: dict[str, Any]) -> Any:
+        yield env.timeout(flow["start_s"])
+        yield network.send(number, flow["size_bytes"]).done
+
+    for number, flow in enumerate(case["flows"]):
+        env.process(client(number, flow))
+    env.run()
+
+
 def from_scratch(case: Case) -> None:
     """A replay that never repairs."""
     patience, Sharing._patience = Sharing._patience, lambda self: 0  # type: ignore[method-assign]
@@ -111,17 +128,24 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
     print(f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× repair':>10}")
-    for draw, largest in ((star, 1), (burst, 1), (tree, 0.1), (crowded_tree, 0.1)):
+    kinds: list[tuple[str, Callable[[int], Case], Callable[[Case], object], float]] = [
+        ("star", star, net.replay, 1),
+        ("burst", burst, net.replay, 1),
+        ("star in SimPy", star, in_simpy, 1),
+        ("tree", tree, net.replay, 0.1),
+        ("crowded tree", crowded_tree, net.replay, 0.1),
+    ]
+    for name, draw, play, largest in kinds:
         for n in (100, 1_000, 10_000, 100_000):
             if n > arguments.largest * largest:
                 continue
             case = draw(n)
-            cpu_s = best_cpu_s(lambda case=case: net.replay(case), arguments.repeat)
+            cpu_s = best_cpu_s(lambda case=case, play=play: play(case), arguments.repeat)
             heap_cpu_s = best_cpu_s(lambda n=n: heap_alone(n), arguments.repeat)
             repair = ""
-            if n <= 1_000:
+            if n <= 1_000 and play is net.replay:
                 repair = f"{best_cpu_s(lambda case=case: from_scratch(case), 1) / cpu_s:.0f}"
-            print(f"{draw.__name__:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
+            print(f"{name:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
                   f"{cpu_s / heap_cpu_s:>8.1f}{repair:>10}", flush=True)  # fmt: skip
 
 

@@ -397,12 +397,14 @@ class Sharing:
         Half of the slack is shared out evenly. While the guards it has still fit, they stay.
         """
         loads, held = link.loads, link.guarded
+        if not loads:
+            return
         if all(owner in held and owner.level <= held[owner] for owner in loads):
             taken = [(held[owner] - owner.level) * tally.value for owner, tally in loads.items()]
             if fsum(taken) <= slack:
                 return
         link.guard += 1
-        room = slack / (2 * fsum([tally.value for tally in loads.values()])) if loads else 0.0
+        room = slack / (2 * fsum([tally.value for tally in loads.values()]))
         link.guarded = {owner: owner.level + room for owner in loads}
         for owner, level in link.guarded.items():
             heapq.heappush(owner.guards, (level, link.id, link.guard, link))

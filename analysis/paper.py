@@ -13,7 +13,10 @@ RESULTS.md from the compact results alone, in seconds.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+
+from simfed.errors import SimfedError
 
 HERE = Path(__file__).resolve().parent
 
@@ -62,4 +65,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SimfedError as error:
+        sys.exit(str(error))

@@ -25,6 +25,7 @@ from simfed.study import plan_study, run_study
 from simfed.study.address import own_code
 from simfed.study.executors import LocalExecutor, available_cores
 from simfed.study.plan import PlannedRun
+from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result, run_scenario
 
 __all__ = [
@@ -202,10 +203,12 @@ def metered(job: Job, out: Path, tell: Callable[[int, float, float | None], None
 
 def collect(study: Path, results: Path = RESULTS) -> list[str]:
     """Write the compact results of a study folder's finished runs that have none; their names."""
+    store = StudyFolder(study)
+    store.plan()  # a sentence where this is no study's folder
     results.mkdir(parents=True, exist_ok=True)
     found = []
-    for folder in sorted((study / "runs").iterdir()):
-        if folder.name.startswith(".") or not (folder / "manifest.json").is_file():
+    for folder in sorted(store.runs.iterdir()):
+        if not store.is_finished(folder.name):
             continue
         run = open_run(folder)
         scenario = validated(run.scenario, source=str(folder / "scenario.yaml"), folder=folder)

@@ -1,8 +1,8 @@
 """The source's claims, each as checks with an interval, and what they come to.
 
 A check compares runs seed by seed and *holds* if its whole interval is on the claimed side, is
-*contradicted* if all of it is on the other side, and is *undecided* between. What is missing
-seeds is *missing*. `verdict_of` makes the verdict of these, the same way for every claim.
+*contradicted* if all of it is on the other side, and is *undecided* between; with fewer seeds
+than asked for it is *missing*. `verdict_of` makes the verdict of these, the same way for every claim.
 """
 
 from __future__ import annotations
@@ -361,14 +361,14 @@ def _why_bandwidth(results: Results) -> str:
 
 def _why_time(results: Results) -> str:
     return (
-        "a larger K makes rounds longer (upload at 50 Mbps: 0.5 ms at K = 500, 4.6 ms at 5,000, beside "
+        "a larger K makes rounds longer (upload at 50 Mbps: 0.5 ms at K = 500, 4.8 ms at 5,000, beside "
         "4.5 ms of training), so more is learned per round and not always more per second"
     )
 
 
 def _why_adaptive(results: Results) -> str:
     return (
-        "ASCEND spends its warm-up and about a fifth of 1,000 rounds on random strategies, which costs "
+        "ASCEND spends its warm-up and a sixth of 1,000 rounds on random strategies, which costs "
         f"most where one strategy is far better; {clipped_share(results)}"
     )
 

@@ -110,6 +110,8 @@ class Results:
 
     def __init__(self, folder: str | Path) -> None:
         self.all: list[Result] = []
+        if not Path(folder).is_dir():
+            raise InputError("a folder of compact results", where=str(folder), got="none")
         for path in sorted(Path(folder).glob("*.json")):
             try:
                 facts = json.loads(path.read_text(encoding="utf-8"))

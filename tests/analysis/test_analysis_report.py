@@ -13,6 +13,7 @@ from paper_report import results_text, write_report
 from paper_results import POLICIES, Results
 
 import simfed
+from simfed.errors import InputError
 from simfed.study import plan_study
 
 
@@ -179,6 +180,11 @@ def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
     ends = run.summary["accuracy"]["mean"]["final"]
     result = next(r for r in Results(tmp_path / "kept").all if r.hash == one["hash"])
     assert result.accuracies()[-1] == pytest.approx(ends, abs=1e-4)
+
+
+def test_only_a_studys_folder_is_collected(tmp_path):
+    with pytest.raises(InputError, match=r"a study's folder"):
+        collect(tmp_path, tmp_path / "kept")
 
 
 def test_the_hash_is_the_same_from_a_run_directory_as_from_the_plan(tiny_studies, tmp_path):

@@ -207,6 +207,15 @@ def test_a_trace_goes_on_while_nobody_uses_its_link():
     assert env.run(network.send(0, 6.0).done) == pytest.approx(2.0)
 
 
+def test_a_link_finds_its_place_in_its_trace_anew_while_others_are_busy():
+    trace = LinkTrace(Trace.of([0.0, 10.0], [1.0, 5.0], 20.0, "loop"))
+    env, network = world(Star(2, up_bytes_per_s=[1.0, 1.0], traces={(0, "up"): trace}))
+    network.send(1, 1000.0)  # the network is never idle
+    assert env.run(network.send(0, 2.0).done) == 2.0
+    env.run(until=55.0)  # changes at 10, 20, … have passed unseen: it is 15 s into the third turn
+    assert env.run(network.send(0, 10.0).done) == pytest.approx(2.0)
+
+
 def test_tcps_segment_time_is_that_of_the_capacity_it_meets():
     """A seventh of the link's peak when it starts: the handshake's packets take the time of now."""
     trace = LinkTrace(Trace.of([0.0, 1.0], [7e5, 1e5], 1e6, "loop"))

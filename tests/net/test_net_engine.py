@@ -137,6 +137,15 @@ def test_the_capacity_of_a_link_used_alone_can_fall_below_what_the_shared_link_g
     assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
 
 
+def test_the_first_flow_of_a_link_is_not_held_to_what_the_link_was_when_it_was_alone():
+    a, b = Flow(0, 100.0, (0,)), Flow(1, 100.0, (0,))
+    engine = Engine([4.0])
+    started(engine, a, b)
+    engine.advance(0.0)
+    engine.set_capacity(0, 12.0)
+    assert [engine.sharing.rate(f) for f in (a, b)] == [6.0, 6.0]
+
+
 def test_a_cancelled_flow_leaves_its_share_and_what_it_had_not_sent():
     a, b = Flow(0, 10.0, (0,)), Flow(1, 10.0, (0,))
     engine = Engine([4.0])

@@ -240,10 +240,10 @@ class Network:
         names = [f"client {t.client} {t.direction}" for t in waiting[:5]]
         if len(waiting) > 5:
             names.append(f"{len(waiting) - 5} more")
-        why = "its trace ends" if dead.trace_ended else "its capacity stays 0"
+        why = "its trace has ended" if dead.trace_ended else "its capacity is 0 for ever"
         link = self.topology.link_name(dead.link)
         raise RunFailed(
-            f"link {link}: {why} at {dead.at_s:g} s while transfers wait for it"
+            f"link {link}: at {dead.at_s:g} s {why}, and transfers wait for it"
             f" ({', '.join(names)}); a trace with `end: loop` goes on"
         )
 

@@ -176,7 +176,7 @@ def test_capacity_zero_for_a_while_pauses():
     assert env.run(network.send(0, 10.0).done) == pytest.approx(1.0 + 2.0 + 3.0)
 
 
-@pytest.mark.parametrize(("end", "reason"), [("hold", "its capacity stays 0"), ("error", "its trace ends")])  # fmt: skip
+@pytest.mark.parametrize(("end", "reason"), [("hold", "its capacity is 0 for ever"), ("error", "its trace has ended")])  # fmt: skip
 def test_a_dead_link_is_an_error_that_names_it_and_who_waits(end, reason):
     trace = LinkTrace(Trace.of([0.0, 2.0], [4.0, 0.0], 3.0, end))
     env, network = world(Star(3, receive_bytes_per_s=trace))
@@ -195,7 +195,7 @@ def test_a_transfer_that_starts_on_a_dead_link_is_an_error_too():
     env, network = world(Star(1, traces={(0, "down"): trace}))
     env.run(env.timeout(50.0))
     network.send(0, 1.0, "down")
-    with pytest.raises(RunFailed, match="client-0/down: its capacity stays 0 at 50 s"):
+    with pytest.raises(RunFailed, match="client-0/down: at 50 s its capacity is 0 for ever"):
         env.run()
 
 

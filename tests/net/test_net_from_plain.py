@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import networkx
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import yaml
 from simfed.errors import InputError, SimfedError
 from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
 from simfed.scenario.load import dump_scenario, validated
+from simfed.scenario.network import Link, Network
 from simfed.seeding import Streams
 
 BASE = """
@@ -238,6 +242,20 @@ def test_a_wrong_network_is_refused_in_one_sentence(link, network, sentence):
         made(link, network)
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
+
+
+def test_the_examples_of_the_documentation_are_valid():
+    page = (Path(__file__).parents[2] / "docs" / "network.md").read_text()
+    chunks = [
+        c
+        for block in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+        for c in block.split("\n\n")
+    ]
+    kinds = {"network": Network, "link": Link}
+    seen = [
+        kinds[key].model_validate(value) for c in chunks for key, value in yaml.safe_load(c).items()
+    ]
+    assert len(seen) == 4
 
 
 def test_rates_given_without_a_scenario_are_checked_too():

@@ -23,11 +23,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "learn"))
 from reference_loop import ReferenceLoop
 
+from simfed.errors import InputError
+from simfed.learn.catalogue import dataset_facts
+from simfed.learn.data import Dataset, deal
+from simfed.learn.federation import Federation, load_federation
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
 from simfed.scenario import Scenario
@@ -39,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
         "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
         "compression": {"k": 1000},
     },
-    "cifar": {
+    "cifar": {  # WResNet40-2 and ResNet18
         "dataset": {"name": "cifar10", "public": 256},
         "prototypes": {"small": {"model": "wresnet40-2"}, "large": {"model": "resnet18"}},
         "compression": {"k": 100_000},
@@ -64,6 +70,28 @@ def scenario(case: str, **changes: Any) -> Scenario:
             **changes,
         }
     )
+
+
+def federation(made: Scenario) -> Federation:
+    """The scenario's data, or noise of the same shape where it is not on this machine."""
+    try:
+        return load_federation(made, Streams(made.seed))
+    except InputError as error:
+        print(f"noise instead of images, which takes the same time: {error}")
+    known, rng = dataset_facts(made.dataset.name), np.random.default_rng(0)
+
+    def noise(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        images = rng.integers(0, 256, (count, *known.input_shape), dtype=np.uint8)
+        return images, np.arange(count) % known.classes
+
+    data = Dataset(*noise(10_000), *noise(100), classes=known.classes, mean=(0.5,), sd=(0.25,))
+    split = deal(
+        data.train_labels,
+        Streams(made.seed),
+        clients=made.client_count,
+        public=made.dataset.public,
+    )
+    return Federation(data, split.clients, split.public)
 
 
 def useful_flops(work: LearningWorkload) -> float:
@@ -91,14 +119,17 @@ def timed(play: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def on_cpu(case: str, rounds: int, cores: int) -> None:
+def on_cpu(case: str, rounds: int, cores: int, *, bf16: bool = False) -> None:
     """Loop and engines in turn; see the module's docstring."""
-    made = scenario(case)
+    made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"})
     streams = Streams(made.seed)
-    engines = {w: LearningWorkload(made, streams, workers=w) for w in dict.fromkeys((1, cores))}
+    data = federation(made)
+    engines = {
+        w: LearningWorkload(made, streams, workers=w, data=data) for w in dict.fromkeys((1, cores))
+    }
     players: dict[str, tuple[int, Callable[[], object]]] = {}
     for threads in dict.fromkeys((1, cores)):
-        loop, numbers = ReferenceLoop(made, streams), iter(range(1, 10**6))
+        loop, numbers = ReferenceLoop(made, streams, data), iter(range(1, 10**6))
         players[f"textbook loop, {threads} thread(s)"] = (
             threads,
             lambda loop=loop, numbers=numbers: loop.round(next(numbers)),
@@ -107,11 +138,11 @@ def on_cpu(case: str, rounds: int, cores: int) -> None:
         turns = plain_rounds(made, work, streams)
         players[f"engine, {workers} worker(s)"] = (1, lambda turns=turns: next(turns))
     seconds: dict[str, list[float]] = {name: [] for name in players}
-    for turn in range(rounds + 2):
+    for turn in range(rounds + 1):  # the first warms up
         for name, (threads, play) in players.items():
             torch.set_num_threads(threads)
             spent = timed(play)
-            if turn >= 2:
+            if turn:
                 seconds[name].append(spent)
     report(case, seconds, engines[cores], cores)
     for work in engines.values():
@@ -171,12 +202,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("case", choices=[*CASES, "accuracy"])
     parser.add_argument("--rounds", type=int, help="20, or 400 for accuracy")
+    parser.add_argument(
+        "--bf16", action="store_true", help="the engine's public passes in bfloat16"
+    )
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
     if arguments.case == "accuracy":
         accuracy(arguments.rounds or 400, arguments.cores)
     else:
-        on_cpu(arguments.case, arguments.rounds or 20, arguments.cores)
+        on_cpu(arguments.case, arguments.rounds or 20, arguments.cores, bf16=arguments.bf16)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python analysis/benchmarks/learning.py mnist          # 10 clients, LeNets, ASCEND
     python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (minutes)
-    python analysis/benchmarks/learning.py accuracy       # what both have learnt after 400 rounds, five seeds
+    python analysis/benchmarks/learning.py accuracy       # what both have learnt after 1,000 rounds, five seeds
 
 The textbook loop is the one the tests compare the engine with (`tests/learn/reference_loop.py`):
 ordinary modules, one client after another, `torch.topk`, public images in batches of 128. Loop and
@@ -149,7 +149,7 @@ def on_cpu(case: str, rounds: int, cores: int, *, bf16: bool = False) -> None:
         work.close()
 
 
-def accuracy(rounds: int, cores: int) -> None:
+def accuracy(rounds: int, cores: int, dataset: str) -> None:
     """What loop and engine have learnt after as many rounds, over five seeds.
 
     A last bit decides now and then which entry is sent and where a kink's gradient goes, so the two go apart
@@ -157,7 +157,13 @@ def accuracy(rounds: int, cores: int) -> None:
     """
     found: dict[str, list[float]] = {"textbook loop": [], "engine": []}
     for seed in range(5):
-        made = scenario("mnist", seed=seed, rounds=rounds, evaluation={"every": rounds})
+        made = scenario(
+            "mnist",
+            seed=seed,
+            rounds=rounds,
+            dataset={"name": dataset, "public": 256},
+            evaluation={"every": rounds},
+        )
         streams = Streams(seed)
         loop = ReferenceLoop(made, streams)
         work = LearningWorkload(made, streams, workers=cores)
@@ -168,7 +174,10 @@ def accuracy(rounds: int, cores: int) -> None:
         found["engine"].append(
             statistics.mean(of.accuracy for of in played.outcome.evaluation.values())
         )
-        print(f"  seed {seed}: " + ", ".join(f"{who} {v[-1]:.4f}" for who, v in found.items()))
+        print(
+            f"  seed {seed}: " + ", ".join(f"{who} {v[-1]:.4f}" for who, v in found.items()),
+            flush=True,
+        )
     means = {who: statistics.mean(values) for who, values in found.items()}
     apart = [a - b for a, b in zip(found["engine"], found["textbook loop"], strict=True)]
     error = statistics.stdev(apart) / len(apart) ** 0.5
@@ -201,14 +210,15 @@ def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("case", choices=[*CASES, "accuracy"])
-    parser.add_argument("--rounds", type=int, help="20, or 400 for accuracy")
+    parser.add_argument("--rounds", type=int, help="20, or 1,000 for accuracy")
+    parser.add_argument("--dataset", default="mnist", help="for accuracy: mnist or mnist-mini")
     parser.add_argument(
         "--bf16", action="store_true", help="the engine's public passes in bfloat16"
     )
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
     if arguments.case == "accuracy":
-        accuracy(arguments.rounds or 400, arguments.cores)
+        accuracy(arguments.rounds or 1000, arguments.cores, arguments.dataset)
     else:
         on_cpu(arguments.case, arguments.rounds or 20, arguments.cores, bf16=arguments.bf16)
 

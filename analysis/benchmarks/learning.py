@@ -2,6 +2,7 @@
 
     python analysis/benchmarks/learning.py mnist          # 10 clients, LeNets, ASCEND
     python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (minutes)
+    python analysis/benchmarks/learning.py options        # what public_batch and bf16 do to accuracy
     python analysis/benchmarks/learning.py accuracy       # what both have learnt after 1,000 rounds, five seeds
 
 The textbook loop is the one the tests compare the engine with (`tests/learn/reference_loop.py`):
@@ -186,6 +187,38 @@ def accuracy(rounds: int, cores: int, dataset: str) -> None:
     )
 
 
+def options(rounds: int, cores: int, dataset: str) -> None:
+    """Accuracy and time with a public subset per round and with bfloat16, over three seeds."""
+    variants: dict[str, dict[str, Any]] = {
+        "256 public images": {},
+        "64 of them per round": {"dataset": {"name": dataset, "public": 256, "public_batch": 64}},
+        "bf16": {"precision": {"public": "bf16"}},
+    }
+    for name, changes in variants.items():
+        reached, spent = [], []
+        for seed in range(3):
+            made = scenario(
+                "mnist",
+                **{
+                    "seed": seed,
+                    "rounds": rounds,
+                    "dataset": {"name": dataset, "public": 256},
+                    "policy": {"kind": "uniform", "strategy": "top-k"},
+                    "evaluation": {"every": rounds},
+                    **changes,
+                },
+            )
+            work = LearningWorkload(made, Streams(seed), workers=cores, learns=False)
+            begin = time.perf_counter()
+            *_, last = plain_rounds(made, work, Streams(seed))
+            spent.append((time.perf_counter() - begin) / rounds)
+            work.close()
+            found = last.outcome.evaluation.values()
+            reached.append(statistics.mean(of.accuracy for of in found))
+        print(f"  {name:22} accuracy {statistics.mean(reached):.4f} {[f'{x:.4f}' for x in reached]}, "
+              f"{min(spent) * 1e3:.1f} ms per round", flush=True)  # fmt: skip
+
+
 def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, cores: int) -> None:
     """Print the table, the ratios, the share of the multiply rate and the profile."""
     print(f"{case}: {len(next(iter(seconds.values())))} rounds each, in turn, on {cores} core(s)")
@@ -209,15 +242,19 @@ def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, c
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("case", choices=[*CASES, "accuracy"])
-    parser.add_argument("--rounds", type=int, help="20, or 1,000 for accuracy")
-    parser.add_argument("--dataset", default="mnist", help="for accuracy: mnist or mnist-mini")
+    parser.add_argument("case", choices=[*CASES, "options", "accuracy"])
+    parser.add_argument("--rounds", type=int, help="20; 1,000 for options and accuracy")
+    parser.add_argument(
+        "--dataset", default="mnist", help="for options and accuracy: mnist or mnist-mini"
+    )
     parser.add_argument(
         "--bf16", action="store_true", help="the engine's public passes in bfloat16"
     )
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
-    if arguments.case == "accuracy":
+    if arguments.case == "options":
+        options(arguments.rounds or 1000, arguments.cores, arguments.dataset)
+    elif arguments.case == "accuracy":
         accuracy(arguments.rounds or 1000, arguments.cores, arguments.dataset)
     else:
         on_cpu(arguments.case, arguments.rounds or 20, arguments.cores, bf16=arguments.bf16)

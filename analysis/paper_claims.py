@@ -2,7 +2,7 @@
 
 A check compares runs seed by seed and *holds* if its whole interval is on the claimed side, is
 *contradicted* if all of it is on the other side, and is *undecided* between; with fewer seeds
-than asked for it is *missing*. `verdict_of` makes the verdict of these, the same way for every claim.
+than asked for it is *short of seeds*. `verdict_of` makes the verdict of these, the same way for every claim.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simfed.study.statistics import Estimate
 
 __all__ = ["CLAIMS", "Check", "Claim", "Judged", "judge", "verdict_of"]
 
-HOLDS, CONTRADICTED, UNDECIDED, MISSING = "holds", "contradicted", "undecided", "missing"
+HOLDS, CONTRADICTED, UNDECIDED, MISSING = "holds", "contradicted", "undecided", "short of seeds"
 AT_LEAST_POINTS, COMPETITIVE_POINTS = 0.005, 0.01
 """Final accuracy that `at least as good` and `competitive` may lack."""
 AT_LEAST_TIME, COMPETITIVE_TIME = 1.05, 1.1

@@ -89,8 +89,8 @@ Ryzen 7 4800H); uploads alone are charged."""
 
 _CLAIM_RULES = """A claim is read as comparisons of runs under the same seed, which share data split, initial weights and
 mini-batches. A comparison *holds* where its whole 95 % interval is on the claimed side, is *contradicted* where all
-of it is on the other, and is *undecided* between. **Reproduced**: all hold. **Partly**: some do. **Not reproduced**:
-none does. **Not run**: a comparison lacks seeds (5 are asked for on MNIST, 3 on CIFAR-10 and the grids). **Not
+of it is on the other, is *undecided* between, and *short of seeds* where it lacks some. **Reproduced**: all hold. **Partly**: some do. **Not reproduced**:
+none does. **Not run**: a comparison is short of seeds (5 are asked for on MNIST, 3 on CIFAR-10 and the grids). **Not
 comparable**: the source's experiment rests on times that it does not publish."""
 
 _COMPARISON_RULES = """*points*: percentage points of final test accuracy. *×*: how many times sooner in simulated time;
@@ -139,7 +139,7 @@ def _tally(checks: Sequence[Check]) -> str:
     words = [f"{n} {state}" for state, n in counts.items()]
     seeds = [check.seeds for check in checks]
     span = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
-    return f"{', '.join(words)} ({span} seeds)"
+    return f"{', '.join(words)} ({span} seed{'s' * (span != '1')})"
 
 
 def _comparisons(judged: Sequence[Judged]) -> str:
@@ -173,7 +173,7 @@ def check_text(check: Check) -> str:
 def _figure(spec: FigureSpec, results: Results) -> str:
     if not spec.runs(results):
         return f"### {spec.title}\n\nNot run: 0 of {spec.planned} runs."
-    caption = f"*{spec.says} {spec.caption(results)}.*"
+    caption = f"*{spec.says} {spec.caption(results).capitalize()}.*"
     return f"### {spec.title}\n\n![{spec.title}](figures/{spec.name}.png)\n\n{caption}"
 
 
@@ -189,12 +189,12 @@ def _numbers_table(results: Results) -> str:
             final, seeds = final_accuracy(runs)
             times, reached = time_to(runs, threshold)
             models = [
-                _percent(final_accuracy(runs, model)[0].least)
+                f"{model} {_percent(final_accuracy(runs, model)[0].least)}"
                 for model in next(iter(runs.values())).facts["curve"]["accuracy"]
             ]
             ends_s = sum(r.facts["simulated_s"] for r in runs.values()) / seeds
             rows.append(
-                (name, policy, seeds, _accuracy(final), " / ".join(models),
+                (name, policy, seeds, _accuracy(final), ", ".join(models),
                  f"{_seconds(times)} to {threshold:.0%} ({reached} of {seeds})", f"{ends_s:.2f} s")
             )  # fmt: skip
     header = ("setting", "policy", "seeds", "final accuracy, %", "by prototype, %",

@@ -183,7 +183,7 @@ def test_settings_are_told_apart(keep):
         (["holds", "undecided"], "partly"),
         (["holds", "contradicted"], "partly"),
         (["undecided", "contradicted"], "not reproduced"),
-        (["holds", "missing"], "not run"),
+        (["holds", "short of seeds"], "not run"),
         ([], "not run"),
     ],
 )

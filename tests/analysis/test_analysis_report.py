@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -167,7 +166,8 @@ def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
     assert {json.loads(text)["setting"]["policy"] for text in first.values()} == {"top-k", "random-k"}  # fmt: skip
     assert go_on(1, study="elsewhere") == 1  # run directories may be gone: results count
     kept = {p.name: p.read_bytes() for p in (tmp_path / "kept").glob("*.json")}
-    assert len(kept) == 3
+    # a run's directory has the hash that was planned
+    assert set(kept) == {f"{planned.hash}.json" for planned in campaign(phases)[:3]}
     assert first.items() <= kept.items()
     assert collect(tmp_path / "study", tmp_path / "kept") == []
     one = json.loads(next(iter(first.values())))
@@ -185,12 +185,3 @@ def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
 def test_only_a_studys_folder_is_collected(tmp_path):
     with pytest.raises(InputError, match=r"a study's folder"):
         collect(tmp_path, tmp_path / "kept")
-
-
-def test_the_hash_is_the_same_from_a_run_directory_as_from_the_plan(tiny_studies, tmp_path):
-    phases = [phase for phase in PHASES if phase.name == "k-500"]
-    work_off(tmp_path / "study", tmp_path / "kept", phases=phases, jobs=1, most=1, say=print)
-    import paper_campaign
-
-    first = paper_campaign.campaign(phases)[0]
-    assert [p.stem for p in Path(tmp_path / "kept").glob("*.json")] == [first.hash]

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import tiny
+import engine_worlds as tiny
 
 from simfed.errors import InputError
 from simfed.learn import workload as workload_module

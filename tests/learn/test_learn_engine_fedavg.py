@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
-import tiny
+import engine_worlds as tiny
 
 from simfed.learn.federation import draw_epoch
 from simfed.learn.models import build_model

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import tiny
+import engine_worlds as tiny
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import tiny
+import engine_worlds as tiny
 from reference_loop import ReferenceLoop
 
 from simfed.compress import wire

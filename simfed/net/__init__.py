@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
     from simfed.net.maxmin import max_min, why_not_max_min
     from simfed.net.models import Fluid, Model, Tcp
+    from simfed.net.playing import Arrival, Send, play
     from simfed.net.topology import Access, Line, Path, Route, Star, Topology
     from simfed.net.traces import (
         LinkTrace,
@@ -34,6 +35,7 @@ _HOMES = {
     "graphs": ("Tier", "graph", "lines_of", "read_graph", "tree"),
     "maxmin": ("max_min", "why_not_max_min"),
     "models": ("Fluid", "Model", "Tcp"),
+    "playing": ("Arrival", "Send", "play"),
     "topology": ("Access", "Line", "Path", "Route", "Star", "Topology"),
     "traces": (
         "LinkTrace",
@@ -49,6 +51,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Access",
+    "Arrival",
     "Fluid",
     "Line",
     "LinkTrace",
@@ -57,6 +60,7 @@ __all__ = [
     "Network",
     "Path",
     "Route",
+    "Send",
     "Star",
     "Tcp",
     "Tier",
@@ -72,6 +76,7 @@ __all__ = [
     "lognormal_ar1",
     "markov_on_off",
     "max_min",
+    "play",
     "read_csv",
     "read_graph",
     "read_mahimahi",

@@ -70,7 +70,7 @@ class Transfer:
 
         Known from the end of the transfer on; before that, as far as it has come.
         """
-        link, _ = max(self.flow.dwelt_s.items(), key=lambda item: item[1], default=(OWN_CAP, 0.0))
+        link = self.flow.bottleneck
         return None if link == OWN_CAP else self.network.topology.link_name(link)
 
     @property

@@ -76,6 +76,12 @@ class Flow:
         self.unsent_bytes = 0.0
         """Bytes that the program has not yet released."""
 
+    @property
+    def bottleneck(self) -> int:
+        """What limited it longest until now (`OWN_CAP`: no link); of equals the first."""
+        longest_s = max(self.dwelt_s.values(), default=0.0) * (1 - 1e-9)
+        return next((link for link, s in self.dwelt_s.items() if s >= longest_s), OWN_CAP)
+
     def __lt__(self, other: Flow) -> bool:
         return self.id < other.id
 

@@ -9,7 +9,7 @@ import pytest
 import simpy
 
 from simfed.errors import InputError, RunFailed
-from simfed.net import LinkTrace, LinkUse, Network, Star, Tcp, Trace
+from simfed.net import LinkTrace, LinkUse, Network, Send, Star, Tcp, Trace, play
 
 
 def world(star: Star, **options):
@@ -265,6 +265,30 @@ def test_transfers_go_on_from_their_records_as_if_nothing_had_happened(model, sa
     for new in after:
         old = expected[new.client]
         assert new.done.value == pytest.approx(old.done.value, rel=1e-12)
+
+
+@pytest.mark.parametrize("model", ["fluid", "tcp"])
+def test_play_gives_what_the_network_gives(model):
+    trace = LinkTrace(Trace.of([0.0, 0.5], [4e5, 9e5], 1.0, "loop"), 0.2)
+    star = Star(
+        6, up_bytes_per_s=3e5, latency_s=0.05, receive_bytes_per_s=trace, send_bytes_per_s=1e6
+    )
+    sends = [Send(0.3 * k, k, 1e5 * (k + 1), "up" if k % 3 else "down") for k in range(6)]
+    env, network = world(star, model=model)
+    found = {}
+
+    def client(send):
+        yield env.timeout(send.at_s)
+        transfer = network.send(send.client, send.size_bytes, send.direction)
+        found[send.client] = ((yield transfer.done), transfer.bottleneck)
+
+    for send in sends:
+        env.process(client(send))
+    env.run()
+    for send, arrival in zip(sends, play(star, sends, model), strict=True):
+        duration_s, bottleneck = found[send.client]
+        assert arrival.duration_s == pytest.approx(duration_s, rel=1e-12)
+        assert arrival.bottleneck == bottleneck
 
 
 def test_only_a_transfer_in_flight_has_a_record():

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.errors import InputError
@@ -55,6 +55,7 @@ TRACES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(TRACES, st.floats(0.01, 300), st.floats(0, 50), st.floats(0, 50))
 def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(trace, size, offset, start):
     end = start + took(LinkTrace(trace, offset), size, at_s=start)
@@ -62,6 +63,7 @@ def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(trace, size, offse
     assert carried == pytest.approx(size, rel=1e-9, abs=1e-7)
 
 
+@settings(deadline=None)
 @given(TRACES, st.floats(0.1, 7))
 def test_rebinning_conserves_bytes(trace, bin_s):
     coarse = trace.rebinned(bin_s)
@@ -126,6 +128,7 @@ def test_mahimahis_own_example_is_12_mbps(tmp_path):
     assert trace.mean_bytes_per_s == pytest.approx(12e6 / 8)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60).map(sorted), st.floats(0.01, 1))
 def test_mahimahi_keeps_every_packet(tmp_path_factory, times, bin_s):
     times[-1] = max(times[-1], 1)

@@ -101,13 +101,13 @@ class LearningWorkload:
         place = _device(device)
         self.scenario = scenario
         self.data = data if data is not None else load_federation(scenario, streams, place)
-        self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)
         self.engine: Engine
         if place.type == "cpu":
             self.engine = Engine(scenario, streams, self.data, workers=workers)
         else:
             self.engine = AcceleratorEngine(scenario, streams, self.data)
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # processes share the work, threads would only wait for each other
         self.version = 0
         self._surge = dict(surge or {})
         self._rollbacks_in_a_row = 0

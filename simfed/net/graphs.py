@@ -149,7 +149,6 @@ def graph(
         server_down_latency_s,
         server="application",
     )
-    everything = [*lines, *own]
     last = len(lines)
     nodes = {node for line in lines for node in (line.tail, line.head)} | {server}
     given = _explicit(routes, lines, server)
@@ -161,26 +160,26 @@ def graph(
         name = f"client-{client}"
         node = name if asked is None else asked
         if node not in nodes:
-            allowed = (
-                "a node of the network to be attached to"
-                if asked is None
-                else "a node of the network"
-            )
+            allowed = "a node of the network" + (" to be attached to" if asked is None else "")
             raise InputError(allowed, where=name, got=node, hint=did_you_mean(node, nodes))
-        own_route = asked is not None and any((name, way) in given for way in ("up", "down"))
-        key = name if own_route else node
-        if key not in made:
-            ways = {}
-            for way in ("up", "down"):
-                indices = given.get((key, way), given.get((node, way), found[way].get(node)))
-                if indices is None:
-                    to = f"to node {server!r}" if way == "up" else f"back from node {server!r}"
-                    raise InputError(f"a path {to}", where=name, got=f"none from its node {node!r}" if way == "up" else f"none to its node {node!r}")  # fmt: skip
-                ways[way] = indices
-            made[key] = len(made_routes)
-            made_routes.append(Route(node, (*ways["up"], last), (last + 1, *ways["down"])))
-        node_indices.append(made[key])
-    return Topology(clients, access, everything, made_routes, node_indices, server)
+        # clients of one node share its route, but for those that were given one of their own
+        owner = name if ((name, "up") in given or (name, "down") in given) else node
+        if owner not in made:
+            ways = {
+                way: given.get((owner, way), given.get((node, way), found[way].get(node)))
+                for way in ("up", "down")
+            }
+            up, down = ways["up"], ways["down"]
+            if up is None:
+                got = f"none from its node {node!r}"
+                raise InputError(f"a path to node {server!r}", where=name, got=got)
+            if down is None:
+                got = f"none to its node {node!r}"
+                raise InputError(f"a path back from node {server!r}", where=name, got=got)
+            made[owner] = len(made_routes)
+            made_routes.append(Route(node, (*up, last), (last + 1, *down)))
+        node_indices.append(made[owner])
+    return Topology(clients, access, [*lines, *own], made_routes, node_indices, server)
 
 
 def _explicit(

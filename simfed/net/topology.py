@@ -194,9 +194,11 @@ class Topology:
         line_rates = rates[2 * n :]
         for k, into in enumerate(feeders):
             inflow[k] += sum(line_rates[j] for j in into)
-        return {
-            k for k in range(len(self.lines)) if line_rates[k] < inf and line_rates[k] <= inflow[k]
-        }
+        slowest = line_rates.copy()
+        for k in range(len(self.lines)):
+            if 2 * n + k in self.traces:
+                slowest[k] = min(self.traces[2 * n + k].trace.rates_bytes_per_s)
+        return set(np.flatnonzero((slowest < inf) & (slowest <= inflow)).tolist())
 
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""

@@ -58,6 +58,16 @@ def test_a_varying_link_counts_with_its_peak():
     assert names(slow, 0) == ["client-0/up", "server/receive"]
 
 
+def test_a_varying_server_link_counts_with_its_slowest():
+    trace = LinkTrace(Trace.of([0.0, 1.0], [1.0, 80.0], 2.0, "loop"))
+    assert names(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=trace), 0) == [
+        "client-0/up",
+        "server/receive",
+    ]
+    always = LinkTrace(Trace.of([0.0, 1.0], [9.0, 80.0], 2.0, "loop"))
+    assert names(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=always), 0) == ["client-0/up"]
+
+
 def test_a_million_clients_are_cheap():
     star = Star(1_000_000, up_bytes_per_s=1e6, receive_bytes_per_s=1e9)
     assert names(star, 999_999) == ["client-999999/up", "server/receive"]

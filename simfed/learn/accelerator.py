@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -127,12 +128,12 @@ class AcceleratorWorker(Worker):
             places = [i for i, batch in enumerate(batches) if len(batch) == size]
             with self.stopwatch.spending("gradients"):
                 positions = torch.stack([self.on_device(batches[i]) for i in places])
-                rows = [prototype.row[units[i].client] for i in places]
+                rows = self.on_device(np.array([prototype.row[units[i].client] for i in places]))
                 found = self._gradients(prototype, positions, rows)
             losses.update(zip(places, found.unbind(), strict=True))
         return [losses[i] for i in range(len(units))]
 
-    def _gradients(self, prototype: Prototype, positions: Tensor, rows: list[int]) -> Tensor:
+    def _gradients(self, prototype: Prototype, positions: Tensor, rows: Tensor) -> Tensor:
         """The gradient of each row of positions is added to its client's residual; the losses."""
         module = self._plain_module(prototype).train()
         clients, size = positions.shape
@@ -147,7 +148,7 @@ class AcceleratorWorker(Worker):
             parameters, samples, self.data.labels[positions]
         )
         flat = torch.cat([gradients[name].flatten(1) for name in parameters], dim=1)
-        prototype.residuals.index_add_(0, torch.tensor(rows, device=flat.device), flat)
+        prototype.residuals.index_add_(0, rows, flat)
         return losses  # type: ignore[no-any-return]
 
     def _know_all(self, prototype: Prototype, units: list[Knowledge]) -> None:

@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.contract import Workload
-from simfed.device import Device, ModelWork, Processor, Profile, build_processor, load_profile
+from simfed.device import (
+    Device,
+    ModelWork,
+    Processor,
+    Profile,
+    build_processor,
+    load_profile,
+    profile_names,
+)
 from simfed.errors import InputError, InputErrors, Interrupted
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.progress import RunProgress
@@ -297,15 +305,21 @@ def _checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> 
 
 
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
-    """Name and one line of provenance of each calibration profile at hand."""
-    from simfed.device import profile_names
+    """Name and one line of provenance of each calibration profile at hand.
 
+    Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says why.
+    """
     here = Path(folder).resolve()
+    search = [above / "calibration" for above in (here, *here.parents)]
     rows = []
-    for name in profile_names([here, *here.parents]):
-        profile = load_profile(name, [here, *here.parents])
-        measured = profile.provenance.get("description") or profile.provenance.get("source") or ""
-        rows.append((name, f"{profile.kind}; {measured}".rstrip("; ")))
+    for name in profile_names(search):
+        try:
+            profile = load_profile(name, search)
+        except InputError as error:
+            rows.append((name, str(error)))
+            continue
+        about = profile.provenance.get("description") or profile.provenance.get("source") or ""
+        rows.append((name, f"{profile.kind}; {about}".rstrip("; ")))
     return rows
 
 

@@ -237,6 +237,14 @@ def test_profiles_at_hand_are_listed():
     assert "rtx3090-ryzen4800h" in dict(available_profiles())
 
 
+def test_other_yaml_files_are_no_profiles_and_a_broken_profile_says_so(tiny, tmp_path):
+    (tmp_path / "calibration").mkdir()
+    (tmp_path / "calibration" / "odd.yaml").write_text("kind: none")
+    listed = dict(available_profiles(tmp_path))
+    assert "tiny" not in listed
+    assert "kind: table or law, got 'none'" in listed["odd"]
+
+
 def test_workers_never_outnumber_clients(tiny):
     one = simfed.load_scenario(tiny, {"clients[*].count": 1})
     assert 1 <= default_workers(one) <= 2

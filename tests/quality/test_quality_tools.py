@@ -17,9 +17,7 @@ TOOLS = {
 
 @pytest.mark.parametrize("what", TOOLS)
 def test_tools_are_content(what):
-    done = subprocess.run(
-        [sys.executable, *TOOLS[what]], cwd=ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, *TOOLS[what]], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -29,7 +29,7 @@ from simfed.device import (
     load_profile,
     profile_names,
 )
-from simfed.errors import InputError, InputErrors, Interrupted
+from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.progress import RunProgress
 from simfed.record.digest import fingerprint
@@ -387,6 +387,8 @@ def run(
         _give_up(directory, error, nothing_done=not resume and not recorder.rounds)
         if isinstance(error, InputError):
             raise error.within(parts.name) from None
+        if isinstance(error, RunFailed) and directory is not None and "--resume" not in str(error):
+            raise RunFailed(f"{error}; {_what_is_kept(directory)}") from None
         raise
     return open_run(directory.path)
 
@@ -578,6 +580,12 @@ def _give_up(directory: RunDirectory | None, error: BaseException, *, nothing_do
     reason = str(error) or type(error).__name__
     with contextlib.suppress(OSError):  # a full disk is already the error that is on its way
         directory.stop("interrupted" if stopped else "failed", reason)
+
+
+def _what_is_kept(directory: RunDirectory) -> str:
+    if (directory.checkpoint_folder / "state.json").exists():
+        return f"{directory.path} keeps the last checkpoint, --resume goes on from it"
+    return f"{directory.path} keeps the scenario, no checkpoint was due yet"
 
 
 # ---- what the manifest says --------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import simfed
-from simfed.errors import InputError, InputErrors, Interrupted
+from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment import Parts, available_profiles, default_workers
 from simfed.record import verify
 
@@ -210,6 +210,19 @@ def test_a_failing_run_says_so_and_is_not_taken_for_a_finished_one(tiny, tmp_pat
         play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, progress=explode)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert (manifest["status"], manifest["reason"]) == ("failed", "boom")
+
+
+@pytest.mark.parametrize(
+    ("every", "kept"), [(1, "keeps the last checkpoint"), (0, "no checkpoint")]
+)
+def test_a_failure_says_what_is_kept(tiny, tmp_path, every, kept):
+    def fail(round, simulated_s, accuracy):
+        if round == 2:
+            raise RunFailed("the link is dead")
+
+    overrides = time_only_overrides(**{"checkpoint.every": every})
+    with pytest.raises(RunFailed, match=f"the link is dead; .*{kept}"):
+        play(tiny, tmp_path / "run", overrides, time_only=True, progress=fail)
 
 
 def test_stopping_politely_saves_a_checkpoint(tiny, tmp_path):

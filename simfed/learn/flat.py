@@ -19,10 +19,9 @@ __all__ = ["FlatModel"]
 class FlatModel:
     """`module`, rebuilt upon flat storage. Weights keep the order of `module.parameters()`.
 
-    `weights` and `statistics` may be given (shared memory of the right length); their content is
-    replaced by the module's, or kept when `adopt` is set. Frozen parameters stay outside the flat
-    vector and never change. Step counters (integer buffers) belong to a run of one process; they
-    are put back by `reset_counters` before each use that could see them.
+    `weights` and `statistics` may be given (shared memory of the right length); they receive the
+    module's values. Frozen parameters stay outside the flat vector and never change. Step counters
+    (integer buffers) are put back by `reset_counters` before each use that could see them.
 
     >>> model = FlatModel(nn.Linear(2, 1))
     >>> model.weights.copy_(torch.tensor([1.0, 2.0, 3.0])).tolist()
@@ -37,7 +36,6 @@ class FlatModel:
         *,
         weights: Tensor | None = None,
         statistics: Tensor | None = None,
-        adopt: bool = False,
     ) -> None:
         self.module = module
         self._parameters = [p for p in module.parameters() if p.requires_grad]
@@ -52,8 +50,7 @@ class FlatModel:
         ]
         self.weights = _backing(weights, self._parameters)
         self.statistics = _backing(statistics, [b for _, _, b in self._slots])
-        if not adopt:
-            self._write_module_values()
+        self._write_module_values()
         for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
             parameter.data = view
         for (owner, name, _), view in zip(

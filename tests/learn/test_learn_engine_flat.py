@@ -1,0 +1,90 @@
+"""Modules upon flat storage, and memory that processes share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from simfed.learn.flat import FlatModel
+from simfed.learn.memory import Arena
+
+
+def net():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+
+
+def test_writing_the_vector_moves_the_module_and_back():
+    model = FlatModel(net())
+    expected = torch.cat([p.detach().flatten() for p in model.module.parameters()])
+    assert torch.equal(model.weights, expected)
+    model.weights.zero_()
+    assert all((p == 0).all() for p in model.module.parameters())
+    with torch.no_grad():
+        model.module[3].bias.fill_(7.0)
+    assert model.weights[-3:].tolist() == [7.0] * 3
+
+
+def test_statistics_are_views_too_and_counters_are_not_among_them():
+    model = FlatModel(net())
+    assert model.statistics.tolist() == [0.0, 0.0, 1.0, 1.0]
+    model.module.train()(torch.randn(4, 1, 4, 4))
+    assert model.statistics[:2].abs().sum() > 0
+    assert model.module[1].num_batches_tracked == 1
+    model.reset_counters()
+    assert model.module[1].num_batches_tracked == 0
+
+
+def test_gradients_are_added_to_the_vector_given():
+    model = FlatModel(net())
+    x = torch.randn(4, 1, 4, 4)
+    model.module(x).sum().backward()
+    expected = torch.cat([p.grad.flatten() for p in model.module.parameters()])
+    model.accumulate_into(None)
+    model.reset_counters()
+    into = torch.ones_like(model.weights)
+    model.accumulate_into(into)
+    model.module(x).sum().backward()
+    torch.testing.assert_close(into, expected + 1)
+    model.accumulate_into(None)
+    model.module(x).sum().backward()
+    torch.testing.assert_close(into, expected + 1)
+
+
+def test_frozen_parameters_stay_outside_and_shared_ones_count_once():
+    module = net()
+    module[0].requires_grad_(False)
+    frozen = module[0].weight.clone()
+    model = FlatModel(module)
+    assert model.parameters == 2 + 2 + 24 + 3
+    model.weights.add_(1.0)
+    assert torch.equal(module[0].weight, frozen)
+    tied = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    tied[1].weight = tied[0].weight
+    assert FlatModel(tied).parameters == 9
+
+
+def test_storage_may_be_given():
+    storage = torch.empty(3)
+    model = FlatModel(nn.Linear(2, 1), weights=storage)
+    assert torch.equal(storage[:2], model.module.weight[0])
+    storage.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    assert model.module(torch.ones(1, 2)).item() == 6.0
+
+
+def test_storage_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="flat storage of 3 float32 values, got 4"):
+        FlatModel(nn.Linear(2, 1), weights=torch.zeros(4))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_rows_begin_on_cache_lines_and_are_zero(shared):
+    rows = Arena(shared=shared).zeros(5, 3, 7)
+    assert rows.shape == (5, 3, 7)
+    assert not rows.any()
+    assert all(row.data_ptr() % 64 == 0 and row.is_contiguous() for row in rows)
+    rows[2] = 1.0
+    assert rows.sum() == 21
+    assert Arena(shared=shared).zeros(4, dtype=torch.int64).dtype == torch.int64
+    assert Arena(shared=shared).zeros(0, 5).shape == (0, 5)
+    assert Arena(shared=shared).zeros(3, 0).shape == (3, 0)

@@ -150,7 +150,7 @@ def _selection(spec: FigureSpec, results: Results) -> Figure:
             for i, arm in enumerate(FIXED):
                 values = [100 * shares(run, str(panel.prototype))[arm] for run in runs.values()]
                 if values:
-                    _bar(ax, at + 0.25 * (i - 1), values, arm, label=at == 0)
+                    _bar(ax, at + 0.25 * (i - 1), values, arm)
         ax.axhline(100 / 3, color="black", lw=0.5, ls=":")
         ax.set_xticks(range(len(panel.policies)), [_NAMES[p] for p in panel.policies])
         ax.set_xlim(-0.5, len(panel.policies) - 0.5)
@@ -162,13 +162,13 @@ def _selection(spec: FigureSpec, results: Results) -> Figure:
     return figure
 
 
-def _bar(ax: Axes, x: float, values: Sequence[float], arm: str, *, label: bool) -> None:
+def _bar(ax: Axes, x: float, values: Sequence[float], arm: str) -> None:
     band = mean_interval(values)
     error = None if math.isnan(band.low) else [[band.least - band.low], [band.high - band.least]]
     hatch = {"top-k": "", "random-k": "////", "periodic-k": "...."}[arm]
     ax.bar(
         x, band.least, 0.23, yerr=error, color=COLOURS[arm], hatch=hatch, edgecolor="white", lw=0,
-        label=_NAMES[arm] if label else None, error_kw={"lw": 0.7, "capsize": 1.5},
+        label=_NAMES[arm], error_kw={"lw": 0.7, "capsize": 1.5},
     )  # fmt: skip
 
 

@@ -213,9 +213,12 @@ def _sentence(
         if won:
             clauses.append(f"{winner} before {loser} {', and '.join(won)}")
     every = [setting for setting, _, _ in found]
-    level = [s for s, p, _ in found if p.seeds and p.verdict == 0 and p.wins + p.losses]
-    if level:
-        clauses.append(f"no clear difference between {a} and {b} {goal}{_at(level, every)}")
+    for wins, losses, seeds in dict.fromkeys(_counts(p) for _, p, _ in found if _is_level(p)):
+        level = [s for s, p, _ in found if _is_level(p) and _counts(p) == (wins, losses, seeds)]
+        clauses.append(
+            f"no clear difference between {a} and {b} {goal}{_at(level, every)} "
+            f"({a} sooner in {wins}, {b} in {losses} of {seeds} seeds)"
+        )
     never = [s for s, p, _ in found if p.seeds and not p.wins + p.losses]
     if never:
         where = _at(never, every)
@@ -225,6 +228,14 @@ def _sentence(
         where = _at(missing, every)
         clauses.append(f"{a} and {b} not yet compared{where}: no seed is finished for both")
     return "; ".join(clauses) + "."
+
+
+def _is_level(paired: Paired) -> bool:
+    return bool(paired.seeds and paired.verdict == 0 and paired.wins + paired.losses)
+
+
+def _counts(paired: Paired) -> tuple[int, int, int]:
+    return paired.wins, paired.losses, paired.seeds
 
 
 def _won(setting: str, paired: Paired, side: int, goal: str, confidence: float) -> str:

@@ -122,7 +122,7 @@ def run_study(
     failed = [state for state in states.values() if state.status == "failed"]
     if failed:
         raise RunFailed(
-            f"{len(failed)} of {len(states)} runs failed, such as {_named(failed[0].run)}: {failed[0].reason}; "
+            f"{len(failed)} of {len(states)} runs failed, such as {failed[0].run.named}: {failed[0].reason}; "
             f"the others are kept in {folder.path}, --retry-failed tries these again"
         )  # fmt: skip
     return load_study(folder.path)
@@ -314,7 +314,3 @@ def _stop(states: list[RunState], folder: StudyFolder, executor: Executor, shown
     for state in states:
         if state.status == "running":
             state.status = "finished" if folder.is_finished(state.address) else "waiting"
-
-
-def _named(run: PlannedRun) -> str:
-    return ", ".join([*run.point.values(), f"seed {run.seed}"])

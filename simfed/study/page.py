@@ -107,14 +107,12 @@ def _verdicts(study: StudyResult) -> dict[str, Any]:
     unfinished = int((study.summary["status"] != "finished").sum())
     failed = study.summary[study.summary["status"] == "failed"]
     warnings = [f"{unfinished} runs are not finished."] if unfinished else []
-    warnings += [f"{_named(study, i)}: failed: {row['reason']}" for i, row in failed.iterrows()]
+    entries = study.plan["runs"]
+    warnings += [
+        f"{study.named(entries[i])}: failed: {row['reason']}" for i, row in failed.iterrows()
+    ]
     table = Table("In plain words", ("verdict",), rows, frozenset(), note)
     return {"title": "Verdicts", "warnings": warnings, "tables": [table]}
-
-
-def _named(study: StudyResult, index: Any) -> str:
-    entry = study.plan["runs"][index]
-    return ", ".join([*entry["point"].values(), f"seed {entry['seed']}"])
 
 
 def _curves(study: StudyResult, setting: str) -> Panel:

@@ -17,7 +17,16 @@ from simfed.scenario import Scenario
 from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
 from simfed.scenario.study import Compare, Study, load_study_file
 
-__all__ = ["Axis", "Plan", "PlannedRun", "Point", "label_of", "plan_study", "short_names"]
+__all__ = [
+    "Axis",
+    "Plan",
+    "PlannedRun",
+    "Point",
+    "in_words",
+    "label_of",
+    "plan_study",
+    "short_names",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,11 @@ class PlannedRun:
     @property
     def seed(self) -> int:
         return self.scenario.seed
+
+    @property
+    def named(self) -> str:
+        """The run in words: `up 5 Mbps, policy top-k, seed 0`."""
+        return in_words(self.point, self.point, self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +220,18 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     }
 
 
+def in_words(point: Mapping[str, str], axes: Iterable[str], seed: int | None = None) -> str:
+    """Labels by axis as a phrase; points of `zip` and `list` speak for themselves.
+
+    >>> in_words({"clients[*].link.up": "5 Mbps", "list": "old phones"}, ["clients[*].link.up", "list"], 3)
+    'up 5 Mbps, old phones, seed 3'
+    """
+    names = short_names(axes)
+    own = ("zip", "list")
+    words = [label if axis in own else f"{names[axis]} {label}" for axis, label in point.items()]
+    return ", ".join(words if seed is None else [*words, f"seed {seed}"])
+
+
 # --- checks ------------------------------------------------------------------------------------
 
 
@@ -330,7 +356,8 @@ def _scenarios(
         except InputError as one:
             where = places.get(one.where or "", one.where)
             those = [InputError(one.allowed, where=where, got=one.got, hint=one.hint)]
-        label = ", ".join(p.label for p in point)
+        at = {axis.name: p.label for axis, p in zip(axes, point, strict=True)}
+        label = in_words(at, at)
         for error in those:
             errors.setdefault(str(error), (error, label))
             counts[str(error)] = counts.get(str(error), 0) + 1

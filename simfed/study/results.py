@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.record.read import open_run
-from simfed.study.plan import label_of, short_names
+from simfed.study.plan import in_words, label_of
 from simfed.study.store import StudyFolder
 
 if TYPE_CHECKING:
@@ -257,10 +257,13 @@ class StudyResult:
             }
             yield setting, of_arm
 
+    def named(self, entry: dict[str, Any]) -> str:
+        """A run of the plan in words: `up 5 Mbps, policy top-k, seed 0`."""
+        return in_words(entry["point"], self.axes, entry["seed"])
+
     def setting_text(self, setting: dict[str, str]) -> str:
         """A setting in words: `up 5 Mbps, k 1000`; empty for the only one there is."""
-        names = short_names(self.axes)
-        return ", ".join(f"{names[axis]} {label}" for axis, label in setting.items())
+        return in_words(setting, self.axes)
 
     @cached_property
     def arms(self) -> pd.DataFrame:

@@ -70,7 +70,7 @@ class PlainLines:
         left_s = time_left_s(states, self._slots)
         left = f", about {format_duration(left_s)} left" if left_s else ""
         how = f"{state.status}{took}" if state.status == "finished" else f"failed: {state.reason}"
-        self.say(f"[{done}/{len(states)}] {named(self._plan, state)}: {how}{left}")
+        self.say(f"[{done}/{len(states)}] {state.run.named}: {how}{left}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -155,13 +155,6 @@ def headline(states: Sequence[RunState], slots: int) -> str:
     if left_s:
         words.append(f"about {format_duration(left_s)} left")
     return ", ".join(words)
-
-
-def named(plan: Plan, state: RunState) -> str:
-    """A run in words: `policy top-k, up 5 Mbps, seed 0`."""
-    names = short_names(axis.name for axis in plan.axes)
-    words = [f"{names[axis]} {label}" for axis, label in state.run.point.items()]
-    return ", ".join([*words, f"seed {state.run.seed}"])
 
 
 def time_left_s(states: Sequence[RunState], slots: int) -> float | None:

@@ -99,15 +99,9 @@ def status_lines(study: StudyResult) -> list[str]:
     for address, facts in told.items():
         heard = max(0.0, now - facts["told_at_wall"])
         silent = f", last heard of {format_duration(heard)} ago" if heard > 60 else ""
-        lines.append(f"  {_named(study, entries[address])}: round {facts['round']}/{facts['rounds']}{silent}")  # fmt: skip
-    lines += [f"  {_named(study, entries[a])}: failed: {why}" for a, why in failures.items()]
+        lines.append(f"  {study.named(entries[address])}: round {facts['round']}/{facts['rounds']}{silent}")  # fmt: skip
+    lines += [f"  {study.named(entries[a])}: failed: {why}" for a, why in failures.items()]
     return lines
-
-
-def _named(study: StudyResult, entry: dict[str, Any]) -> str:
-    names = short_names(study.axes)
-    words = [f"{names[axis]} {label}" for axis, label in entry["point"].items()]
-    return ", ".join([*words, f"seed {entry['seed']}"])
 
 
 def _accuracy(row: Any) -> str:

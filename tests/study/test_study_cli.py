@@ -54,7 +54,7 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "1 of 2 runs are not finished" in shown.out
     (sentence,) = [line for line in shown.err.splitlines() if line.startswith("simfed: ")]
-    assert sentence.startswith("simfed: 1 of 2 runs failed, such as 101, seed 0: RuntimeError: unlucky;")  # fmt: skip
+    assert sentence.startswith("simfed: 1 of 2 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky;")  # fmt: skip
     assert main(["study", "status", str(out)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "test: 1 of 2 runs finished, 1 failed",

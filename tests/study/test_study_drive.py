@@ -98,7 +98,7 @@ def test_a_failed_run_keeps_its_error_and_stops_nobody(write_study, tmp_path):
     with pytest.raises(RunFailed) as caught:
         study(path, out)
     assert str(caught.value).startswith(
-        f"1 of 3 runs failed, such as {fakes.FAILS}, seed 0: RuntimeError: unlucky; "
+        f"1 of 3 runs failed, such as batch_size {fakes.FAILS}, seed 0: RuntimeError: unlucky; "
     )
     table = load_study(out).summary
     assert list(table["status"]) == ["finished", "failed", "finished"]
@@ -116,7 +116,9 @@ def test_a_failed_run_keeps_its_error_and_stops_nobody(write_study, tmp_path):
 def test_a_run_whose_worker_dies_is_begun_again_once(write_study, tmp_path):
     out = tmp_path / "out"
     path = write_study(grid={"training.batch_size": [32, fakes.DIES_ONCE, fakes.DIES, 64]})
-    with pytest.raises(RunFailed, match=r"1 of 4 runs failed, such as 102.*died \(SIGKILL"):
+    with pytest.raises(
+        RunFailed, match=r"1 of 4 runs failed, such as batch_size 102.*died \(SIGKILL"
+    ):
         on_two_processes(path, out)
     table = load_study(out).summary
     assert list(table["status"]) == ["finished", "finished", "failed", "finished"]

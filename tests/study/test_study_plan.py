@@ -113,7 +113,7 @@ def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(write
     base = tmp_path / "base.yaml"
     path = write_study(grid={UP: ["5 Mb", "5 Mbps"], "rounds": [3, 4]})
     assert complaints(path) == [
-        f"with 5 Mb, 3: {base}: clients[0].link.up: a rate with its unit such as 20 Mbps, got '5 Mb'"
+        f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: a rate with its unit such as 20 Mbps, got '5 Mb'"
     ]
     path = write_study(base={"rounds": -1}, grid={UP: ["5 Mbps", "6 Mbps"]})
     with pytest.raises(InputErrors) as caught:

@@ -2,8 +2,8 @@
 
     python analysis/benchmarks/replay.py [--rounds 200] [--jobs 2]
 
-Prints ratios of things done side by side, so that they mean the same on a slow, a busy and a fast
-machine:
+Prints ratios of things done one after the other in this process, of wall time and of processor time
+(all workers'; it means the same on a busy machine):
 
 - a study of 3 bandwidths × 3 fixed strategies against its part with one bandwidth, each from an
   empty cache (bound: 1.15);
@@ -13,9 +13,11 @@ machine:
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -26,41 +28,57 @@ QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yam
 STRATEGIES = [{"kind": "uniform", "strategy": s} for s in ("top-k", "random-k", "periodic-k")]
 
 
-def wall_s(folder: Path, name: str, cache: str, rounds: int, jobs: int, grid: dict[str, list]) -> float:  # fmt: skip
-    """Host seconds of a whole study, from its file to its results."""
-    path = folder / f"{name}.yaml"
-    study = {"name": name, "base": str(QUICKSTART), "set": {"rounds": rounds}, "grid": grid}
-    path.write_text(yaml.safe_dump(study))
-    began = time.perf_counter()
+class Cost(NamedTuple):
+    """What something took."""
+
+    wall_s: float
+    processor_s: float
+
+    def __str__(self) -> str:
+        return f"{self.wall_s:.1f} s (processor {self.processor_s:.1f} s)"
+
+    def over(self, other: Cost) -> str:
+        wall, processor = self.wall_s / other.wall_s, self.processor_s / other.processor_s
+        return f"ratio {wall:.3f} (processor {processor:.3f})"
+
+
+def cost(path: Path, cache: str, jobs: int, **study: Any) -> Cost:
+    """A whole study, from its file to its results, workers' start included."""
+    path.write_text(yaml.safe_dump({"name": path.stem, "base": str(QUICKSTART), **study}))
+    began, processor = time.perf_counter(), _processor_s()
     result = run_study(
-        path, folder / name, jobs=jobs, progress=False, trajectories=TrajectoryStore(folder / cache)
-    )
+        path, path.with_suffix(""), jobs=jobs, progress=False,
+        trajectories=TrajectoryStore(path.parent / cache),
+    )  # fmt: skip
     assert result.summary["fingerprint"].notna().all()
-    return time.perf_counter() - began
+    return Cost(time.perf_counter() - began, _processor_s() - processor)
+
+
+def _processor_s() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    up = "clients[*].link.up"
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as folder:
 
-        def study(name: str, cache: str, **grid: list) -> float:
-            axes = {up: grid["up"], "policy": grid["policy"]}
-            return wall_s(folder, name, cache, arguments.rounds, arguments.jobs, axes)
+        def study(name: str, cache: str, up: list[str], policy: list[Any]) -> Cost:
+            grid = {"clients[*].link.up": up, "policy": policy}
+            path = Path(folder) / f"{name}.yaml"
+            return cost(path, cache, arguments.jobs, set={"rounds": arguments.rounds}, grid=grid)
 
-        one = study("one", "cache-one", up=["5 Mbps"], policy=STRATEGIES)
-        three = study("three", "cache-three", up=["5 Mbps", "50 Mbps", "500 Mbps"], policy=STRATEGIES)  # fmt: skip
-        print(f"1 bandwidth × 3 strategies: {one:.1f} s; 3 × 3: {three:.1f} s; ratio {three / one:.3f}")  # fmt: skip
-        single = study("single", "cache-single", up=["50 Mbps"], policy=STRATEGIES[:1])
-        sweep = study("sweep", "cache-single", up=[f"{n} Mbps" for n in range(1, 21)], policy=STRATEGIES[:1])  # fmt: skip
-        print(
-            f"a run: {single:.1f} s; 20 more bandwidths of it: {sweep:.1f} s "
-            f"({sweep / 20:.2f} s each, workers' start included); ratio {sweep / single:.2f}"
-        )
+        one = study("one", "a", ["5 Mbps"], STRATEGIES)
+        three = study("three", "b", ["5 Mbps", "50 Mbps", "500 Mbps"], STRATEGIES)
+        print(f"1 bandwidth × 3 strategies: {one}; 3 × 3: {three}; {three.over(one)}")
+        single = study("single", "c", ["0.5 Mbps"], STRATEGIES[:1])
+        sweep = study("sweep", "c", [f"{n} Mbps" for n in range(1, 21)], STRATEGIES[:1])
+        print(f"one run: {single}; 20 more bandwidths of it: {sweep}; {sweep.over(single)}")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ are shuffled differs. Wall time counts from the start of the process to its end,
 of it the rounds alone; memory is the most that all processes of a side held at once, pages that they
 share counted once (Linux).
 
-Flower's side is written for speed: samples are loaded once per worker process, batches are slices of one
-tensor, only the ten clients of a round are asked.
+Flower's side is `flower_app.py`, written for speed.
 """
 
 from __future__ import annotations
@@ -105,105 +104,17 @@ def play_simfed(dataset: str) -> None:
     work.close()
 
 
-# ---- Flower's side (imports nothing of simfed) ---------------------------------------------------
-
-_task: dict[str, Any] = {}
-
-
-def task(path: str) -> dict[str, Any]:
-    """The task's arrays as tensors, read once per process."""
-    if not _task:
-        import numpy as np
-        import torch
-
-        with np.load(path) as arrays:
-            _task.update({name: torch.from_numpy(arrays[name]) for name in arrays.files})
-        _task["owned"] = _task["owned"].split(_task["counts"].tolist())
-        torch.set_num_threads(1)
-    return _task
-
-
-def play_flower(path: str) -> None:
-    """The same rounds in Flower's simulation engine."""
-    import torch
-    import torch.nn.functional as F
-    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
-    from flwr.serverapp.strategy import FedAvg
-    from flwr.simulation import run_simulation
-
-    accuracy: dict[int, float] = {}
-    client_app, server_app = ClientApp(), ServerApp()
-
-    @client_app.train()
-    def train(message: Message, context: Context) -> Message:
-        known = task(path)
-        own = known["owned"][int(context.node_config["partition-id"])]
-        model = torch.nn.Linear(known["images"].shape[1], 10)
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
-        for batch in own[torch.randperm(len(own))].split(BATCH):
-            optimiser.zero_grad()
-            F.cross_entropy(model(known["images"][batch]), known["labels"][batch]).backward()
-            optimiser.step()
-        content = RecordDict(
-            {
-                "arrays": ArrayRecord(model.state_dict()),
-                "metrics": MetricRecord({"num-examples": len(own)}),
-            }
-        )
-        return Message(content=content, reply_to=message)
-
-    def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if round == 0 or round % EVERY:
-            return None
-        known, state = task(path), arrays.to_torch_state_dict()
-        with torch.no_grad():
-            logits = F.linear(known["test_images"], state["weight"], state["bias"])
-        accuracy[round] = (logits.argmax(1) == known["test_labels"]).float().mean().item()
-        return MetricRecord({"accuracy": accuracy[round]})
-
-    @server_app.main()
-    def serve(grid: Grid, context: Context) -> None:
-        known = task(path)
-        strategy = FedAvg(
-            fraction_train=PER_ROUND / CLIENTS,
-            fraction_evaluate=0.0,
-            min_train_nodes=PER_ROUND,
-            min_available_nodes=CLIENTS,
-        )
-        strategy.start(
-            grid=grid,
-            initial_arrays=ArrayRecord({"weight": known["weight"], "bias": known["bias"]}),
-            num_rounds=ROUNDS,
-            evaluate_fn=evaluate,
-        )
-
-    begin = time.perf_counter()
-    cores = os.cpu_count() or 1
-    run_simulation(
-        server_app,
-        client_app,
-        num_supernodes=CLIENTS,
-        backend_config={
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            "init_args": {"num_cpus": cores, "include_dashboard": False},
-        },
-    )
-    print(json.dumps({"rounds_s": time.perf_counter() - begin, "accuracy": accuracy}))
-
-
 # ---- side by side --------------------------------------------------------------------------------
 
 
 def measured(command: list[str]) -> dict[str, Any]:
     """Run a side; its last line is JSON. Adds its wall time and the most memory it held."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    importable = {"PYTHONPATH": str(Path(__file__).parent)}  # in Ray's worker processes, too
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **quiet}, start_new_session=True,
+        env={**os.environ, **quiet, **importable}, start_new_session=True,
     )  # fmt: skip
     peak = {"bytes": 0}
     done = threading.Event()
@@ -220,7 +131,7 @@ def measured(command: list[str]) -> dict[str, Any]:
 
 
 def _watch(root: int, peak: dict[str, int], done: threading.Event) -> None:
-    while not done.wait(0.25):
+    while not done.wait(1.0):  # a look takes tens of milliseconds of the cores that are measured
         peak["bytes"] = max(peak["bytes"], _held_bytes(root))
 
 
@@ -250,7 +161,8 @@ def compare(dataset: str, flower_python: str | None) -> None:
         here = str(Path(__file__).resolve())
         sides = {"simfed": [sys.executable, here, "simfed", "--dataset", dataset]}
         if flower_python:
-            sides["Flower"] = [flower_python, here, "flower", "--task", str(path)]
+            app = str(Path(here).with_name("flower_app.py"))
+            sides["Flower"] = [flower_python, app, str(path)]
         results = {name: measured(command) for name, command in sides.items()}
     print(f"FedAvg, logistic regression on {dataset}, {CLIENTS} clients, {PER_ROUND} per round, {ROUNDS} rounds, {os.cpu_count()} cores")  # fmt: skip
     for name, found in results.items():
@@ -265,17 +177,14 @@ def compare(dataset: str, flower_python: str | None) -> None:
 def main() -> None:
     """Parse and play a side, or both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("role", choices=["compare", "simfed", "flower"])
+    parser.add_argument("role", choices=["compare", "simfed"])
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--flower-python", help="the interpreter that has Flower installed")
-    parser.add_argument("--task", help="(Flower's side) the file with samples and split")
     arguments = parser.parse_args()
     if arguments.role == "compare":
         compare(arguments.dataset, arguments.flower_python)
-    elif arguments.role == "simfed":
-        play_simfed(arguments.dataset)
     else:
-        play_flower(arguments.task)
+        play_simfed(arguments.dataset)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python analysis/benchmarks/learning.py mnist          # 10 clients, LeNets, ASCEND
     python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (minutes)
+    python analysis/benchmarks/learning.py cifar --device cuda   # the same on a GPU; mnist as well
     python analysis/benchmarks/learning.py options        # what public_batch and bf16 do to accuracy
     python analysis/benchmarks/learning.py accuracy       # what both have learnt after 1,000 rounds, five seeds
 
@@ -73,10 +74,10 @@ def scenario(case: str, **changes: Any) -> Scenario:
     )
 
 
-def federation(made: Scenario) -> Federation:
+def federation(made: Scenario, device: str = "cpu") -> Federation:
     """The scenario's data, or noise of the same shape where it is not on this machine."""
     try:
-        return load_federation(made, Streams(made.seed))
+        return load_federation(made, Streams(made.seed), torch.device(device))
     except InputError as error:
         print(f"noise instead of images, which takes the same time: {error}")
     known, rng = dataset_facts(made.dataset.name), np.random.default_rng(0)
@@ -92,7 +93,7 @@ def federation(made: Scenario) -> Federation:
         clients=made.client_count,
         public=made.dataset.public,
     )
-    return Federation(data, split.clients, split.public)
+    return Federation(data, split.clients, split.public, torch.device(device))
 
 
 def useful_flops(work: LearningWorkload) -> float:
@@ -219,6 +220,45 @@ def options(rounds: int, cores: int, dataset: str) -> None:
               f"{min(spent) * 1e3:.1f} ms per round", flush=True)  # fmt: skip
 
 
+def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
+    """The textbook loop and the engine on one CUDA device, in turn."""
+    if not torch.cuda.is_available():
+        raise SystemExit("PyTorch finds no CUDA device here")
+    made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"})
+    streams = Streams(made.seed)
+    data = federation(made, "cuda")
+    loop, numbers = ReferenceLoop(made, streams, data), iter(range(1, 10**6))
+    work = LearningWorkload(made, streams, device="cuda", data=data)
+    turns = plain_rounds(made, work, streams)
+    players: dict[str, Callable[[], object]] = {
+        "textbook loop": lambda: loop.round(next(numbers)),
+        "engine": lambda: next(turns),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in players}
+    for turn in range(rounds + 3):  # the first ones choose algorithms and warm up
+        for name, play in players.items():
+            torch.cuda.synchronize()
+            spent = timed(lambda play=play: (play(), torch.cuda.synchronize()))
+            if turn >= 3:
+                seconds[name].append(spent)
+    print(f"{case} on {torch.cuda.get_device_name()}: {rounds} rounds each, in turn")
+    for name, values in seconds.items():
+        print(f"  {name:14} best {min(values) * 1e3:8.1f} ms, median {statistics.median(values) * 1e3:8.1f} ms, "
+              f"{1 / statistics.median(values):6.1f} rounds/s, device busy {busy_share(players[name]):.0%}")  # fmt: skip
+    best, median = (of(seconds["textbook loop"]) / of(seconds["engine"]) for of in (min, statistics.median))  # fmt: skip
+    print(f"  engine: {best:.2f} × the loop's rounds per second by the best round, {median:.2f} × by the median")  # fmt: skip
+    rate = useful_flops(work) / statistics.median(seconds["engine"])
+    print(f"  useful work {rate / 1e12:.1f} TFLOP/s; at most {torch.cuda.max_memory_allocated() / 1e9:.1f} GB on the device")  # fmt: skip
+    work.close()
+
+
+def busy_share(play: Callable[[], object], times: int = 5) -> float:
+    """Part of the wall time in which the device computes or copies: kernels queue up, one at a time."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        spent = timed(lambda: ([play() for _ in range(times)], torch.cuda.synchronize()))
+    return sum(e.self_device_time_total for e in seen.key_averages()) * 1e-6 / spent
+
+
 def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, cores: int) -> None:
     """Print the table, the ratios, the share of the multiply rate and the profile."""
     print(f"{case}: {len(next(iter(seconds.values())))} rounds each, in turn, on {cores} core(s)")
@@ -250,12 +290,17 @@ def main() -> None:
     parser.add_argument(
         "--bf16", action="store_true", help="the engine's public passes in bfloat16"
     )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="for mnist and cifar"
+    )
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
     if arguments.case == "options":
         options(arguments.rounds or 1000, arguments.cores, arguments.dataset)
     elif arguments.case == "accuracy":
         accuracy(arguments.rounds or 1000, arguments.cores, arguments.dataset)
+    elif arguments.device == "cuda":
+        on_gpu(arguments.case, arguments.rounds or 20, bf16=arguments.bf16)
     else:
         on_cpu(arguments.case, arguments.rounds or 20, arguments.cores, bf16=arguments.bf16)
 

@@ -61,7 +61,7 @@ class ReferenceLoop:
                     self.data.classes,
                     seed=streams.integer("init", name),
                 )
-            )
+            ).to(self.data.public.device)
             for name, prototype in scenario.prototypes.items()
         }
         self.clients = {name: ids.tolist() for name, ids in prototype_clients(scenario).items()}
@@ -82,7 +82,8 @@ class ReferenceLoop:
     # ---- pieces ----------------------------------------------------------------------------------
 
     def images(self, positions):
-        return self.data.samples(torch.from_numpy(positions)), self.data.labels[positions]
+        positions = torch.from_numpy(positions).to(self.data.labels.device)
+        return self.data.samples(positions), self.data.labels[positions]
 
     def gradient(self, client, round, rate):
         """(g, the client's new statistics)."""
@@ -130,7 +131,7 @@ class ReferenceLoop:
         chosen = draw_public(
             self.streams, round, len(self.data.public), self.scenario.dataset.public_batch
         )
-        return self.data.public if chosen is None else self.data.public[torch.from_numpy(chosen)]
+        return self.data.public if chosen is None else self.data.public[chosen]
 
     def targets(self, logits):
         mean = torch.stack(logits).mean(0).double()

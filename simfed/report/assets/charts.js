@@ -165,7 +165,7 @@ function traces(line, across, up, band) {
   if (band) {
     const edge = { ...base, mode: "lines", line: { width: 0, color: colour }, hoverinfo: "skip", showlegend: false };
     made.push({ ...edge, y: pick(line.columns[band[0]]) });
-    made.push({ ...edge, y: pick(line.columns[band[1]]), fill: "tonexty", opacity: 0.2 });
+    made.push({ ...edge, y: pick(line.columns[band[1]]), fill: "tonexty", fillcolor: `${colour}30` });
   }
   made.push({
     ...base, y: pick(values), name: line.label, line: { color: colour, dash: line.dash, width: line.width },

@@ -42,6 +42,7 @@ from simfed.record.summary import summarise
 from simfed.registry import registry
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario.fields import files_in
 from simfed.seeding import Streams
 
 if TYPE_CHECKING:
@@ -399,32 +400,44 @@ def run(
 def _directory(
     parts: Parts, out: Path, mode: str, *, resume: bool, overwrite: bool
 ) -> RunDirectory:
-    """The run directory, begun or gone on with; it holds the profiles, so it runs as it is."""
+    """The run directory, begun or gone on with; it holds the files it names, so it runs as it is."""
     files, text = _self_contained(parts)
     if resume:
         return RunDirectory.resume(out, scenario_yaml=text, mode=mode)
     directory = RunDirectory.create(
         out, scenario_yaml=text, manifest=_at_start(parts, mode), overwrite=overwrite
     )
-    (directory.path / "calibration").mkdir()
     for name, content in files.items():
-        (directory.path / "calibration" / name).write_bytes(content)
+        path = directory.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
     return directory
 
 
 def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
-    """Files of the profiles in use, and the scenario that finds them beside it by name."""
+    """Profiles, traces and graphs in use, and the scenario that finds them beside it."""
     files: dict[str, bytes] = {}
-    renamed: dict[str, str] = {}
-    for name, profile in parts.profiles.items():
-        stem = unique = Path(profile.source).stem
+
+    def kept(source: str, folder: str, suffix: str) -> str:
+        stem = unique = Path(source).stem
         number = 1
-        while f"{unique}.yaml" in files:  # two profiles of one name in different folders
+        while f"{folder}/{unique}{suffix}" in files:  # two files of one name in different folders
             number += 1
             unique = f"{stem}-{number}"
-        files[f"{unique}.yaml"] = Path(profile.source).read_bytes()
-        renamed[name] = unique
-    return files, dump_scenario(parts.scenario, renamed)
+        files[f"{folder}/{unique}{suffix}"] = Path(source).read_bytes()
+        return f"{folder}/{unique}{suffix}"
+
+    profiles = {
+        name: Path(kept(profile.source, "calibration", ".yaml")).stem
+        for name, profile in parts.profiles.items()
+    }
+    named = dict.fromkeys(files_in(parts.scenario))
+    network = {
+        source: kept(source, "network", Path(source).suffix)
+        for source in named
+        if Path(source).is_file()
+    }
+    return files, dump_scenario(parts.scenario, profiles, network)
 
 
 def _learning(parts: Parts, workers: int, device: str) -> LearningWorkload:

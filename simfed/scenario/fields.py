@@ -8,9 +8,9 @@ to the very same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     BaseModel,
@@ -39,6 +39,7 @@ __all__ = [
     "Power",
     "Rate",
     "Size",
+    "files_in",
 ]
 
 
@@ -109,6 +110,28 @@ def _located(value: Any, info: ValidationInfo) -> str:
 
 File = Annotated[str, BeforeValidator(_located)]
 """A path that starts at the scenario's own folder."""
+
+_FILE_MARK = get_args(File)[1]
+
+
+def files_in(part: Any, annotation: Any = None, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
+    """Every file that a part of a scenario names, found by the type of its key."""
+    if isinstance(part, BaseModel):
+        for name, field in type(part).model_fields.items():
+            yield from files_in(getattr(part, name), field.annotation, tuple(field.metadata))
+    elif isinstance(part, Mapping):
+        for inner in part.values():
+            yield from files_in(inner, annotation)
+    elif isinstance(part, (tuple, list)):
+        for inner in part:
+            yield from files_in(inner, annotation)
+    elif isinstance(part, str) and (_FILE_MARK in metadata or _is_file(annotation)):
+        yield part
+
+
+def _is_file(annotation: Any) -> bool:
+    marks = getattr(annotation, "__metadata__", ())
+    return _FILE_MARK in marks or any(map(_is_file, get_args(annotation)))
 
 
 def Named(kind: str) -> Any:

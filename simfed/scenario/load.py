@@ -53,16 +53,29 @@ def validated(data: Mapping[str, Any], *, source: str, folder: Path) -> Scenario
     return validate_as(Scenario, data, source=source, folder=folder)
 
 
-def dump_scenario(scenario: Scenario, profile_names: Mapping[str, str] | None = None) -> str:
+def dump_scenario(
+    scenario: Scenario,
+    profile_names: Mapping[str, str] | None = None,
+    file_names: Mapping[str, str] | None = None,
+) -> str:
     """The resolved scenario as YAML: every default spelled out; loads to an equal scenario.
 
-    `profile_names` renames calibration profiles, for a copy that stands beside copies of them.
+    `profile_names` and `file_names` rename calibration profiles and other files that it names, for a
+    copy that stands beside copies of them.
     """
-    plain = scenario.model_dump(mode="json")
+    plain = _renamed(scenario.model_dump(mode="json"), file_names or {})
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
         if device is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _renamed(plain: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(plain, dict):
+        return {key: _renamed(inner, names) for key, inner in plain.items()}
+    if isinstance(plain, list):
+        return [_renamed(inner, names) for inner in plain]
+    return names.get(plain, plain) if isinstance(plain, str) else plain
 
 
 def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -7,11 +7,9 @@ code. Not: its name, when it saves checkpoints, who runs it where.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
-
-from pydantic import BaseModel
+from typing import Any
 
 from simfed.experiment import Parts
 from simfed.record.read import read_manifest
@@ -24,7 +22,7 @@ from simfed.replay.key import (
     part_digests,
 )
 from simfed.scenario import Scenario
-from simfed.scenario.fields import File
+from simfed.scenario.fields import files_in
 
 __all__ = ["address", "own_code", "path_key"]
 
@@ -50,7 +48,7 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
     profiles = Parts(scenario, source).profiles
     stands_for = {name: _digest(Path(p.source)) for name, p in profiles.items()}
-    stands_for |= {f: _digest(Path(f)) for f in _files(scenario) if Path(f).is_file()}
+    stands_for |= {f: _digest(Path(f)) for f in files_in(scenario) if Path(f).is_file()}
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
     stands_for |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
@@ -78,29 +76,6 @@ def path_key(scenario: Scenario, *, device: str) -> str | None:
 def own_code() -> str:
     """A digest of the code in this process that decides what a run comes to."""
     return code_digest(*_CODE)
-
-
-_FILE_MARK = get_args(File)[1]
-
-
-def _files(part: Any, annotation: Any = None, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
-    """Every file that a scenario names, found by the type of its key."""
-    if isinstance(part, BaseModel):
-        for name, field in type(part).model_fields.items():
-            yield from _files(getattr(part, name), field.annotation, tuple(field.metadata))
-    elif isinstance(part, Mapping):
-        for inner in part.values():
-            yield from _files(inner, annotation)
-    elif isinstance(part, (tuple, list)):
-        for inner in part:
-            yield from _files(inner, annotation)
-    elif isinstance(part, str) and (_FILE_MARK in metadata or _is_file(annotation)):
-        yield part
-
-
-def _is_file(annotation: Any) -> bool:
-    marks = getattr(annotation, "__metadata__", ())
-    return _FILE_MARK in marks or any(map(_is_file, get_args(annotation)))
 
 
 def _digest(path: Path) -> str:

@@ -64,11 +64,22 @@ def test_a_run_directory_is_whole_and_sound(tiny, tmp_path):
 
 
 def test_the_resolved_scenario_runs_as_it_is_to_the_same_fingerprint(tiny, tmp_path):
-    """From another folder, where only the copy of the profile can be found."""
+    """From another folder, where only the copies of profile and traces can be found."""
     shutil.copy("calibration/rtx3090-ryzen4800h.yaml", tmp_path / "mine.yaml")
-    first = play(tiny, tmp_path / "run", {"clients[*].device.profile": "mine.yaml"})
-    (tmp_path / "mine.yaml").unlink()
+    (tmp_path / "other").mkdir()
+    traces = [tmp_path / "lte.csv", tmp_path / "other" / "lte.csv"]
+    for trace, low in zip(traces, (1, 3), strict=True):
+        trace.write_text(f"0,20\n0.01,{low}\n")
+    changes = {
+        "clients[*].device.profile": "mine.yaml",
+        "clients[0].link.up": {"file": str(traces[0]), "format": "csv", "end": "hold"},
+        "clients[1].link.up": {"file": str(traces[1]), "format": "csv", "end": "hold"},
+    }
+    first = play(tiny, tmp_path / "run", changes)
+    for file in (tmp_path / "mine.yaml", *traces):
+        file.unlink()
     moved = shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    assert str(tmp_path) not in (moved / "scenario.yaml").read_text()
     second = play(moved / "scenario.yaml", tmp_path / "again")
     assert second.fingerprint == first.fingerprint == simfed.load_run(moved).fingerprint
 

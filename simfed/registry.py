@@ -52,10 +52,11 @@ class Registry:
 
         Raises: `InputError` with a did-you-mean for a name nobody registered.
         """
-        if name in self._added:
-            return self._added[name]
-        if name in self._builtin:
-            module, _, attribute = self._builtin[name].partition(":")
+        if name in self._added or name in self._builtin:
+            part = self._added[name] if name in self._added else self._builtin[name]
+            if not isinstance(part, str):
+                return part
+            module, _, attribute = part.partition(":")
             return getattr(importlib.import_module(module), attribute)
         if name in self._entry_points():
             return self._entry_points()[name].load()
@@ -74,10 +75,7 @@ class Registry:
         """Register `part` (an object or `"module:attribute"`) under `name` in this process."""
         if not replace and name in self.names():
             raise InputError(f"a new name for a {self.kind}; this one is taken", got=name)
-        if isinstance(part, str):
-            self._builtin[name] = part
-        else:
-            self._added[name] = part
+        self._added[name] = part
 
     def _entry_points(self) -> dict[str, Any]:
         if self._installed is None:

@@ -101,6 +101,8 @@ class LearningWorkload:
         place = _device(device)
         self.scenario = scenario
         self.data = data if data is not None else load_federation(scenario, streams, place)
+        self._precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")  # the same bits whatever the caller has set
         self.engine: Engine
         if place.type == "cpu":
             self.engine = Engine(scenario, streams, self.data, workers=workers)
@@ -209,6 +211,7 @@ class LearningWorkload:
         """End worker processes; safe to call twice."""
         self.engine.close()
         torch.set_num_threads(self._threads)
+        torch.set_float32_matmul_precision(self._precision)
 
     def contribution(self, client: int) -> Upload:
         """The upload of a client that is under way: what a resumed run goes on with."""

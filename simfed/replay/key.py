@@ -7,8 +7,8 @@ that is added to scenarios later can cost shared trajectories, never correctness
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
+import os
 import platform
 from functools import cache
 from importlib import metadata
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simfed.registry import registry
+from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
 from simfed.scenario.model import Policy
 
@@ -34,6 +35,18 @@ _CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint")
 
 _GROUP_CLOCK = ("count", "device", "link", "policy", "k")
 """The same of a client group (K counts, per client, after its default)."""
+
+_CHOOSES_KERNELS = (
+    "ATEN_CPU_CAPABILITY",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+)
+"""Variables by which users choose among the libraries' kernels, which round differently."""
 
 _LEARNING_CODE = ("learn", "compress", "contract.py", "seeding.py", "scenario/model.py")
 """Where the code is that decides what is learned."""
@@ -118,31 +131,21 @@ def data_digest(name: str) -> str:
 
 def part_digests(scenario: Scenario) -> dict[str, str]:
     """The sources of the parts in use that do not come with simfed; built-in ones are its code."""
-    policies = {scenario.policy_of_group(group).kind for group in scenario.clients}
+    policies = [scenario.policy_of_group(group) for group in scenario.clients]
+    named = {policy.strategy for policy in policies if policy.strategy is not None}
+    if any(policy.arms_from is not None for policy in policies):
+        named |= set(registry("compressor").names())  # a recorded run may have used any
     used = {
         "model": {prototype.model for prototype in scenario.prototypes.values()},
-        "compressor": set(scenario.compression.strategies),
-        "policy": policies,
+        "compressor": named | set(scenario.compression.strategies),
+        "policy": {policy.kind for policy in policies},
     }
     return {
-        f"{kind} {name}": _source_digest(kind, name)
+        f"{kind} {name}": part_digest(registry(kind).get(name))
         for kind, names in used.items()
         for name in sorted(names)
         if registry(kind).origin(name) != "built in"
     }
-
-
-def _source_digest(kind: str, name: str) -> str:
-    part = registry(kind).get(name)
-    for candidate in (part, type(part)):
-        try:
-            file = inspect.getsourcefile(candidate)
-        except TypeError:
-            continue
-        if file is not None and Path(file).is_file():
-            return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
-    # typed at a prompt: nothing to tell two versions apart by, so it is never the same again
-    return f"{id(part)} in this process {platform.node()}"
 
 
 @cache
@@ -162,6 +165,7 @@ def _machine(device: str) -> dict[str, str]:
     """What decides the last bits of floating-point results. Does not import torch."""
     facts = {package: _version(package) for package in ("torch", "numpy")}
     facts |= {"device": device.partition(":")[0], "processor": _processor()}
+    facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
     if facts["device"] == "cuda":
         cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
         lines = [line for card in cards for line in card.read_text().splitlines()]
@@ -184,5 +188,7 @@ def _processor() -> str:
         return f"{platform.machine()} {platform.processor()}"
     facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
     flags = facts.get("flags", facts.get("Features", "")).split()
-    vector = sorted(flag for flag in flags if flag.startswith(("avx", "fma", "sve", "asimd")))
+    vector = sorted(
+        flag for flag in flags if flag.startswith(("amx", "avx", "fma", "sve", "asimd"))
+    )
     return " ".join([platform.machine(), facts.get("model name", ""), *vector])

@@ -194,6 +194,7 @@ class Trajectory:
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
+            os.utime(self.folder / "about.json")  # in use: another's trim takes older ones first
             self._my_states.append(node)
 
         self._try(write)

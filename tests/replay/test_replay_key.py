@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from simfed.registry import REGISTRIES
-from simfed.replay.key import last_round_if_special, learning_key
+from simfed.registry import REGISTRIES, register
+from simfed.replay.key import _machine, last_round_if_special, learning_key, part_digests
 from simfed.scenario.load import validated
 
 CLOCK = (
@@ -204,6 +204,43 @@ def test_the_source_of_a_registered_part_counts(tmp_path, monkeypatch):
     first = of("def build():\n    return 1\n")
     assert of("def build():\n    return 1\n") == first
     assert of("def build():\n    return 2\n") != first
+
+
+class FirstEntries:
+    """A compressor."""
+
+
+class SomeEntries:
+    """Another one, from the same file."""
+
+
+@pytest.mark.parametrize(
+    "policy", [{"kind": "uniform", "strategy": "mine"}, {"arms_from": "a-run"}]
+)
+def test_a_strategy_that_only_a_policy_names_counts(policy, monkeypatch):
+    def of(part):
+        monkeypatch.setitem(REGISTRIES["compressor"]._added, "mine", part)
+        return learning_key(scenario(policy=policy))
+
+    assert of(FirstEntries) == of(FirstEntries)
+    assert of(FirstEntries) != of(SomeEntries)
+
+
+def test_a_part_registered_by_its_place_is_not_built_in(monkeypatch):
+    monkeypatch.setattr(REGISTRIES["model"], "_added", {})
+    register("model", "placed", f"{__name__}:FirstEntries")
+    assert REGISTRIES["model"].origin("placed") == "registered"
+    assert REGISTRIES["model"].get("placed") is FirstEntries
+    assert part_digests(scenario(prototypes={"p": {"model": "placed"}})).keys() == {"model placed"}
+
+
+def test_variables_that_choose_kernels_count(monkeypatch):
+    learning_key_now = lambda: (_machine.cache_clear(), learning_key(scenario()))[1]  # noqa: E731
+    before = learning_key_now()
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    assert learning_key_now() != before
+    monkeypatch.undo()
+    assert learning_key_now() == before
 
 
 def test_the_last_round_is_special_only_where_it_is_not_evaluated_anyway():

@@ -403,6 +403,16 @@ def test_listing_and_clearing(store):
     assert store.kept() == []
 
 
+def test_a_trajectory_that_is_being_written_counts_as_used(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    mine = store.open("a" * 32, {"x": 1})
+    mine.keep_state("n1", {}, {"w": np.zeros(4)})
+    about = tmp_path / ("a" * 32) / "about.json"
+    os.utime(about, (1.0, 1.0))  # opened long ago
+    mine.keep_state("n2", {}, {"w": np.zeros(4)})
+    assert about.stat().st_mtime > 1.0
+
+
 def test_trimming_keeps_what_was_used_last(tmp_path):
     import os
 

@@ -1,0 +1,114 @@
+"""A digest of a part that does not come with simfed: two parts that may differ never share one.
+
+Counted are the part's name in its module, the module's source and that of every module of the user's
+that it imports, arguments bound to it (`functools.partial`, defaults, closures) and, of an object,
+its attributes. What cannot be described so (typed at a prompt, a tensor in a closure) is equal to
+nothing, not even to itself in another process: learning is then computed anew. Not seen: data files
+that a part reads, and values that are put into a module from outside while the program runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import sys
+import sysconfig
+import uuid
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["part_digest"]
+
+_THIS_PROCESS = uuid.uuid4().hex
+_SIMFED = Path(__file__).resolve().parents[1]
+_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+
+
+def part_digest(part: object) -> str:
+    """The digest of a class, function, partial or object.
+
+    >>> import functools
+    >>> part_digest(functools.partial(print, end="")) == part_digest(functools.partial(print, end="!"))
+    False
+    """
+    return hashlib.blake2b(json.dumps(_told(part, ())).encode(), digest_size=16).hexdigest()
+
+
+def _told(value: Any, above: tuple[int, ...]) -> Any:
+    """A description in plain values; `above` are the objects it is part of."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return [type(value).__name__, repr(value)]
+    if id(value) in above:
+        return "one of those above"
+    above = (*above, id(value))
+    if isinstance(value, (tuple, list)):
+        return [type(value).__name__, [_told(inner, above) for inner in value]]
+    if isinstance(value, Mapping):
+        return ["mapping", [[_told(k, above), _told(v, above)] for k, v in value.items()]]
+    if isinstance(value, functools.partial):
+        return ["partial", [_told(x, above) for x in (value.func, value.args, value.keywords)]]
+    if inspect.ismethod(value):
+        return ["method", _told(value.__func__, above), _told(value.__self__, above)]
+    if inspect.isbuiltin(value):
+        return ["builtin", value.__module__, value.__qualname__]
+    if inspect.isfunction(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        bound = (cells, value.__defaults__, value.__kwdefaults__)
+        return ["function", *_source(value), _told(bound, above)]
+    if inspect.isclass(value):
+        return ["class", *(part for base in value.__mro__[:-1] for part in _source(base))]
+    if not _is_users(sys.modules.get(type(value).__module__)) or not hasattr(value, "__dict__"):
+        return _unlike_any(value)  # a tensor, say: its attributes do not tell what it holds
+    return ["object", _told(type(value), above), _told(vars(value), above)]
+
+
+def _source(named: Any) -> list[str]:
+    """Name of a function or a class, with the sources behind it or their version."""
+    name = f"{named.__module__}:{named.__qualname__}"
+    module = inspect.getmodule(named)
+    if module is None or (_file_of(module) is None and module.__name__ == "__main__"):
+        return [_unlike_any(named)]
+    if not _is_users(module):
+        return [name, _version(module.__name__.partition(".")[0])]
+    users = (module, *_imported(module, {module.__name__}))
+    files = sorted(file for file in map(_file_of, users) if file is not None)
+    return [name, *(hashlib.blake2b(f.read_bytes(), digest_size=16).hexdigest() for f in files)]
+
+
+def _imported(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:
+    """The user's modules that `module` uses something of, and those that they use."""
+    for value in list(vars(module).values()):
+        used = value if isinstance(value, ModuleType) else inspect.getmodule(value)
+        if used is not None and used.__name__ not in seen and _is_users(used):
+            seen.add(used.__name__)
+            yield used
+            yield from _imported(used, seen)
+
+
+def _is_users(module: ModuleType | None) -> bool:
+    """Neither Python's nor simfed's nor installed: a file that may be edited any time."""
+    file = _file_of(module)
+    if file is None or {"site-packages", "dist-packages"} & set(file.parts):
+        return False
+    return not (file.is_relative_to(_SIMFED) or file.is_relative_to(_LIBRARY))
+
+
+def _file_of(module: ModuleType | None) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file is not None and Path(file).is_file() else None
+
+
+@functools.cache
+def _version(package: str) -> str:
+    """Of the distribution that a package came with; simfed's own and Python's code count elsewhere."""
+    found = metadata.packages_distributions().get(package, [])
+    return " ".join(f"{name} {metadata.version(name)}" for name in sorted(set(found)))
+
+
+def _unlike_any(value: object) -> str:
+    return f"{type(value).__qualname__} {id(value)} in {_THIS_PROCESS}"

@@ -1,0 +1,109 @@
+"""Parts that may differ never share a digest; equal ones do, in any process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from simfed.replay.parts import part_digest
+
+
+def build(shape, classes, bias=0.0):
+    return (shape, classes, bias)
+
+
+def closed_over(bias):
+    return lambda shape, classes: build(shape, classes, bias)
+
+
+def by_default(bias):
+    return lambda shape, classes, bias=bias: build(shape, classes, bias)
+
+
+class Model:
+    def __init__(self, bias):
+        self.bias = bias
+
+    def build(self, shape, classes):
+        return build(shape, classes, self.bias)
+
+
+class Deeper(Model):
+    pass
+
+
+MAKERS = {
+    "partial": lambda bias: functools.partial(build, bias=bias),
+    "nested partial": lambda bias: functools.partial(functools.partial(build, bias), 3),
+    "closure": closed_over,
+    "default": by_default,
+    "object": Model,
+    "method": lambda bias: Model(bias).build,
+    "list in a closure": lambda bias: closed_over([1, {"a": bias}]),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_bound_values_count(kind):
+    make = MAKERS[kind]
+    assert part_digest(make(1.0)) == part_digest(make(1.0))
+    assert part_digest(make(1.0)) != part_digest(make(2.0))
+    assert part_digest(make(1)) != part_digest(make(True))
+
+
+def test_names_in_one_file_differ():
+    assert len({part_digest(part) for part in (Model, Deeper, build, closed_over)}) == 4
+
+
+def test_what_cannot_be_described_is_like_nothing_else():
+    one, other = (closed_over(torch.zeros(2)) for _ in range(2))
+    assert part_digest(one) != part_digest(other)
+    typed = "from simfed.replay.parts import part_digest\nclass P: pass\nprint(part_digest(P))"
+    said = [
+        subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert said[0].stdout != said[1].stdout
+
+
+def test_objects_that_hold_each_other_have_an_end():
+    one, other = Model(0), Model(1)
+    one.friend, other.friend = other, one
+    assert part_digest(one) == part_digest(one)
+
+
+def digest_elsewhere(folder):
+    """In a process of its own, as another day's run would."""
+    script = (
+        "from simfed.replay.parts import part_digest\nimport mine\nprint(part_digest(mine.Net))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_modules_of_the_users_count_as_far_as_they_are_used(tmp_path):
+    files = {
+        "mine.py": "import torch\nfrom helper import width\nclass Net(torch.nn.Module):\n    width = width\n",
+        "helper.py": "import deep\ndef width():\n    return deep.WIDTH\n",
+        "deep.py": "WIDTH = 3\n",
+        "unused.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    first = digest_elsewhere(tmp_path)
+    assert digest_elsewhere(tmp_path) == first
+    (tmp_path / "unused.py").write_text("WIDTH = 4\n")
+    assert digest_elsewhere(tmp_path) == first
+    for name in ("deep.py", "helper.py", "mine.py"):
+        (tmp_path / name).write_text(files[name] + "# edited\n")
+        changed = digest_elsewhere(tmp_path)
+        assert changed != first
+        first = changed

@@ -2,9 +2,11 @@
 
 import json
 import multiprocessing
+import os
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -414,8 +416,6 @@ def test_a_trajectory_that_is_being_written_counts_as_used(tmp_path):
 
 
 def test_trimming_keeps_what_was_used_last(tmp_path):
-    import os
-
     store = TrajectoryStore(tmp_path)
     for age, key in ((300, "old"), (200, "middle"), (100, "new")):
         run(store, fixed(4), key=key)

@@ -74,6 +74,11 @@ SERIES_COLOURS = (
 SERIES_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 """A second sign beside the colour, in Plotly's names."""
 
+_ARM_COLOURS = dict(
+    zip(("top-k", "random-k", "periodic-k", "exp3", "ascend"), SERIES_COLOURS, strict=False)
+)
+"""By name, so that a strategy or policy has one colour whatever is drawn beside it."""
+
 ARM_MARKS = {"top-k": "T", "random-k": "R", "periodic-k": "P"}
 """The letter that stands on a compression bar for its strategy."""
 
@@ -94,11 +99,13 @@ def arm_colours(arms: Iterable[str]) -> dict[str, str]:
     """A colour for each arm: the built-in ones always keep theirs, others take what is left.
 
     >>> arm_colours(["random-k", "qsgd"])
-    {'random-k': '#D55E00', 'qsgd': '#CC79A7'}
+    {'random-k': '#D55E00', 'qsgd': '#56B4E9'}
     """
-    own = dict(zip(ARM_MARKS, SERIES_COLOURS, strict=False))
-    others = itertools.cycle(SERIES_COLOURS[len(own) :])
-    return {arm: own.get(arm) or next(others) for arm in dict.fromkeys(arms)}
+    named = dict.fromkeys(arms)
+    free = SERIES_COLOURS[len(_ARM_COLOURS) :]
+    absent = (colour for arm, colour in _ARM_COLOURS.items() if arm not in named)
+    others = itertools.cycle((*free, *absent))
+    return {arm: _ARM_COLOURS.get(arm) or next(others) for arm in named}
 
 
 def arm_marks(arms: Iterable[str]) -> dict[str, str]:

@@ -213,6 +213,9 @@ def _sentence(
         if won:
             clauses.append(f"{winner} before {loser} {', and '.join(won)}")
     every = [setting for setting, _, _ in found]
+    clauses += [
+        _alone(a, b, setting, p, goal, confidence) for setting, p, _ in found if _is_alone(p)
+    ]
     for wins, losses, seeds in dict.fromkeys(_counts(p) for _, p, _ in found if _is_level(p)):
         level = [s for s, p, _ in found if _is_level(p) and _counts(p) == (wins, losses, seeds)]
         clauses.append(
@@ -231,7 +234,22 @@ def _sentence(
 
 
 def _is_level(paired: Paired) -> bool:
-    return bool(paired.seeds and paired.verdict == 0 and paired.wins + paired.losses)
+    decided = paired.wins + paired.losses
+    return bool(paired.seeds > 1 and paired.verdict == 0 and decided)
+
+
+def _is_alone(paired: Paired) -> bool:
+    return paired.seeds == 1 and paired.wins + paired.losses == 1
+
+
+def _alone(a: str, b: str, setting: str, paired: Paired, goal: str, confidence: float) -> str:
+    """One seed has a number, and nothing that says how much another seed would change it."""
+    first, other, ratio = (a, b, paired.ratio) if paired.wins else (b, a, _inverse(paired.ratio))
+    where = f" at {setting}" if setting else ""
+    return (
+        f"{first} {ratio_text(ratio, confidence)} sooner than {other} {goal}{where} in the one seed, "
+        "which decides nothing"
+    )
 
 
 def _counts(paired: Paired) -> tuple[int, int, int]:
@@ -241,7 +259,7 @@ def _counts(paired: Paired) -> tuple[int, int, int]:
 def _won(setting: str, paired: Paired, side: int, goal: str, confidence: float) -> str:
     wins = paired.wins if side == 1 else paired.losses
     ratio = paired.ratio if side == 1 else _inverse(paired.ratio)
-    seeds = f"in {wins} of {paired.seeds} seeds" if paired.seeds > 1 else "in the one seed"
+    seeds = f"in {wins} of {paired.seeds} seeds"
     where = f" at {setting}" if setting else ""
     return f"{seeds}, {ratio_text(ratio, confidence)} sooner {goal}{where}"
 

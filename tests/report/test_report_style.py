@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfed.record.schema import CLIENT_KINDS
-from simfed.report.style import PHASES, SERIES_COLOURS
+from simfed.report.style import PHASES, SERIES_COLOURS, arm_colours
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISION = {
@@ -55,3 +55,12 @@ def test_every_client_phase_has_a_look():
 
 def test_series_colours_are_distinct():
     assert len(set(SERIES_COLOURS)) == len(SERIES_COLOURS)
+
+
+def test_an_arm_has_one_colour_whatever_is_beside_it():
+    together = arm_colours(("top-k", "random-k", "periodic-k", "exp3", "ascend"))
+    assert len(set(together.values())) == 5
+    assert arm_colours(("ascend", "exp3")).items() <= together.items()
+    assert arm_colours(("mine", "ascend"))["ascend"] == together["ascend"]
+    several = arm_colours(("a", "b", "c", "d", "ascend"))
+    assert len(set(several.values())) == 5

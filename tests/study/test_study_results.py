@@ -87,6 +87,7 @@ def test_arms_are_compared_seed_by_seed_in_every_setting(studied):
     assert open_["ratio"].isna().all()
     assert list(open_["ratio_at_least"]) == pytest.approx([60 / 50] * 2)
     assert list(open_["coverage"]) == [0.75, 0.75]
+    assert list(open_["verdict"]) == [0, 0]
 
 
 def test_verdicts_are_sentences(studied):
@@ -94,8 +95,10 @@ def test_verdicts_are_sentences(studied):
         "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 % at up 5 Mbps, "
         "and in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 % at up 50 Mbps."
     )
-    (sentence,) = [s for s in studied.verdicts if "top-k before periodic-k" in s and "90 %" in s]
-    assert "in 3 of 3 seeds, at least 1.20× [1.20, ∞] (covers 75 %) sooner to 90 %" in sentence
+    # three seeds of which some are censored: an interval that covers 75 % is no verdict
+    (sentence,) = [s for s in studied.verdicts if "top-k and periodic-k" in s and "90 %" in s]
+    assert "no clear difference" in sentence
+    assert "(top-k sooner in 3, periodic-k in 0 of 3 seeds)" in sentence
     (sentence,) = [s for s in studied.verdicts if s.startswith("random-k against periodic-k")]
     assert "to 90 % undecided" in sentence
 
@@ -109,13 +112,18 @@ def test_arms_that_do_not_differ_are_said_so(write_study, tmp_path):
     assert sentence == "fp32 against fp16 to 50 % undecided: no seed tells which is sooner."
 
 
-def test_one_seed_gives_no_interval(write_study, tmp_path):
+def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
     path = write_study(
         grid={"policy.strategy": ["top-k", "random-k"]},
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
     )
-    (sentence,) = ran(path, tmp_path / "out").verdicts
-    assert sentence == "top-k before random-k in the one seed, 1.67× sooner to 50 %."
+    result = ran(path, tmp_path / "out")
+    assert list(result.comparisons["verdict"]) == [0]
+    (sentence,) = result.verdicts
+    assert (
+        sentence
+        == "top-k 1.67× sooner than random-k to 50 % in the one seed, which decides nothing."
+    )
 
 
 def test_a_baseline_is_compared_with_all_others(write_study, tmp_path):

@@ -69,9 +69,27 @@ def test_pairing_sees_what_pooling_hides():
 
 def test_an_arm_that_never_gets_there_loses_where_the_other_did():
     found = paired_times([10, 20, 30], YES3, [99, 99, 99], [False] * 3)
-    assert (found.wins, found.losses, found.verdict) == (3, 0, 1)
+    assert (found.wins, found.losses) == (3, 0)
     assert (found.ratio.least, found.ratio.most) == (99 / 20, math.inf)
     assert (found.ratio.low, found.ratio.high) == (99 / 30, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "confidence", "verdict"),
+    [
+        (2, 0.95, 0),
+        (3, 0.95, 0),
+        (4, 0.95, 0),
+        (5, 0.95, 1),
+        (5, 0.99, 0),
+        (3, 0.75, 1),
+        (2, 0.5, 1),
+    ],
+)
+def test_an_interval_that_covers_too_little_decides_nothing(seeds, confidence, verdict):
+    """All seeds won by a censored margin: two seeds cover 50 %, five 94 %."""
+    found = paired_times([1] * seeds, [True] * seeds, [9] * seeds, [False] * seeds, confidence)
+    assert (found.wins, found.verdict) == (seeds, verdict)
 
 
 def test_a_run_that_ended_before_the_other_got_there_decides_nothing():
@@ -88,9 +106,9 @@ def test_two_that_never_get_there_decide_nothing():
     assert found.p_value == 1.0
 
 
-def test_one_seed_has_a_sign_and_no_interval():
+def test_one_seed_has_a_sign_and_no_interval_and_so_no_verdict():
     found = paired_times([1.0], [True], [2.0], [True])
-    assert (found.verdict, found.ratio.coverage) == (1, 0.0)
+    assert (found.wins, found.verdict, found.ratio.coverage) == (1, 0, 0.0)
     assert math.isnan(found.ratio.low)
 
 
@@ -117,6 +135,9 @@ def test_swapping_the_arms_swaps_the_verdict(rows):
     other = paired_times(b, known_b, a, known_a)
     assert (one.wins, one.losses, one.verdict) == (other.losses, other.wins, -other.verdict)
     assert one.p_value == other.p_value
+    # ratios too, however many seeds there are: the middle of two is the geometric one
+    for mine, back in ((one.ratio.least, other.ratio.most), (one.ratio.most, other.ratio.least)):
+        assert mine == pytest.approx(math.inf if back == 0 else 1 / back, rel=1e-9)
 
 
 @settings(deadline=None)

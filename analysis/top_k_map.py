@@ -40,7 +40,9 @@ class Cell:
     first: str
     """The arm that was sooner than each other, by the mean ratio over seeds."""
     is_clear: bool
-    """Whether Top-K was before both others, or another before Top-K, with 95 % confidence."""
+    """Whether it was before each other arm, with 95 % confidence."""
+    beats_top_k: bool
+    """Whether it was before Top-K for certain, though perhaps not before the third; false if it is Top-K."""
     rival: str
     """Top-K where another was first; where Top-K was, the next after it."""
     against: Paired
@@ -61,14 +63,15 @@ def cell_of(times: pd.DataFrame) -> Cell:
     order = sorted(arms, key=least_lead, reverse=True)
     first, others = order[0], order[1:]
     rival = others[0] if first == "top-k" else "top-k"
-    beaten = others if first == "top-k" else [rival]
-    is_clear = all(against(first, other).verdict == 1 for other in beaten)
-    return Cell(first, is_clear, rival, against(first, rival))
+    is_clear = all(against(first, other).verdict == 1 for other in others)
+    measured = against(first, rival)
+    beats_top_k = first != "top-k" and measured.verdict == 1
+    return Cell(first, is_clear, beats_top_k, rival, measured)
 
 
 @picture_style()
 def map_figure(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str]) -> Figure:
-    """One square per cell, coloured by the arm that was first; pale where that is not clear."""
+    """One square per cell, coloured by the arm that was first; hatched where that is not clear."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -89,14 +92,13 @@ def map_figure(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str
     for side in ax.spines.values():
         side.set_visible(False)
     handles = [Patch(color=colours[a], label=f"{ARM_MARKS[a]}: {_NAMES[a]} first") for a in ARM_MARKS]  # fmt: skip
-    handles.append(
-        Patch(facecolor="0.85", hatch="////", edgecolor="white", label="no clear difference")
-    )
+    for hatch, label in (("....", "before Top-K, not clearly before the third"), ("////", "not clear")):  # fmt: skip
+        handles.append(Patch(facecolor="0.7", hatch=hatch, edgecolor="white", label=label))
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
     seeds = times["seed"].nunique()
     figure.supxlabel(
         f"time to 90 % mean accuracy, {seeds} seeds per cell and strategy; numbers: how many times sooner\n"
-        "than Top-K (where Top-K is first: than the next); clear: 95 % intervals of these ratios leave out 1",
+        "than Top-K (where Top-K is first: than the next); clear: against each other, with 95 % confidence",
         fontsize=5.5, color="0.35",
     )  # fmt: skip
     return figure
@@ -105,16 +107,18 @@ def map_figure(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str
 def _draw_cell(ax: Axes, x: int, y: int, cell: Cell, colours: dict[str, str]) -> None:
     from matplotlib.patches import Rectangle
 
+    sure = cell.is_clear or cell.beats_top_k
     box = Rectangle(
         (x - 0.5, y - 0.5), 1, 1, facecolor=colours[cell.first], edgecolor="white", lw=0.8,
-        alpha=0.9 if cell.is_clear else 0.4, hatch="" if cell.is_clear else "////",
+        alpha=0.9 if sure else 0.4, hatch="" if cell.is_clear else "...." if sure else "////",
     )  # fmt: skip
     ax.add_patch(box)
     ratio = cell.against.ratio.least
     text = f"{ARM_MARKS[cell.first]}\n{ratio:.2f}×"
     ax.text(
         x, y, text, ha="center", va="center", fontsize=6,
-        color="white" if cell.is_clear else "black",
+        color="white" if sure else "black",
+        bbox={"facecolor": colours[cell.first], "lw": 0, "pad": 1} if sure > cell.is_clear else None,
     )  # fmt: skip
 
 
@@ -132,7 +136,8 @@ def table(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str]) ->
                 f"{arm} {median_time(t['at_s'], t['reached']).least:.2f} s"
                 for arm, t in rows.groupby(ARM)
             )
-            clear = "first" if cell.is_clear else "first, not clearly"
+            unsure = "before top-k, not clearly first" if cell.beats_top_k else "first, not clearly"
+            clear = "first" if cell.is_clear else unsure
             lines.append(
                 f"speed {speed:g}, {rate}: {cell.first} {clear}, {ratio.least:.2f}× "
                 f"[{ratio.low:.2f}, {ratio.high:.2f}] sooner than {cell.rival} ({medians})"

@@ -30,15 +30,16 @@ def test_another_strategy_is_measured_against_top_k():
     assert cell.against.ratio.least == pytest.approx(3.0, rel=0.01)
 
 
-def test_what_matters_is_whether_top_k_was_beaten():
-    """Random-K and Periodic-K are a draw, and both are clearly before Top-K."""
+def test_first_is_clear_against_every_other_arm():
+    """Random-K and Periodic-K are a draw, though both are clearly before Top-K."""
     cell = cell_of(times({"top-k": [30, 33, 36], "random-k": [10, 12, 12], "periodic-k": [11, 11, 13]}))  # fmt: skip
-    assert (cell.is_clear, cell.rival) == (True, "top-k")
+    assert (cell.is_clear, cell.beats_top_k, cell.rival) == (False, True, "top-k")
 
 
 def test_a_mixed_picture_is_not_clear():
     cell = cell_of(times({"top-k": [10, 22, 12], "random-k": [11, 20, 13], "periodic-k": [30, 33, 36]}))  # fmt: skip
     assert not cell.is_clear
+    assert not cell.beats_top_k
 
 
 def test_a_map_has_a_square_per_cell_and_a_line_in_the_table():

@@ -22,7 +22,6 @@ from simfed.replay.key import digest_of
 from simfed.scenario import Scenario
 from simfed.scenario.load import validated
 from simfed.study import plan_study, run_study
-from simfed.study.address import own_code
 from simfed.study.executors import LocalExecutor, available_cores
 from simfed.study.plan import PlannedRun
 from simfed.study.store import StudyFolder
@@ -249,7 +248,9 @@ def compact(run: Run, folder: Path) -> dict[str, Any]:
         "made_with": {
             **{name: manifest["versions"][name] for name in ("simfed", "torch", "numpy")},
             "device": manifest["device"],
-            "code": cost.get("code", own_code()),
+            # of the process that computed it; another's, such as this one's, would be a guess
+            "code": cost.get("code"),
+            "device_profiles": _profiles(folder),
         },
     }
 
@@ -271,6 +272,12 @@ def _setting(scenario: Mapping[str, Any]) -> dict[str, Any]:
         "beta": reward.get("beta") if learns else None,
         "c": policy.get("c") if policy["kind"] == "ascend" else None,
     }
+
+
+def _profiles(folder: Path) -> dict[str, str]:
+    """Device profiles that lie beside the run's scenario → a digest of their content."""
+    found = sorted((folder / "calibration").glob("*.yaml"))
+    return {path.stem: digest_of(path.read_text(encoding="utf-8"))[:16] for path in found}
 
 
 def _curve(run: Run) -> dict[str, Any]:

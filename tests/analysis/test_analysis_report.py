@@ -13,6 +13,7 @@ from paper_results import POLICIES, Results
 
 import simfed
 from simfed.errors import InputError
+from simfed.replay.key import digest_of
 from simfed.study import plan_study
 
 
@@ -176,6 +177,16 @@ def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
     assert one["curve"]["round"] == [2, 4]
     assert one["cost"]["cpu_s"] > 0
     assert one["cost"]["learning"] == "computed"
+    assert re.fullmatch("[0-9a-f]+", one["made_with"]["code"])
+    profile = (tiny_studies / "rtx3090-ryzen4800h.yaml").read_text()
+    assert one["made_with"]["device_profiles"] == {"rtx3090-ryzen4800h": digest_of(profile)[:16]}
+    # a run of which nobody noted the code is not said to be of the code that collects it
+    (tmp_path / "study" / "runs" / one["address"] / "cost.json").unlink()
+    (tmp_path / "kept" / f"{one['hash']}.json").unlink()
+    assert collect(tmp_path / "study", tmp_path / "kept") == [one["hash"]]
+    again = json.loads((tmp_path / "kept" / f"{one['hash']}.json").read_text())
+    assert again["made_with"]["code"] is None
+    assert again["curve"] == one["curve"]
     assert max(map(len, first.values())) < 8192
     ends = run.summary["accuracy"]["mean"]["final"]
     result = next(r for r in Results(tmp_path / "kept").all if r.hash == one["hash"])

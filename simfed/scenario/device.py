@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from simfed.errors import InputError
-from simfed.scenario.fields import Duration, Fraction, NonNegative, Part, Positive, PositiveInt
+from simfed.scenario.fields import (
+    BelowOne,
+    Duration,
+    Fraction,
+    NonNegative,
+    Part,
+    Positive,
+    PositiveDuration,
+    PositiveInt,
+)
 
 __all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
-
-
-def _above_zero(seconds: float) -> float:
-    if seconds <= 0:
-        raise ValueError(InputError("a duration above 0", got=f"{seconds:g} s"))
-    return seconds
-
-
-def _below_one(share: float) -> float:
-    if share >= 1:
-        raise ValueError(InputError("a number from 0 to below 1", got=share))
-    return share
-
-
-Below1 = Annotated[Fraction, AfterValidator(_below_one)]
-PositiveDuration = Annotated[Duration, AfterValidator(_above_zero)]
 
 
 class Noise(Part):
@@ -94,7 +87,7 @@ class Thermal(Part):
 
     heating: PositiveDuration = Field(description="time constant when busy")
     cooling: PositiveDuration = Field(description="time constant when idle")
-    throttle_at: Below1 = Field(description="heat at which the speed falls")
+    throttle_at: BelowOne = Field(description="heat at which the speed falls")
     factor: Positive = Field(description="on the speed while throttled")
     resume_at: Fraction | None = Field(
         default=None, description="heat below which full speed returns; throttle_at if omitted"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -26,6 +27,7 @@ from simfed.errors import InputError
 from simfed.registry import registry
 
 __all__ = [
+    "BelowOne",
     "Duration",
     "File",
     "Fraction",
@@ -35,6 +37,7 @@ __all__ = [
     "Number",
     "Part",
     "Positive",
+    "PositiveDuration",
     "PositiveInt",
     "Power",
     "Rate",
@@ -112,6 +115,22 @@ File = Annotated[str, BeforeValidator(_located)]
 """A path that starts at the scenario's own folder."""
 
 _FILE_MARK = get_args(File)[1]
+
+
+def _above_zero(seconds: float) -> float:
+    if seconds <= 0:
+        raise ValueError(InputError("a duration above 0 such as 1 s", got=f"{seconds:g} s"))
+    return seconds
+
+
+def _below_one(share: float) -> float:
+    if share >= 1:
+        raise ValueError(InputError("a number from 0 to below 1", got=share))
+    return share
+
+
+PositiveDuration = Annotated[Duration, AfterValidator(_above_zero)]
+BelowOne = Annotated[Fraction, AfterValidator(_below_one)]
 
 
 def files_in(part: Any, annotation: Any = None, metadata: tuple[Any, ...] = ()) -> Iterator[str]:

@@ -17,12 +17,13 @@ from pydantic import (
 
 from simfed.errors import InputError, listed
 from simfed.scenario.fields import (
+    BelowOne,
     Duration,
     File,
-    Fraction,
     NonNegative,
     Part,
     Positive,
+    PositiveDuration,
     PositiveInt,
     Rate,
     Size,
@@ -37,21 +38,7 @@ def _some_rate(rate: float) -> float:
     return rate
 
 
-def _some_time(seconds: float) -> float:
-    if seconds <= 0:
-        raise ValueError(InputError("a duration above 0 such as 1 s", got=f"{seconds:g} s"))
-    return seconds
-
-
-def _below_one(share: float) -> float:
-    if share >= 1:
-        raise ValueError(InputError("a number from 0 to below 1", got=share))
-    return share
-
-
 SomeRate = Annotated[Rate, AfterValidator(_some_rate)]
-SomeTime = Annotated[Duration, AfterValidator(_some_time)]
-BelowOne = Annotated[Fraction, AfterValidator(_below_one)]
 
 
 def _absolute(path: str) -> str:
@@ -70,23 +57,27 @@ class Generator(Part):
     """
 
     kind: Literal["markov-on-off", "lognormal-ar1"]
-    length: SomeTime = Field(
+    length: PositiveDuration = Field(
         default=600.0, description="of the made-up trace, before `end` applies"
     )
     high: SomeRate | None = Field(default=None, description="markov-on-off: the rate while on")
     low: Rate | None = Field(
         default=None, description="markov-on-off: the rate while off; 0 pauses transfers"
     )
-    mean_high: SomeTime | None = Field(
+    mean_high: PositiveDuration | None = Field(
         default=None, description="markov-on-off: mean stay in `high`"
     )
-    mean_low: SomeTime | None = Field(default=None, description="markov-on-off: mean stay in `low`")
+    mean_low: PositiveDuration | None = Field(
+        default=None, description="markov-on-off: mean stay in `low`"
+    )
     mean: SomeRate | None = Field(default=None, description="lognormal-ar1: mean rate")
     cv: NonNegative | None = Field(default=None, description="lognormal-ar1: sd over mean")
     correlation: BelowOne | None = Field(
         default=None, description="lognormal-ar1: of neighbours' logs"
     )
-    step: SomeTime | None = Field(default=None, description="lognormal-ar1: how long a rate lasts")
+    step: PositiveDuration | None = Field(
+        default=None, description="lognormal-ar1: how long a rate lasts"
+    )
 
     @model_validator(mode="after")
     def _keys_of_kind(self) -> Generator:
@@ -123,7 +114,7 @@ class Trace(Part):
         description="where in it a link starts; random: each client elsewhere; default 0 s unless end is loop",
     )
     scale: Positive = Field(default=1.0, description="factor on every capacity")
-    bin: SomeTime = Field(default=0.1, description="mahimahi: packets are counted per bin")
+    bin: PositiveDuration = Field(default=0.1, description="mahimahi: packets are counted per bin")
     time_column: str | int = Field(default=0, description="csv: name or number from 0")
     rate_column: str | int = Field(default=1, description="csv: name or number from 0")
     time_unit: str = Field(default="s", description="csv: s, ms, …")

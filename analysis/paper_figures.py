@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from paper_claims import LARGE, SMALL
-from paper_results import FIXED, POLICIES, Result, Results, Runs, Setting, final_accuracy, shares
+from paper_results import (
+    FIXED,
+    LARGE,
+    NAMES,
+    POLICIES,
+    SMALL,
+    Result,
+    Results,
+    Runs,
+    Setting,
+    final_accuracy,
+    shares,
+)
 
 from simfed.report.pictures import picture_style
 from simfed.report.style import arm_colours
@@ -30,13 +41,12 @@ _DASHES: dict[str, Any] = {
     "top-k": "-", "random-k": (0, (4, 1.5)), "periodic-k": (0, (1, 1)),
     "exp3": (0, (5, 1, 1, 1)), "ascend": "-",
 }  # fmt: skip
-_NAMES = {
-    "top-k": "Top-K", "random-k": "Random-K", "periodic-k": "Periodic-K",
-    "exp3": "EXP3", "ascend": "ASCEND",
-}  # fmt: skip
-_MODELS = {SMALL: "LeNet5-half", LARGE: "LeNet5", "resnet18": "ResNet18", "wresnet40-2": "WResNet40-2"}  # fmt: skip
 _WIDTH_IN = 7.0
 _POINTS = 200
+_ENOUGH = 5
+"""Seeds from which on an interval is drawn; below, Student's t is wider than all there is to see."""
+_LAST = 0.3
+"""The last part of a run, shown again on a scale of its own (which may cut bands off)."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +106,13 @@ class FigureSpec:
         ]
         least, most = min(counts), max(counts)
         seeds = f"{most} seed{'s' * (most > 1)}" if least == most else f"{least} to {most} seeds"
-        shown = "mean and 95 % t interval over" if most > 1 else "no interval with"
-        return f"{shown} {seeds}; {len(self.runs(results))} of {self.planned} runs"
+        of_runs = f"{len(self.runs(results))} of {self.planned} runs"
+        if most == 1:
+            return f"single seeds, so no band; {of_runs}"
+        shown = ["mean" + " and 95 % t interval" * (most >= _ENOUGH) + f" over {seeds}"]
+        if least < _ENOUGH:
+            shown.append(f"with fewer than {_ENOUGH} every seed is drawn, and no interval")
+        return "; ".join([*shown, of_runs])
 
 
 # --- accuracy over simulated time --------------------------------------------------------------
@@ -105,36 +120,66 @@ class FigureSpec:
 
 @picture_style()
 def _curves(spec: FigureSpec, results: Results) -> Figure:
-    figure, axes = _axes(len(spec.panels), 2.2)
-    for ax, panel in zip(axes, spec.panels, strict=True):
+    """Above the whole runs, below their last part on the scale of its means."""
+    columns = len(spec.panels)
+    figure, axes = _axes(2 * columns, 2.0, columns)
+    for ax, near, panel in zip(axes[:columns], axes[columns:], spec.panels, strict=True):
         ax.set_title(panel.title, fontsize=7)
+        drawn = []
         for policy, runs in spec.of(panel, results).items():
             if runs:
-                _curve(ax, policy, list(runs.values()), panel.prototype)
-        ax.set_xlabel("simulated time (s)")
+                drawn.append(_curve((ax, near), policy, list(runs.values()), panel.prototype))
         ax.set_xlim(left=0)
         _percent_axis(ax)
-        if not ax.lines:
+        _zoom(near, drawn)
+        near.set_xlabel("simulated time (s)")
+        if not drawn:
             _not_run(ax)
-    axes[0].set_ylabel("test accuracy (%)")
+            _not_run(near)
+    for ax in (axes[0], axes[columns]):
+        ax.set_ylabel("test accuracy (%)")
     _legend(figure, axes, spec, results)
     return figure
 
 
-def _curve(ax: Axes, policy: str, runs: Sequence[Result], prototype: str | None) -> None:
+_Curve = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+"""Times, and the mean accuracy (%) at them."""
+
+
+def _curve(
+    both: tuple[Axes, Axes], policy: str, runs: Sequence[Result], prototype: str | None
+) -> _Curve:
     """Mean over seeds at equal simulated times, as long as every seed has a value."""
     grid = np.linspace(max(run.at_s[0] for run in runs), min(run.at_s[-1] for run in runs), _POINTS)
     values = np.array([np.interp(grid, run.at_s, run.accuracies(prototype)) for run in runs])
     bands = [mean_interval(column.tolist()) for column in values.T]
     colour = COLOURS[policy]
-    ax.plot(
-        grid, [100 * b.least for b in bands], color=colour, linestyle=_DASHES[policy], lw=1.1,
-        label=_NAMES[policy], zorder=3 if policy == "ascend" else 2,
-    )  # fmt: skip
-    if len(runs) > 1:
-        low = [100 * max(0.0, b.low) for b in bands]
-        high = [100 * min(1.0, b.high) for b in bands]
-        ax.fill_between(grid, low, high, color=colour, alpha=0.18, lw=0)
+    for ax in both:
+        ax.plot(
+            grid, [100 * b.least for b in bands], color=colour, linestyle=_DASHES[policy], lw=1.1,
+            label=NAMES[policy], zorder=3 if policy == "ascend" else 2,
+        )  # fmt: skip
+        if len(runs) >= _ENOUGH:
+            low = [100 * max(0.0, b.low) for b in bands]
+            high = [100 * min(1.0, b.high) for b in bands]
+            ax.fill_between(grid, low, high, color=colour, alpha=0.18, lw=0)
+        elif len(runs) > 1:
+            ax.plot(grid, 100 * values.T, color=colour, lw=0.35, alpha=0.6)
+    return grid, 100 * values.mean(axis=0)
+
+
+def _zoom(ax: Axes, drawn: Sequence[_Curve]) -> None:
+    """To the last part of what is drawn, between the even percentages around its means."""
+    ax.grid(color="black", alpha=0.12, lw=0.4)
+    if not drawn:
+        return
+    end_s = max(grid[-1] for grid, _ in drawn)
+    from_s = (1 - _LAST) * end_s
+    shown = [mean[grid >= from_s] for grid, mean in drawn if grid[-1] >= from_s]
+    low = 2 * math.floor(min(part.min() for part in shown) / 2)
+    high = 2 * math.ceil(max(part.max() for part in shown) / 2)
+    ax.set_xlim(from_s, end_s)
+    ax.set_ylim(low, max(low + 2, high))
 
 
 # --- who chose what ----------------------------------------------------------------------------
@@ -143,7 +188,7 @@ def _curve(ax: Axes, policy: str, runs: Sequence[Result], prototype: str | None)
 @picture_style()
 def _selection(spec: FigureSpec, results: Results) -> Figure:
     """Shares of strategies in rounds of free choice: grouped bars per panel and policy."""
-    figure, axes = _axes(len(spec.panels), 1.9)
+    figure, axes = _axes(len(spec.panels), 1.9, min(3, len(spec.panels)))
     for ax, panel in zip(axes, spec.panels, strict=True):
         ax.set_title(panel.title, fontsize=7)
         for at, runs in enumerate(spec.of(panel, results).values()):
@@ -152,7 +197,7 @@ def _selection(spec: FigureSpec, results: Results) -> Figure:
                 if values:
                     _bar(ax, at + 0.25 * (i - 1), values, arm)
         ax.axhline(100 / 3, color="black", lw=0.5, ls=":")
-        ax.set_xticks(range(len(panel.policies)), [_NAMES[p] for p in panel.policies])
+        ax.set_xticks(range(len(panel.policies)), [NAMES[p] for p in panel.policies])
         ax.set_xlim(-0.5, len(panel.policies) - 0.5)
         ax.set_ylim(0, 100)
         if not ax.patches:
@@ -164,12 +209,16 @@ def _selection(spec: FigureSpec, results: Results) -> Figure:
 
 def _bar(ax: Axes, x: float, values: Sequence[float], arm: str) -> None:
     band = mean_interval(values)
-    error = None if math.isnan(band.low) else [[band.least - band.low], [band.high - band.least]]
+    low, high = max(0.0, band.low), min(100.0, band.high)  # a share ends there, and so do its caps
+    enough = len(values) >= _ENOUGH
+    error = [[band.least - low], [high - band.least]] if enough else None
     hatch = {"top-k": "", "random-k": "////", "periodic-k": "...."}[arm]
     ax.bar(
         x, band.least, 0.23, yerr=error, color=COLOURS[arm], hatch=hatch, edgecolor="white", lw=0,
-        label=_NAMES[arm], error_kw={"lw": 0.7, "capsize": 1.5},
+        label=NAMES[arm], error_kw={"lw": 0.7, "capsize": 1.5, "clip_on": False},
     )  # fmt: skip
+    if not enough:
+        ax.plot([x] * len(values), values, ".", color="black", ms=2.5, clip_on=False)
 
 
 # --- sensitivity -------------------------------------------------------------------------------
@@ -177,8 +226,8 @@ def _bar(ax: Axes, x: float, values: Sequence[float], arm: str) -> None:
 
 @picture_style()
 def _sensitivity(spec: FigureSpec, results: Results) -> Figure:
-    """Final accuracy per setting: every seed, and the mean with its interval."""
-    figure, axes = _axes(2, 2.0)
+    """Final accuracy per setting: every seed, their mean, and from enough seeds its interval."""
+    figure, axes = _axes(2, 2.0, 2)
     groups = [[p for p in spec.panels if p.title.startswith(s)] for s in ("(ρ, β)", "c")]
     for ax, panels in zip(axes, groups, strict=True):
         for x, panel in enumerate(panels):
@@ -188,7 +237,7 @@ def _sensitivity(spec: FigureSpec, results: Results) -> Figure:
             if values:
                 band, _ = final_accuracy(runs)
                 ax.plot([x], [100 * band.least], "D", color=COLOURS["ascend"], ms=3.5)
-                if not math.isnan(band.low):
+                if len(values) >= _ENOUGH:
                     ax.vlines(x, 100 * band.low, 100 * band.high, color=COLOURS["ascend"], lw=0.9)
         labels = [panel.title.partition(" = ")[2] for panel in panels]
         ax.set_xticks(range(len(panels)), labels)
@@ -204,11 +253,10 @@ def _sensitivity(spec: FigureSpec, results: Results) -> Figure:
 # --- shared ------------------------------------------------------------------------------------
 
 
-def _axes(count: int, height_in: float) -> tuple[Figure, list[Axes]]:
+def _axes(count: int, height_in: float, columns: int) -> tuple[Figure, list[Axes]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = min(3, count)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(_WIDTH_IN, height_in * rows + 0.45), layout="constrained")
     FigureCanvasAgg(figure)
@@ -251,7 +299,7 @@ def _k_panels(ks: Sequence[int], task: str = "mnist", **more: Any) -> tuple[Pane
 
 def _by_model(ks: Sequence[int], models: Sequence[str], policies: tuple[str, ...], task: str) -> tuple[Panel, ...]:  # fmt: skip
     return tuple(
-        Panel(f"{_MODELS[m]}, K = {k:,}", {"k": k}, policies, task, m) for m in models for k in ks
+        Panel(f"{NAMES[m]}, K = {k:,}", {"k": k}, policies, task, m) for m in models for k in ks
     )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from scipy import stats
 
 from simfed.errors import InputError
 from simfed.study.statistics import (
@@ -21,13 +24,18 @@ from simfed.study.statistics import (
 
 __all__ = [
     "FIXED",
+    "LARGE",
+    "NAMES",
     "POLICIES",
+    "SMALL",
     "Result",
     "Results",
     "Runs",
     "Setting",
     "accuracy_gap",
+    "equal_time_gap",
     "final_accuracy",
+    "grid_gaps",
     "over_seeds",
     "shares",
     "time_ratio",
@@ -37,6 +45,12 @@ __all__ = [
 FORMAT = 1
 FIXED = ("top-k", "random-k", "periodic-k")
 POLICIES = (*FIXED, "exp3", "ascend")
+SMALL, LARGE = "lenet5-half", "lenet5"
+NAMES = {
+    "top-k": "Top-K", "random-k": "Random-K", "periodic-k": "Periodic-K",
+    "exp3": "EXP3", "ascend": "ASCEND", SMALL: "LeNet5-half", LARGE: "LeNet5",
+    "resnet18": "ResNet18", "wresnet40-2": "WResNet40-2",
+}  # fmt: skip
 MNIST = {"dataset": "mnist", "rounds": 1000, "public": 256, "k": 1000, "alpha": 0.5, "up_mbps": 50}
 CIFAR10 = {**MNIST, "dataset": "cifar10", "rounds": 300, "k": 100_000}
 REDUCED = {**CIFAR10, "rounds": 40, "public": 64}
@@ -70,6 +84,11 @@ class Result:
         if prototype is not None:
             return list(curves[prototype])
         return [sum(values) / len(values) for values in zip(*curves.values(), strict=True)]
+
+    def accuracy_by(self, at_s: float) -> float:
+        """The mean over clients at the last evaluation not later than this."""
+        done = sum(evaluated_s <= at_s for evaluated_s in self.at_s)
+        return self.accuracies()[done - 1] if done else math.nan
 
     def first_at_s(self, threshold: float, prototype: str | None = None) -> tuple[float, bool]:
         """When an evaluation first was at least this, or else when the run ended; which of them."""
@@ -106,10 +125,16 @@ class Setting:
 
 
 class Results:
-    """All compact results of a folder."""
+    """The compact results of a folder: those of the campaign alone, where its hashes are given.
 
-    def __init__(self, folder: str | Path) -> None:
+    A run of something else may have the same coordinates (they leave out, say, the learning rate)
+    and must not stand in for the campaign's.
+    """
+
+    def __init__(self, folder: str | Path, planned: Collection[str] | None = None) -> None:
         self.all: list[Result] = []
+        self.foreign: list[str] = []
+        """Hashes of results that are not the campaign's: left out of everything."""
         if not Path(folder).is_dir():
             raise InputError("a folder of compact results", where=str(folder), got="none")
         for path in sorted(Path(folder).glob("*.json")):
@@ -119,10 +144,19 @@ class Results:
                 raise InputError("a whole JSON file", where=str(path), got=str(error)) from None
             if facts.get("format") != FORMAT:
                 raise InputError(f"a compact result of format {FORMAT}", where=str(path))
-            self.all.append(Result(facts))
+            result = Result(facts)
+            if planned is None or result.hash in planned:
+                self.all.append(result)
+            else:
+                self.foreign.append(result.hash)
         self._of: dict[str, Runs] = {}
         for result in self.all:
-            self._of.setdefault(_key(result.facts["setting"]), {})[result.seed] = result
+            runs = self._of.setdefault(_key(result.facts["setting"]), {})
+            other = runs.setdefault(result.seed, result)
+            if other is not result:
+                raise InputError(
+                    "one run per setting and seed", where=str(folder), got=f"{other.hash} and {result.hash}"
+                )  # fmt: skip
 
     def runs(self, policy: str, task: str = "mnist", **changes: Any) -> Runs:
         """The runs of a setting, by seed; empty where there are none."""
@@ -164,6 +198,36 @@ def accuracy_gap(a: Runs, b: Runs, prototype: str | None = None) -> tuple[Estima
     seeds = _common(a, b)
     last = [[runs[s].accuracies(prototype)[-1] for s in seeds] for runs in (a, b)]
     return paired_difference(*last), len(seeds)
+
+
+def equal_time_gap(a: Runs, b: Runs) -> tuple[Estimate, int]:
+    """Accuracy of `a` − that of `b` when the first of the two ended, seed by seed."""
+
+    def gap(one: Result, other: Result) -> float:
+        end_s = min(one.at_s[-1], other.at_s[-1])
+        return one.accuracy_by(end_s) - other.accuracy_by(end_s)
+
+    return over_seeds(gap, a, b)
+
+
+def grid_gaps(good: Runs, others: Sequence[Runs]) -> tuple[list[Estimate], int]:
+    """Final accuracy of `good` − that of each other setting of a grid, over the seeds that all have.
+
+    Three seeds say little about how much runs scatter, but all settings of a grid together say more:
+    one variance is taken for all of them, that of what is left of final accuracy once each setting's
+    and each seed's own level are taken out, with (settings − 1)(seeds − 1) degrees of freedom for
+    Student's t. It takes for granted that settings scatter alike.
+    """
+    seeds = _common(good, *others)
+    last = np.array([[runs[s].accuracies()[-1] for s in seeds] for runs in (good, *others)])
+    if len(seeds) < 2:
+        return [paired_difference(last[0], row) for row in last[1:]], len(seeds)
+    left = last - last.mean(axis=1, keepdims=True) - last.mean(axis=0) + last.mean()
+    freedom = len(others) * (len(seeds) - 1)
+    error = math.sqrt(2 * float((left**2).sum()) / freedom / len(seeds))
+    half = float(stats.t.ppf(0.975, freedom)) * error
+    gaps = [float(last[0].mean() - row.mean()) for row in last[1:]]
+    return [Estimate(gap, gap, gap - half, gap + half, 0.95) for gap in gaps], len(seeds)
 
 
 def time_ratio(a: Runs, b: Runs, threshold: float, prototype: str | None = None) -> Paired:

@@ -9,7 +9,7 @@ USUAL = {
 }  # fmt: skip
 
 
-def facts(policy, seed, *, final=0.95, reached_at_s=1.0, plays=None, cpu_s=60.0, models=("lenet5", "lenet5-half"), **changes):  # fmt: skip
+def facts(policy, seed, *, final=0.95, reached_at_s=1.0, plays=None, cpu_s=60.0, rollbacks=0, models=("lenet5", "lenet5-half"), **changes):  # fmt: skip
     """A compact result: at 0.5 s no accuracy yet; 0.9 at `reached_at_s` (None: never); then the end.
 
     `final` is one number, or one per prototype; `plays` is strategy → free choices of a client.
@@ -32,7 +32,7 @@ def facts(policy, seed, *, final=0.95, reached_at_s=1.0, plays=None, cpu_s=60.0,
         "seed": seed,
         "simulated_s": 10.0,
         "uplink_bytes": 1.0,
-        "rollbacks": 0,
+        "rollbacks": rollbacks,
         "phases_s": {"training_s": 8.0, "compression_s": 0.001, "uplink_s": 2.0},
         "curve": {
             "round": [1, 2, 3],

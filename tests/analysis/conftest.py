@@ -9,9 +9,44 @@ from analysis_made_up import ANALYSIS
 sys.path.insert(0, str(ANALYSIS))
 
 
+@pytest.fixture(scope="session")
+def planned_hashes():
+    """Coordinates and seed → the hash of the campaign's run."""
+    from paper_campaign import campaign
+    from paper_results import FIXED
+
+    found = {}
+    for planned in campaign():
+        scenario = planned.run.scenario
+        policy = scenario.policy.strategy or scenario.policy.kind
+        reward, learns = scenario.policy.reward, policy not in FIXED
+        setting = {
+            "dataset": scenario.dataset.name,
+            "rounds": scenario.rounds,
+            "public": scenario.dataset.public,
+            "k": scenario.compression.k,
+            "alpha": scenario.dataset.partition.alpha,
+            "up_mbps": scenario.clients[0].link.up * 8e-6,
+            "policy": policy,
+            "rho": reward.rho if learns else None,
+            "beta": reward.beta if learns else None,
+            "c": scenario.policy.c if policy == "ascend" else None,
+        }
+        models = tuple(scenario.prototypes)
+        found[coordinates(setting, scenario.seed)] = (planned.hash, setting, scenario.seed, models)
+    return found
+
+
+def coordinates(setting, seed):
+    numbers = {
+        k: round(float(v), 6) if isinstance(v, (int, float)) else v for k, v in setting.items()
+    }
+    return json.dumps([numbers, seed], sort_keys=True)
+
+
 @pytest.fixture
-def keep(tmp_path):
-    """Writes made-up results, each under a hash of its setting; their folder."""
+def keep(tmp_path, planned_hashes):
+    """Writes made-up results, each under the hash of the campaign's run in its place; their folder."""
     from simfed.replay.key import digest_of
 
     folder = tmp_path / "results"
@@ -19,7 +54,9 @@ def keep(tmp_path):
 
     def write(*several):
         for one in several:
-            one["hash"] = digest_of([one["setting"], one["seed"]])[:16]
+            where = one["setting"], one["seed"]
+            planned = planned_hashes.get(coordinates(*where))
+            one["hash"] = one["hash"] or (planned[0] if planned else digest_of(where)[:16])
             (folder / f"{one['hash']}.json").write_text(json.dumps(one))
         return folder
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 import yaml
-from analysis_made_up import ANALYSIS, ARMS, facts
+from analysis_made_up import ANALYSIS, facts
 from paper_campaign import PHASES, STUDIES, campaign, collect, run_hash, work_off
 from paper_figures import COLOURS, FIGURES
-from paper_report import results_text, write_report
+from paper_report import campaign_results, results_text, write_report
 from paper_results import POLICIES, Results
 
 import simfed
@@ -38,12 +38,14 @@ def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
 def test_the_report_says_what_there_is_and_is_not(keep, tmp_path):
     write_report(keep(*some_runs()), tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 15 of the campaign's runs;" in text
+    assert "**So far:** 15 of 342 distinct runs (105 need a GPU); of 17 claims:" in text
+    assert "| **not run** |" in text
     assert "15 not run, 2 not comparable" in text
-    assert "over 3 seeds; 15 of 25 runs" in text  # MNIST by prototype
+    drawn = "with fewer than 5 every seed is drawn, and no interval"
+    assert f"Mean over 3 seeds; {drawn}; 15 of 25 runs" in text  # MNIST by prototype
     assert "Not run: 0 of 45 runs." in text  # CIFAR-10
     assert "| **everything, each run once** | 15 | 15 | 0 | 900 s | 1,800 s |" in text
-    assert "| k-1000 | mnist-k | 0 of 25 |" in text  # made-up hashes are nobody's
+    assert "| k-1000 | mnist-k | 15 of 25 |" in text
     for one in Results(tmp_path / "results").all:
         assert f"`{one.hash}`" in text
     for figure in re.findall(r"!\[[^]]*\]\(([^)]*)\)", text):
@@ -54,8 +56,57 @@ def test_an_empty_folder_makes_a_page_without_figures(tmp_path):
     (tmp_path / "results").mkdir()
     write_report(tmp_path / "results", tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 0 of the" in text
+    assert "**So far:** 0 of 342" in text
     assert "![" not in text
+
+
+def test_foreign_runs_are_named_and_code_that_nobody_noted_is_said(keep, tmp_path):
+    unknown = facts("random-k", 0)
+    unknown["made_with"]["code"] = None
+    write_report(keep(facts("top-k", 0), unknown, facts("top-k", 0, k=123)), tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "2 of 342 distinct runs (105 need a GPU), 1 by code that was not noted;" in text
+    assert re.search(r"Left out, as no run of the campaign: `[0-9a-f]{16}`\.", text)
+
+
+def test_a_first_screen_has_a_line_per_claim(keep, tmp_path):
+    write_report(keep(*some_runs()), tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    first = text[: text.index("## ")].splitlines()
+    rows = [line for line in first if line.startswith("| ")][2:]
+    assert len(rows) == 17
+    assert len(first) < 40
+    assert "| 3 of 5 |" in next(row for row in rows if "LeNet5-half chooses" in row)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "caption"),
+    [(1, "single seeds, so no band"), (3, "mean over 3 seeds; with fewer"), (5, "mean and 95 % t interval over 5 seeds; 25")],
+)  # fmt: skip
+def test_captions_say_what_is_drawn(keep, seeds, caption):
+    results = Results(keep(*(facts(p, s, final=0.9 + 0.01 * s) for p in POLICIES for s in range(seeds))))  # fmt: skip
+    (spec,) = [figure for figure in FIGURES if figure.name == "mnist-prototypes"]
+    assert spec.caption(results).startswith(caption)
+    axes = spec.draw(spec, results).axes
+    bands = [len(ax.collections) for ax in axes]
+    assert bands == [5 * (seeds >= 5)] * 4
+    lines = 5 * (1 + seeds * (1 < seeds < 5))
+    assert [len(ax.lines) for ax in axes] == [lines] * 4
+    for ax in axes[2:]:  # the last part
+        low, high = ax.get_ylim()
+        assert low > 80
+        assert high <= 100
+
+
+def test_bars_end_where_shares_do(keep):
+    """Four seeds of 100 % and one of 60: Student's interval would go on to 114."""
+    plays = [{"top-k": 60, "random-k": 40}, *[{"top-k": 100}] * 4]
+    results = Results(keep(*(facts("ascend", s, plays=plays[s]) for s in range(5))))
+    (spec,) = [figure for figure in FIGURES if figure.name == "mnist-selection"]
+    (ax,) = [a for a in spec.draw(spec, results).axes if a.get_title() == "LeNet5, K = 1,000"]
+    ends = [y for bars in ax.collections for path in bars.get_paths() for y in path.vertices[:, 1]]
+    half = 2.776445 * 40 / 5  # t(0.975, 4) · sd / √5
+    assert sorted(ends) == pytest.approx([0, 0, 0, 8 + half, 92 - half, 100], abs=1e-3)
 
 
 def test_every_policy_has_one_colour():
@@ -64,7 +115,8 @@ def test_every_policy_has_one_colour():
 
 def test_what_is_committed_regenerates():
     """RESULTS.md is that of the compact results beside it."""
-    results = Results(ANALYSIS / "results")
+    results = campaign_results(ANALYSIS / "results")
+    assert results.foreign == []
     assert results_text(results) == (ANALYSIS / "RESULTS.md").read_text()
     for figure in FIGURES:
         drawn = (ANALYSIS / "figures" / f"{figure.name}.png").is_file()
@@ -103,31 +155,14 @@ def test_every_study_is_in_the_campaign_and_no_run_twice():
     assert [p.run.seed for p in planned[:25]] == sorted([*range(5)] * 5)
 
 
-def test_figures_ask_for_runs_that_the_campaign_makes(keep):
+def test_figures_ask_for_runs_that_the_campaign_makes(keep, planned_hashes):
     """Each planned run, made up, is found by some figure; none asks for more."""
     made = []
-    for planned in campaign():
-        scenario = planned.run.scenario
-        policy = scenario.policy.strategy or scenario.policy.kind
-        reward, learns = scenario.policy.reward, policy not in ARMS
-        made.append(
-            facts(
-                policy,
-                scenario.seed,
-                dataset=scenario.dataset.name,
-                rounds=scenario.rounds,
-                public=scenario.dataset.public,
-                k=scenario.compression.k,
-                alpha=scenario.dataset.partition.alpha,
-                up_mbps=scenario.clients[0].link.up * 8e-6,
-                rho=reward.rho if learns else None,
-                beta=reward.beta if learns else None,
-                c=scenario.policy.c if policy == "ascend" else None,
-                models=tuple(scenario.prototypes),
-            )
-        )
-    results = Results(keep(*made))
-    assert len(results.all) == len(made)
+    for _, setting, seed, models in planned_hashes.values():
+        changes = {name: value for name, value in setting.items() if name != "policy"}
+        made.append(facts(setting["policy"], seed, models=models, **changes))
+    results = campaign_results(keep(*made))
+    assert len(results.all) == len(made) == len(campaign())
     shown = {run.hash for figure in FIGURES for run in figure.runs(results)}
     assert shown == {run.hash for run in results.all}
     for figure in FIGURES:

@@ -1,0 +1,208 @@
+"""What the runs themselves say about why a claim may not hold, and about how to read a verdict.
+
+Every sentence is made of numbers that are computed here; where they support none, there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from paper_results import (
+    FIXED,
+    NAMES,
+    Result,
+    Results,
+    Runs,
+    accuracy_gap,
+    final_accuracy,
+    grid_gaps,
+    shares,
+)
+
+from simfed.study.statistics import Estimate
+
+__all__ = [
+    "clipped_share",
+    "compression_share",
+    "fixed_spread",
+    "grid_spread",
+    "narrow_settings",
+    "rejected_rounds",
+    "same_at_every_bandwidth",
+    "steady_preference",
+    "what_adapting_costs",
+    "why_longer_rounds",
+]
+
+
+def compression_share(results: Results) -> str:
+    """How much of a client's time compression takes, in the run where it takes most."""
+    found: dict[str, list[float]] = {}
+    for result in results.all:
+        phases = result.facts["phases_s"]
+        work_s = phases["training_s"] + phases["compression_s"] + phases["uplink_s"]
+        dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}[result.facts["setting"]["dataset"]]
+        found.setdefault(dataset, []).append(phases["compression_s"] / work_s)
+    if not found:
+        return ""
+    each = [f"{100 * max(v):.2g} % of a round on {name}" for name, v in found.items()]
+    return f"on average over a run's clients, compression takes at most {' and '.join(each)}"
+
+
+def clipped_share(results: Results) -> str:
+    """How many rewards hit the clip at each K, with ASCEND."""
+    found = []
+    for k in (500, 1000, 5000):
+        rewards = [run.facts["rewards"] for run in results.runs("ascend", k=k).values()]
+        if rewards:
+            clipped = sum(r["clipped"] for r in rewards) / sum(r["count"] for r in rewards)
+            found.append(f"{100 * clipped:.0f} % at K = {k:,}")
+    return f"rewards that hit the clip with ASCEND: {', '.join(found)}" if found else ""
+
+
+def rejected_rounds(results: Results) -> str:
+    """How many rounds ASCEND's safeguard undid, and how many choices it then forced."""
+    runs = [r for k in (500, 1000, 5000) for r in results.runs("ascend", k=k).values()]
+    if not runs:
+        return ""
+    each = [100 * run.facts["rollbacks"] / run.facts["setting"]["rounds"] for run in runs]
+    return (
+        f"ASCEND's safeguard undoes {_span(each)} % of a run's rounds, which stay spent, and forces Top-K in "
+        f"{100 * _chosen(runs, 'forced'):.1f} % of all choices (K 500 to 5,000, {len(runs)} runs)"
+    )
+
+
+def what_adapting_costs(results: Results) -> str:
+    """Rounds of ASCEND that no fixed strategy spends."""
+    runs = [r for k in (500, 1000, 5000) for r in results.runs("ascend", k=k).values()]
+    if not runs:
+        return ""
+    random = 100 * _chosen(runs, "warm-up", "explore")
+    return f"ASCEND chooses at random in {random:.0f} % of its plays; {rejected_rounds(results)}"
+
+
+def steady_preference(results: Results, prototypes: Sequence[str], **setting: Any) -> str:
+    """Which strategy ASCEND prefers, where that is also the one that a prototype learns most by."""
+    found = []
+    ascend = results.runs("ascend", **setting)
+    for prototype in prototypes if ascend else ():
+        each = {arm: [shares(run, prototype)[arm] for run in ascend.values()] for arm in FIXED}
+        preferred = max(FIXED, key=lambda arm: sum(each[arm]))
+        ground = _ends_higher(results, preferred, prototype, setting)
+        if min(each[preferred]) > 0.5 and ground:
+            share = _span([100 * value for value in each[preferred]])
+            found.append(
+                f"{NAMES[prototype]} plays {NAMES[preferred]} in {share} % of its free choices, and by it "
+                f"alone it ends {ground}"
+            )
+    return "; ".join(found)
+
+
+def _ends_higher(results: Results, arm: str, prototype: str, setting: dict[str, Any]) -> str:
+    """By how much a prototype ends higher with one strategy than with each that it clearly beats."""
+    words = []
+    for other in FIXED:
+        runs = [results.runs(one, **setting) for one in (arm, other)]
+        gap, _ = accuracy_gap(*runs, prototype)
+        if other != arm and gap.decides() and gap.low > 0:
+            words.append(f"{_points(gap)} higher than by {NAMES[other]}")
+    return " and ".join(words)
+
+
+def same_at_every_bandwidth(results: Results, low: float = 5, high: float = 500) -> str:
+    """What makes a fixed strategy's times scale with the link and cancel between strategies."""
+    differences, sent = [], []
+    for arm in FIXED:
+        slow, fast = results.runs(arm, up_mbps=low), results.runs(arm, up_mbps=high)
+        for seed in set(slow) & set(fast):
+            one, other = slow[seed], fast[seed]
+            differences.append(np.abs(np.subtract(one.accuracies(), other.accuracies())).max())
+            sent += [one.facts["uplink_bytes"], other.facts["uplink_bytes"]]
+    if not differences or max(differences) > 0 or max(sent) > min(sent) * (1 + 1e-9):
+        return ""
+    return (
+        f"a fixed strategy reaches the same accuracy in every round at {low:g} and at {high:g} Mbps, and all send "
+        f"the same bytes: of the clock nothing but compression tells them apart; {compression_share(results)}"
+    )
+
+
+def why_longer_rounds(results: Results) -> str:
+    """How long a round is at each K; where it is longer, a larger K must save rounds to be sooner."""
+    lengths = []
+    for k in (500, 1000, 5000):
+        runs = [run for arm in FIXED for run in results.runs(arm, k=k).values()]
+        if runs:
+            each_s = [r.facts["simulated_s"] / r.facts["setting"]["rounds"] for r in runs]
+            lengths.append((sum(each_s) / len(each_s), f"K = {k:,}"))
+    if len(lengths) < 2 or sorted(lengths) != lengths:
+        return ""
+    words = ", ".join(f"{1000 * length_s:.2f} ms at {k}" for length_s, k in lengths)
+    return f"a round lasts {words}: a larger K is sooner only where it needs that much fewer rounds"
+
+
+def fixed_spread(results: Results, task: str = "mnist", **setting: Any) -> tuple[float, int]:
+    """How far apart fixed strategies end, over how many seeds that all have; NaN where one has none."""
+    runs = [results.runs(arm, task, **setting) for arm in FIXED]
+    common = set.intersection(*map(set, runs))
+    means = [final_accuracy({s: of_arm[s] for s in common})[0].least for of_arm in runs]
+    return max(means) - min(means) if common else math.nan, len(common)
+
+
+def narrow_settings(
+    results: Results, margin: float, settings: Iterable[tuple[str, dict[str, Any]]]
+) -> str:
+    """Settings in which a margin is wider than all that the choice of a fixed strategy changes."""
+    spreads = {name: fixed_spread(results, **setting) for name, setting in settings}
+    narrow = [
+        f"{100 * spread:.2f} points at {name}, {seeds} seed{'s' * (seeds > 1)}"
+        for name, (spread, seeds) in spreads.items()
+        if spread < margin
+    ]
+    if not narrow:
+        return ""
+    return (
+        f"the margin of {100 * margin:g} point{'s' * (margin != 0.01)} is wider than all that fixed strategies "
+        f"end apart, and says little there ({'; '.join(narrow)})"
+    )
+
+
+def grid_spread(good: Runs, others: Sequence[Runs]) -> str:
+    """How much a parameter changes at all, over the whole of its grid."""
+    gaps, seeds = grid_gaps(good, others)
+    if not seeds or any(math.isnan(gap.least) for gap in gaps):
+        return ""
+    levels = [0.0, *(-gap.least for gap in gaps)]
+    text = (
+        f"over the whole grid final accuracy spans {100 * (max(levels) - min(levels)):.2f} points"
+    )
+    if math.isnan(gaps[0].low):
+        return text
+    half = 100 * (gaps[0].high - gaps[0].low) / 2
+    return f"{text}, beside ±{half:.2f} of each difference's interval"
+
+
+def _chosen(runs: Iterable[Result], *reasons: str) -> float:
+    """The share of all plays that were chosen for one of these reasons."""
+    counts: dict[str, int] = {}
+    for run in runs:
+        for of_arm in run.facts["plays"].values():
+            for chosen in of_arm.values():
+                for why, n in chosen.items():
+                    counts[why] = counts.get(why, 0) + n
+    return sum(counts.get(why, 0) for why in reasons) / sum(counts.values())
+
+
+def _span(values: Sequence[float]) -> str:
+    """
+    >>> _span([3.24, 6.81]), _span([5.0])
+    ('3.2 to 6.8', '5.0')
+    """
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _points(gap: Estimate) -> str:
+    return f"{100 * gap.least:.1f} points [{100 * gap.low:.1f}, {100 * gap.high:.1f}]"

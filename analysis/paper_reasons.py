@@ -169,19 +169,18 @@ def narrow_settings(
     )
 
 
-def grid_spread(good: Runs, others: Sequence[Runs]) -> str:
+def grid_spread(good: Runs, others: Sequence[Runs], margin: float) -> str:
     """How much a parameter changes at all, over the whole of its grid."""
     gaps, seeds = grid_gaps(good, others)
     if not seeds or any(math.isnan(gap.least) for gap in gaps):
         return ""
     levels = [0.0, *(-gap.least for gap in gaps)]
-    text = (
-        f"over the whole grid final accuracy spans {100 * (max(levels) - min(levels)):.2f} points"
-    )
-    if math.isnan(gaps[0].low):
-        return text
-    half = 100 * (gaps[0].high - gaps[0].low) / 2
-    return f"{text}, beside ±{half:.2f} of each difference's interval"
+    span = max(levels) - min(levels)
+    text = f"over the whole grid final accuracy spans {100 * span:.2f} points ({seeds} seed{'s' * (seeds > 1)}"
+    if not math.isnan(gaps[0].low):
+        text += f"; a difference's interval is ±{50 * (gaps[0].high - gaps[0].low):.2f}"
+    within = f"), less than the margin of {100 * margin:g}: the parameter hardly matters"
+    return text + (within if span < margin else ")")
 
 
 def _chosen(runs: Iterable[Result], *reasons: str) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paper_campaign import Planned, campaign
-from paper_claims import VERDICTS, Check, Judged, headline, judge
+from paper_claims import CONTRADICTED, VERDICTS, Check, Judged, headline, judge
 from paper_figures import FIGURES, FigureSpec
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from paper_results import (
@@ -118,12 +118,14 @@ anything is good: that the parameter or strategy hardly matters is then all that
 With 3 seeds, the (ρ, β) and c grids take one variance for all their settings (of final accuracy, without each setting's
 and each seed's own level; Student's t with (settings − 1) × (seeds − 1) degrees of freedom). At equal K, a fixed
 strategy reaches the same accuracies at every bandwidth by construction, so that "Top-K is ahead at 5 Mbps" has those of
-K = 1,000 at 50 Mbps once more, and is new in its times alone. A reason is given where the runs themselves support one."""
+K = 1,000 at 50 Mbps once more, and is new in its times alone. A reason is given where a comparison is contradicted and
+the runs themselves support one. Nothing is corrected for the number of comparisons: where two arms do not differ at
+all, one comparison in forty is contradicted by chance."""
 
 _COMPARISON_RULES = """*points*: percentage points of test accuracy, after the last round unless another time is
 named. *×*: how many times sooner in simulated time, within 2 % of 1 as a difference in percent; `at least` where some
 run ended before it got there. *share*: points of the share of free choices. In brackets the 95 % interval over seeds,
-or what is stated (5 seeds with a run that never got there: 94 %). Intervals are not corrected for their number."""
+or what is stated (5 seeds with a run that never got there: 94 %)."""
 
 _FIGURE_RULES = """Accuracy over simulated time: above the whole runs; below their last 30 %, on a scale that fits the
 means and may cut bands off. Bands and whiskers are Student's 95 % t intervals over seeds at equal simulated times;
@@ -203,7 +205,8 @@ def _reading_table(judged: Sequence[Judged], results: Results) -> str:
     """How each claim was read, what its comparisons came to, and what else there is to know."""
     rows = []
     for one in judged:
-        failed = one.verdict in ("partly", "not reproduced")
+        judged_so = one.verdict in ("partly", "not reproduced")
+        failed = judged_so and any(check.state == CONTRADICTED for check in one.checks)
         known = any(check.seeds for check in one.checks)
         rule = f"{one.claim.rule} *(in parts)*" if one.claim.in_parts else one.claim.rule
         reason = one.claim.reason(results) if failed else ""

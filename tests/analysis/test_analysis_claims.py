@@ -296,7 +296,11 @@ def test_a_grid_short_of_seeds_is_not_run(keep):
     finals = [[0.9, 0.91, 0.905]] * 4 + [[0.9, 0.909, 0.905]]
     one = judged(keep(*grid(finals)), "exploration")
     assert one.verdict == "reproduced"
-    assert "spans 0.03 points" in one.claim.note(Results(keep()))
+    note = one.claim.note(Results(keep()))
+    assert "spans 0.03 points (3 seeds; a difference's interval is ±" in note
+    assert note.endswith("less than the margin of 0.5: the parameter hardly matters")
+    finals[1] = [0.85, 0.86, 0.855]
+    assert "hardly" not in one.claim.note(Results(keep(*grid(finals))))
 
 
 # --- across K, and CIFAR-10 ----------------------------------------------------------------------

@@ -5,13 +5,13 @@ import re
 
 import pytest
 import yaml
-from analysis_made_up import ANALYSIS, facts
+from analysis_made_up import ANALYSIS, ARMS, facts
 from paper_campaign import PHASES, STUDIES, campaign, collect, run_hash, work_off
 from paper_figures import COLOURS, FIGURES
 from paper_report import campaign_results, results_text, write_report
 from paper_results import POLICIES, Results
 
-import simfed
+import simfed.experiment
 from simfed.errors import InputError
 from simfed.replay.key import digest_of
 from simfed.study import plan_study
@@ -96,6 +96,23 @@ def test_captions_say_what_is_drawn(keep, seeds, caption):
         low, high = ax.get_ylim()
         assert low > 80
         assert high <= 100
+
+
+def test_a_reason_is_printed_where_a_comparison_is_contradicted_and_nowhere_else(keep):
+    def row(top_k_share):
+        rest = (100 - top_k_share) // 2
+        plays = {"top-k": top_k_share, "random-k": rest, "periodic-k": rest}
+        runs = [facts("ascend", s, plays=plays) for s in range(5)]
+        runs += [facts(arm, s, final=0.95 if arm == "top-k" else 0.9) for arm in ARMS for s in range(5)]  # fmt: skip
+        text = results_text(Results(keep(*runs)))
+        return [line for line in text.splitlines() if line.startswith("| LeNet5 chooses evenly")]
+
+    first, second = row(70)
+    assert "**not reproduced**" in first
+    assert "LeNet5 plays Top-K in 70.0 %" in second
+    first, second = row(40)
+    assert "**reproduced**" in first
+    assert "plays" not in second
 
 
 def test_bars_end_where_shares_do(keep):

@@ -119,11 +119,17 @@ def verdict_of(checks: Sequence[Check], in_parts: bool = False) -> str:
 
 
 def headline(judged: Judged) -> Check | None:
-    """The comparison with data that speaks least for the claim: of the worst state, the lowest."""
-    order = (CONTRADICTED, UNDECIDED, MISSING, HOLDS)
+    """The comparison that speaks least for the claim: of the worst state, the lowest.
+
+    Of a claim that is not run: of those with the most seeds.
+    """
+    order = (CONTRADICTED, UNDECIDED, HOLDS, MISSING)
     known = [check for check in judged.checks if check.seeds]
     if not known:
         return None
+    if judged.verdict == "not run":
+        most = max(check.seeds for check in known)
+        known = [check for check in known if check.seeds == most]
     state = min((check.state for check in known), key=order.index)
     those = [check for check in known if check.state == state]
     return min(

@@ -83,8 +83,9 @@ The evaluation of ASCEND (C. Liu, Y. Liu, C. Liu, X. Zhang, P. Han, *Adaptive He
 Resource-Efficient Federated Knowledge Distillation*) run again with simfed, and each of its claims judged from the
 runs."""
 
-_ONE_NUMBER = """The number is that of the comparison which speaks least for the claim, with its 95 % interval over
-seeds: differences in percentage points of test accuracy (or of the share of choices), × how many times sooner."""
+_ONE_NUMBER = """The number is that of the comparison which speaks least for the claim (of those with the most
+seeds, where it is not run), with its 95 % interval over seeds: differences in percentage points of test accuracy (or of
+the share of choices), × how many times sooner."""
 
 _AGAIN = """This page is generated from [results](results).
 

@@ -73,6 +73,12 @@ def test_one_missing_seed_is_not_run_and_shows_what_there_is(keep, missing):
     one = judged(keep(*runs), "top-k-at-small-k")
     assert one.verdict == "not run"
     assert {c.seeds for c in one.checks} == {4}
+    more = [
+        facts(arm, s, final=f, k=1000) for arm, f in finals.items() for s in SEEDS if s == missing
+    ]
+    some = judged(keep(*more), "top-k-at-small-k")  # K 1,000 is whole now
+    assert (some.verdict, headline(some).seeds) == ("not run", 5)
+    assert headline(some).what.startswith("K 1,000")
     assert one.checks[0].estimate.least == pytest.approx(0.05, abs=0.003)
 
 

@@ -60,18 +60,17 @@ def test_an_empty_folder_makes_a_page_without_figures(tmp_path):
     assert "![" not in text
 
 
-def test_foreign_runs_are_named_and_code_that_nobody_noted_is_said(keep, tmp_path):
+def test_foreign_runs_are_named_and_code_that_nobody_noted_is_said(keep):
     unknown = facts("random-k", 0)
     unknown["made_with"]["code"] = None
-    write_report(keep(facts("top-k", 0), unknown, facts("top-k", 0, k=123)), tmp_path)
-    text = (tmp_path / "RESULTS.md").read_text()
+    folder = keep(facts("top-k", 0), unknown, facts("top-k", 0, k=123))
+    text = results_text(campaign_results(folder))
     assert "2 of 342 distinct runs (105 need a GPU), 1 by code that was not noted;" in text
     assert re.search(r"Left out, as no run of the campaign: `[0-9a-f]{16}`\.", text)
 
 
-def test_a_first_screen_has_a_line_per_claim(keep, tmp_path):
-    write_report(keep(*some_runs()), tmp_path)
-    text = (tmp_path / "RESULTS.md").read_text()
+def test_a_first_screen_has_a_line_per_claim(keep):
+    text = results_text(Results(keep(*some_runs())))
     first = text[: text.index("## ")].splitlines()
     rows = [line for line in first if line.startswith("| ")][2:]
     assert len(rows) == 17

@@ -13,9 +13,10 @@ from simfed import experiment
 from simfed.errors import InputError
 from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
+from simfed.scenario.fields import files_in
 from simfed.scenario.network import Network
 from simfed.study import load_study, run_study
-from simfed.study.address import _files, address
+from simfed.study.address import address
 from simfed.study.page import study_figure
 from simfed.study.plan import plan_study
 
@@ -79,7 +80,7 @@ def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_pat
     for path in (first, second, third):
         network = Network.model_construct(**{**dict(base.network), "file": str(path)})
         scenario = base.model_copy(update={"network": network})
-        assert list(_files(scenario)) == [str(path)]
+        assert list(files_in(scenario)) == [str(path)]
         found.append(
             address(scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
         )

@@ -95,8 +95,8 @@ def steady_preference(results: Results, prototypes: Sequence[str], **setting: An
         if min(each[preferred]) > 0.5 and ground:
             share = _span([100 * value for value in each[preferred]])
             found.append(
-                f"{NAMES[prototype]} plays {NAMES[preferred]} in {share} % of its free choices, and by it "
-                f"alone it ends {ground}"
+                f"{NAMES[prototype]} plays {NAMES[preferred]} in {share} % of its free choices, and with "
+                f"{NAMES[preferred]} alone it ends {ground}"
             )
     return "; ".join(found)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -74,19 +75,24 @@ def draw_curves(
     y: str = "accuracy",
     colour: str = "run",
     dash: str | None = None,
+    colours: Mapping[str, str] | None = None,
 ) -> None:
     """Draw one curve per value of the column `colour` (and `dash`), with axis labels and a legend.
+
+    `colours` says which colour each value has; in order of appearance if omitted.
 
     Rows without the measure are left out. Where the frame has columns `low` and `high`, a band is
     drawn between them: seeds of a study, or quantiles of clients.
     """
     tidy = tidy.dropna(subset=[y])
     scale, x_label = _x_axis(tidy[x], x)
-    colours = list(dict.fromkeys(tidy[colour]))
+    names = list(dict.fromkeys(tidy[colour]))
+    if colours is None:
+        colours = dict(zip(names, itertools.cycle(SERIES_COLOURS), strict=False))
     dashes = list(dict.fromkeys(tidy[dash])) if dash else []
     for name, group in tidy.groupby([colour, dash] if dash else [colour], sort=False):
         group = group.sort_values(x)
-        drawn = SERIES_COLOURS[colours.index(name[0]) % len(SERIES_COLOURS)]
+        drawn = colours[name[0]]
         style = _DASHES[(dashes.index(name[1]) if dash else 0) % len(_DASHES)]
         emphasised = name[0] == frames.MEAN
         ax.plot(

@@ -13,7 +13,7 @@ from simfed.errors import InputError
 from simfed.report.page import render_page, write_text
 from simfed.report.panels import Panel, Table, packed, plain
 from simfed.report.pictures import FORMATS, time_unit
-from simfed.report.style import SERIES_COLOURS
+from simfed.report.style import arm_colours
 from simfed.study.comparison import ratio_text, time_text
 from simfed.study.plan import short_names
 from simfed.study.statistics import Estimate
@@ -64,7 +64,7 @@ def study_figure(study: StudyResult, *, width_in: float = 7.0) -> Figure:
 
     if not len(study.curves):
         raise InputError("a study with accuracies to draw", where=str(study.path))
-    settings = _settings(study)
+    settings, colours = _settings(study), arm_colours(study.bands["arm"])
     columns = min(3, len(settings))
     rows = math.ceil(len(settings) / columns)
     with picture_style():
@@ -74,7 +74,8 @@ def study_figure(study: StudyResult, *, width_in: float = 7.0) -> Figure:
         comparable = ends_s.max() <= 4 * ends_s.min()  # else the fastest would be a stroke
         for i, setting in enumerate(settings):
             ax = figure.add_subplot(rows, columns, i + 1)
-            draw_curves(ax, study.bands[study.bands["setting"] == setting], colour="arm")
+            shown = study.bands[study.bands["setting"] == setting]
+            draw_curves(ax, shown, colour="arm", colours=colours)
             ax.set_title(setting, fontsize=7)
             if comparable:
                 scale, _ = time_unit(float(ends_s[setting]))
@@ -119,11 +120,17 @@ def _curves(study: StudyResult, setting: str) -> Panel:
     bands = study.bands[study.bands["setting"] == setting]
     scale, unit = time_unit(float(bands["at_s"].max()))
     series = []
-    for i, (arm, band) in enumerate(bands.groupby("arm", sort=False)):
+    colours = arm_colours(study.bands["arm"])
+    for arm, band in bands.groupby("arm", sort=False):
         columns = {"at_s": packed(band["at_s"] / scale)}
         columns |= {name: packed(band[name]) for name in ("accuracy", "low", "high")}
-        colour = SERIES_COLOURS[i % len(SERIES_COLOURS)]
-        line = {"label": plain(arm), "colour": colour, "dash": "solid", "width": 2, "hidden": False}
+        line = {
+            "label": plain(arm),
+            "colour": colours[arm],
+            "dash": "solid",
+            "width": 2,
+            "hidden": False,
+        }
         series.append({**line, "columns": columns})
     spec = {
         "kind": "curves",

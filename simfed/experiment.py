@@ -27,6 +27,7 @@ from simfed.device import (
     Profile,
     build_processor,
     load_profile,
+    profile_folders,
     profile_names,
 )
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
@@ -223,8 +224,7 @@ class Parts:
         return build_processor(spec.plain(), self.profiles[spec.profile], self.streams)
 
     def _profile_folders(self) -> list[Path]:
-        here = (self._source.parent if self._source else Path()).resolve()
-        return [here, *here.parents]
+        return profile_folders(self._source.parent if self._source else Path())
 
     @staticmethod
     def _gather(found: list[InputError], where: str | None, build: Callable[[], object]) -> None:
@@ -310,8 +310,7 @@ def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
 
     Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says why.
     """
-    here = Path(folder).resolve()
-    search = [above / "calibration" for above in (here, *here.parents)]
+    search = profile_folders(folder)
     rows = []
     for name in profile_names(search):
         try:

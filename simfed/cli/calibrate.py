@@ -198,8 +198,10 @@ def _share(text: str) -> float:
         value = float(text.rstrip("% ")) / (100 if text.rstrip().endswith("%") else 1)
     except ValueError:
         value = -1.0
-    if not 0 < value < 100:
-        raise InputError("a relative error such as 10% or 0.1", where="--bound", got=text)
+    if not 0 < value <= 1:  # 10 is more often a forgotten % than a bound of 1000 %
+        raise InputError(
+            "a relative error up to 100%, such as 10% or 0.1", where="--bound", got=text
+        )
     return value
 
 
@@ -217,10 +219,9 @@ def _works(table: Table) -> dict[str, ModelWork]:
 
 
 def _load(profile: str, table: Table | None) -> Profile:
-    from simfed.device.load import load_profile
+    from simfed.device.load import load_profile, profile_folders
 
-    here = Path().resolve()
-    loaded = load_profile(profile, [here, *here.parents])
+    loaded = load_profile(profile, profile_folders(Path()))
     if table is not None:
         loaded.models.update(_works(table))
     return loaded

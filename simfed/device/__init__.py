@@ -1,7 +1,7 @@
 """How long computing takes: calibration profiles, and the processors of clients that scale them."""
 
 from simfed.device.client import Device, Processor, build_device, build_processor
-from simfed.device.load import find_profile, load_profile, profile_names
+from simfed.device.load import find_profile, load_profile, profile_folders, profile_names
 from simfed.device.profile import QUANTITIES, ModelWork, Profile
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "build_processor",
     "find_profile",
     "load_profile",
+    "profile_folders",
     "profile_names",
 ]

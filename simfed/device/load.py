@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from simfed.device.profile import ANY, QUANTITIES, Profile
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.units import parse_duration, parse_power
 
-__all__ = ["PHASES", "find_profile", "load_profile", "profile_names"]
+__all__ = ["PHASES", "find_profile", "load_profile", "profile_folders", "profile_names"]
 
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """What a device can be doing, as far as its power is concerned."""
@@ -36,7 +37,7 @@ _SHIPPED = (
 def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Profile:
     """The profile in a file, or of this name in one of the folders `search` or simfed's own.
 
-    A name is looked for as `<folder>/<name>.yaml` and `<folder>/calibration/<name>.yaml`.
+    A name is looked for as `<folder>/<name>.yaml`; a file, which a suffix tells, also in this folder.
     Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
     """
     path = find_profile(name_or_path, search)
@@ -61,11 +62,11 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     given = Path(name_or_path)
     folders = [Path(folder) for folder in search]
     if given.suffix in (".yaml", ".yml"):
-        for candidate in (given, *(folder / given for folder in folders)):
+        for candidate in (*(folder / given for folder in folders), given):
             if candidate.is_file():
                 return candidate
         raise InputError("a profile that exists", where=str(given))
-    for folder in _folders(search):
+    for folder in (*folders, *_SHIPPED):
         if (folder / f"{given}.yaml").is_file():
             return folder / f"{given}.yaml"
     names = profile_names(search)
@@ -78,13 +79,24 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
 
 def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
     """The names of the profiles in the folders, simfed's own last."""
-    found = [path.stem for folder in _folders(search) for path in sorted(folder.glob("*.yaml"))]
+    folders = [*map(Path, search), *_SHIPPED]
+    found = [p.stem for folder in folders for p in sorted(folder.glob("*.yaml")) if _is_profile(p)]
     return list(dict.fromkeys(found))
 
 
-def _folders(search: Iterable[str | Path]) -> list[Path]:
-    given = [folder for base in search for folder in (Path(base), Path(base) / "calibration")]
-    return [*given, *_SHIPPED]
+def profile_folders(here: str | Path) -> list[Path]:
+    """Where profiles are looked for from a folder: in it, and in a folder `calibration` in it or above."""
+    around = Path(here).resolve()
+    return [around, *(above / "calibration" for above in (around, *around.parents))]
+
+
+def _is_profile(path: Path) -> bool:
+    """By its looks, as other YAML files may lie in the same folder."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return re.search(r"^\W*kind:\s*(table|law)\b", text, re.MULTILINE) is not None
 
 
 class _Loader(yaml.SafeLoader):

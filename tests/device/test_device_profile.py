@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.device import load_profile
+from simfed.device import load_profile, profile_folders, profile_names
 from simfed.device.curve import Points
 from simfed.errors import InputError
 
@@ -176,11 +176,29 @@ def test_nonsense_is_refused_in_one_sentence(tmp_path, text, names):
 def test_profiles_are_found_by_name_and_a_wrong_name_gets_a_hint(tmp_path):
     (tmp_path / "calibration").mkdir()
     write(tmp_path / "calibration", "{kind: table, training: {m: {1: 1 s}}}", "mine.yaml")
-    assert load_profile("mine", [tmp_path]).name == "mine"
+    folders = profile_folders(tmp_path)
+    assert load_profile("mine", folders).name == "mine"
     with pytest.raises(InputError, match="did you mean 'mine'"):
-        load_profile("mien", [tmp_path])
+        load_profile("mien", folders)
     with pytest.raises(InputError, match="a profile that exists"):
-        load_profile("nowhere.yaml", [tmp_path])
+        load_profile("nowhere.yaml", folders)
+
+
+def test_a_file_somewhere_above_is_no_profile(tmp_path):
+    """Beside the scenario, or in a folder `calibration` there or above; nowhere else."""
+    here = tmp_path / "project" / "scenarios"
+    for folder in (here, tmp_path / "calibration"):
+        folder.mkdir(parents=True)
+    write(here, "{kind: table, training: {m: {1: 1 s}}}", "beside.yaml")
+    write(here, "name: a-scenario\npolicy: {kind: ascend}", "scenario.yaml")
+    write(tmp_path / "calibration", "kind: table\ntraining: {m: {1: 2 s}}", "above.yaml")
+    shadow = write(tmp_path, "kind: table\ntraining: {m: {1: 3 s}}", "rtx3090-ryzen4800h.yaml")
+    names = profile_names(profile_folders(here))
+    assert names[:2] == ["beside", "above"]
+    assert "scenario" not in names
+    assert load_profile("rtx3090-ryzen4800h", profile_folders(here)).source != str(shadow)
+    given = load_profile("../../rtx3090-ryzen4800h.yaml", profile_folders(here))
+    assert given.seconds("training", model="m", batch=1) == 3
 
 
 def test_a_law_profile_follows_its_law(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,6 +134,10 @@ def check(
     _print(_check_table(comparison))
     for warning in loaded.warnings:
         print(f"warning: {warning}")
+    for path in _fitted_to(loaded, tables):
+        print(
+            f"warning: {path} is what the profile was fitted to: new measurements will be further off"
+        )
     print(comparison.verdict)
     if plot is not None:
         from simfed.report.calibration import comparison_figure
@@ -227,6 +232,13 @@ def _load(profile: str, table: Table | None) -> Profile:
     return loaded
 
 
+def _fitted_to(profile: Profile, tables: list[Path]) -> list[Path]:
+    """Tables of these that the profile says it was made from."""
+    files = profile.provenance.get("files", [])
+    known = {file.get("sha256") for file in files if isinstance(file, dict)}
+    return [path for path in tables if hashlib.sha256(path.read_bytes()).hexdigest() in known]
+
+
 def _own_files(profile: Profile) -> list[Path]:
     """The measurements that a profile names, where they lie beside it."""
     files = profile.provenance.get("files", [])
@@ -254,7 +266,10 @@ def _advice(calibration: Calibration, kind: str) -> str:
     if calibration.recommended == kind:
         return "recommended for these measurements"
     if kind == "table":
-        return "laws fit these measurements within 10 %, so `--kind law` would serve as well and is smoother"
+        return (
+            "no law misses a size by more than 10 % or what sessions differ by, so `--kind law` would "
+            "serve as well and is smoother"
+        )
     if not poor:
         return "some curves have too few sizes for a law and keep their rows"
     worst = max(poor, key=lambda c: c.missed)

@@ -67,6 +67,8 @@ def test_check_gives_a_verdict_and_exit_code_3_beyond_the_bound(folder):
     assert "above the bound of 10.0%" in str(broken.exception)
     assert "does not describe" in broken.output
     assert call("check", profile, folder / "slow.csv").exit_code == 0
+    assert "was fitted to" not in held.output
+    assert "was fitted to" in call("check", profile, folder / "table.csv").output
 
 
 def test_show_draws_the_profile_over_its_points(folder):
@@ -84,6 +86,7 @@ def test_show_draws_the_profile_over_its_points(folder):
         (["fit", "{}/table.csv", "--out", "{}/x.yaml", "--kind", "laws"], "law or table"),
         (["check", "{}/none.yaml", "{}/other.csv"], "a profile that exists"),
         (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "wide"], "a relative error"),
+        (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "10"], "up to 100%"),
         (["show", "{}/made-up.yaml", "--out", "{}/x.gif"], "a file named"),
         (["show", "made-upp"], "a calibration profile"),
         (["measure", "--out", "{}/m.csv", "--models", "lenet6"], "did you mean 'lenet5'?"),

@@ -151,7 +151,7 @@ def on_cpu(case: str, rounds: int, cores: int, *, bf16: bool = False) -> None:
         work.close()
 
 
-def accuracy(rounds: int, cores: int, dataset: str) -> None:
+def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None) -> None:
     """What loop and engine have learnt after as many rounds, over five seeds.
 
     A last bit decides now and then which entry is sent and where a kink's gradient goes, so the two go apart
@@ -165,6 +165,7 @@ def accuracy(rounds: int, cores: int, dataset: str) -> None:
             rounds=rounds,
             dataset={"name": dataset, "public": 256},
             evaluation={"every": rounds},
+            **({"policy": {"kind": "uniform", "strategy": strategy}} if strategy else {}),
         )
         streams = Streams(seed)
         loop = ReferenceLoop(made, streams)
@@ -293,12 +294,13 @@ def main() -> None:
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="for mnist and cifar"
     )
+    parser.add_argument("--strategy", help="for accuracy: a fixed one, in place of ASCEND")
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
     if arguments.case == "options":
         options(arguments.rounds or 1000, arguments.cores, arguments.dataset)
     elif arguments.case == "accuracy":
-        accuracy(arguments.rounds or 1000, arguments.cores, arguments.dataset)
+        accuracy(arguments.rounds or 1000, arguments.cores, arguments.dataset, arguments.strategy)
     elif arguments.device == "cuda":
         on_gpu(arguments.case, arguments.rounds or 20, bf16=arguments.bf16)
     else:

@@ -26,6 +26,7 @@ from simfed.device import (
     Processor,
     Profile,
     build_processor,
+    find_profile,
     load_profile,
     profile_folders,
     profile_names,
@@ -100,14 +101,21 @@ class Parts:
         return {name: facts(p.model, dataset) for name, p in self.scenario.prototypes.items()}
 
     @cached_property
-    def profiles(self) -> dict[str, Profile]:
-        """Profile name → profile, told the sizes of the models in use."""
+    def profile_files(self) -> dict[str, Path]:
+        """Profile name → the file that it stands for."""
         specs = [group.device for group in self.scenario.clients]
         if self.scenario.server.device is not None:
             specs.append(self.scenario.server.device)
+        folders = profile_folders(self._source.parent if self._source else Path())
+        names = dict.fromkeys(spec.profile for spec in specs)
+        return {name: find_profile(name, folders) for name in names}
+
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
+        """Profile name → profile, told the sizes of the models in use."""
         found = {}
-        for name in dict.fromkeys(spec.profile for spec in specs):
-            profile = found[name] = load_profile(name, self._profile_folders())
+        for name, file in self.profile_files.items():
+            profile = found[name] = load_profile(file)
             for prototype, of_model in self.facts.items():
                 profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
                     of_model.parameters, of_model.forward_flops, of_model.train_flops
@@ -209,6 +217,8 @@ class Parts:
         for i in range(len(self.scenario.clients)):
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
+            if time_only:
+                self._gather(found, None, partial(self._check_rewards, i))
         self._gather(found, "server.device", self._try_server)
         self._gather(found, None, lambda: self.topology)
         self._gather(found, None, lambda: self.network_model)
@@ -222,9 +232,6 @@ class Parts:
 
     def _processor(self, spec: DeviceSpec) -> Processor:
         return build_processor(spec.plain(), self.profiles[spec.profile], self.streams)
-
-    def _profile_folders(self) -> list[Path]:
-        return profile_folders(self._source.parent if self._source else Path())
 
     @staticmethod
     def _gather(found: list[InputError], where: str | None, build: Callable[[], object]) -> None:
@@ -270,6 +277,19 @@ class Parts:
             self.policy(self._group_of_client.index(index))
         except TypeError as error:
             raise InputError(f"parameters that the policy takes ({error})") from None
+
+    def _check_rewards(self, index: int) -> None:
+        """Where nothing is learned, nothing is rewarded."""
+        group = self.scenario.clients[index]
+        policy = self.scenario.policy_of_group(group)
+        needs_rewards = getattr(registry("policy").get(policy.kind), "learns", True)
+        if needs_rewards and policy.arms_from is None:
+            raise InputError(
+                "a policy that needs no rewards in a time-only run",
+                where="policy.kind" if group.policy is None else f"clients[{index}].policy.kind",
+                got=policy.kind,
+                hint="policy.arms_from: RUN replays the arms of a full run",
+            )
 
     def _try_server(self) -> None:
         device = self.server_device()
@@ -367,7 +387,7 @@ def run(
     try:
         make = partial(_learning, parts, workers or default_workers(scenario), device)
         with contextlib.closing(
-            _time_only(parts)
+            _sizes_only(parts, next(iter(parts.recorded.values()), None))
             if time_only
             else _replaying(parts, make, device, trajectories)
             if trajectories
@@ -469,21 +489,6 @@ def default_workers(scenario: Scenario) -> int:
     else:  # macOS
         cores = os.cpu_count() or 1
     return max(1, min(cores, scenario.client_count))
-
-
-def _time_only(parts: Parts) -> Workload:
-    scenario = parts.scenario
-    for i, group in enumerate(scenario.clients):
-        policy = scenario.policy_of_group(group)
-        needs_rewards = getattr(registry("policy").get(policy.kind), "learns", True)
-        if needs_rewards and policy.arms_from is None:
-            raise InputError(
-                "a policy that needs no rewards in a time-only run",
-                where="policy.kind" if group.policy is None else f"clients[{i}].policy.kind",
-                got=policy.kind,
-                hint="policy.arms_from: RUN replays the arms of a full run",
-            )
-    return _sizes_only(parts, next(iter(parts.recorded.values()), None))
 
 
 def _sizes_only(parts: Parts, recorded: Recorded | None = None) -> Workload:

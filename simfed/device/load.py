@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,7 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     """
     path = find_profile(name_or_path, search)
     try:
-        text = path.read_text(encoding="utf-8")
-        data = yaml.load(text, Loader=_Loader)  # a SafeLoader
+        data = _parsed(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("a readable profile", where=str(path), got=str(error)) from None
     except yaml.YAMLError as error:
@@ -114,6 +114,12 @@ def _mapping_without_doubles(loader: _Loader, node: yaml.MappingNode) -> dict[An
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_doubles)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> Any:
+    """What a profile's YAML says, only to be read: a study of 300 runs asks 300 times for one file."""
+    return yaml.load(text, Loader=_Loader)  # a SafeLoader
 
 
 def _profile(data: Any, path: Path) -> Profile:

@@ -46,8 +46,8 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
     `source` is the base scenario's file, beside which calibration profiles are looked for.
     """
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
-    profiles = Parts(scenario, source).profiles
-    stands_for = {name: _digest(Path(p.source)) for name, p in profiles.items()}
+    profiles = Parts(scenario, source).profile_files
+    stands_for = {name: _digest(file) for name, file in profiles.items()}
     stands_for |= {f: _digest(Path(f)) for f in files_in(scenario) if Path(f).is_file()}
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from simfed.errors import InputErrors, Interrupted, RunFailed
+from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.scenario import dump_scenario
-from simfed.study.plan import Plan, PlannedRun, plan_study
+from simfed.study.plan import Plan, PlannedRun, each_once, plan_study
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result
 
@@ -101,7 +101,7 @@ def run_study(
     plan = plan_study(path)
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
-    states, addresses = _states(plan, device, time_only, replays=store is not None)
+    states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
     folder.make(plan.study.name)
     with folder.locked():
         folder.sweep()
@@ -137,7 +137,7 @@ def _store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | Non
 
 
 def _states(
-    plan: Plan, device: str, time_only: bool, *, replays: bool
+    plan: Plan, study_file: str, device: str, time_only: bool, *, replays: bool
 ) -> tuple[dict[str, RunState], list[str]]:
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
     from simfed.experiment import check
@@ -145,14 +145,15 @@ def _states(
     from simfed.study.address import address, path_key
 
     source = plan.study.base
-    errors: dict[str, Any] = {}
-    for run in plan.runs[: len(plan.runs) // len(plan.seeds)]:  # seeds differ in nothing checked
+    errors: list[tuple[Mapping[str, str], InputError]] = []
+    points = plan.runs[: len(plan.runs) // len(plan.seeds)]  # seeds differ in nothing checked
+    for run in points:
         try:
-            check(run.scenario, source=source)
+            check(run.scenario, source=source, time_only=time_only)
         except InputErrors as several:
-            errors |= {str(error): error for error in several.errors}
+            errors += [(run.point, error) for error in several.errors]
     if errors:
-        raise InputErrors(list(errors.values()))
+        raise InputErrors(each_once(errors, len(points), study_file))
     states: dict[str, RunState] = {}
     addresses = []
     for run in plan.runs:

@@ -22,6 +22,7 @@ __all__ = [
     "Plan",
     "PlannedRun",
     "Point",
+    "each_once",
     "in_words",
     "label_of",
     "plan_study",
@@ -341,8 +342,7 @@ def _scenarios(
     places |= {f"override {key}": f"{source}: set.{key}" for key in study.set}
     folder = Path(study.base).resolve().parent
     found: list[Scenario] = []
-    errors: dict[str, tuple[InputError, str]] = {}
-    counts: dict[str, int] = {}
+    errors: list[tuple[Mapping[str, str], InputError]] = []
     for point in points:
         pairs = [pair for p in point for pair in p.assignments]
         # a key inside another's value is set after it: policy.c after policy
@@ -357,17 +357,24 @@ def _scenarios(
             where = places.get(one.where or "", one.where)
             those = [InputError(one.allowed, where=where, got=one.got, hint=one.hint)]
         at = {axis.name: p.label for axis, p in zip(axes, point, strict=True)}
-        label = in_words(at, at)
-        for error in those:
-            errors.setdefault(str(error), (error, label))
-            counts[str(error)] = counts.get(str(error), 0) + 1
+        errors += [(at, error) for error in those]
     if errors:
-        raise InputErrors(
-            [
-                # true of every point, or already at the axis: no need to say for which
-                error if counts[text] == len(points) or (error.where or "").startswith(source)
-                else error.within(f"{source}: with {label}")
-                for text, (error, label) in errors.items()
-            ]
-        )  # fmt: skip
+        raise InputErrors(each_once(errors, len(points), source))
     return found
+
+
+def each_once(
+    errors: Iterable[tuple[Mapping[str, str], InputError]], points: int, source: str
+) -> list[InputError]:
+    """What is wrong at some of the points of a study file, each error with the first of its points."""
+    found: dict[str, tuple[Mapping[str, str], InputError]] = {}
+    counts: dict[str, int] = {}
+    for at, error in errors:
+        found.setdefault(str(error), (at, error))
+        counts[str(error)] = counts.get(str(error), 0) + 1
+    return [
+        # true of every point, or already at the axis: no need to say for which
+        error if counts[text] == points or (error.where or "").startswith(source)
+        else error.within(f"{source}: with {in_words(at, at)}")
+        for text, (at, error) in found.items()
+    ]  # fmt: skip

@@ -15,7 +15,8 @@ import study_fakes as fakes
 import yaml
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.study import load_study, run_study
+from simfed.study import drive, load_study, run_study
+from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder, disk_refuses
 from simfed.study.tables import status_lines
 from simfed.study.work import do
@@ -168,6 +169,43 @@ def test_a_scenario_that_cannot_run_is_found_before_anything_runs(write_study, t
     with pytest.raises(InputErrors, match="a calibration profile"):
         study(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_learns_is_refused_where_nothing_does(write_study, tmp_path):
+    ours = {"top-k": {"kind": "uniform", "strategy": "top-k"}, "ascend": {"kind": "ascend"}}
+    path = write_study(grid={"policy": ours, "rounds": [5, 6]}, seeds=[0, 1])
+    with pytest.raises(InputErrors) as caught:
+        study(path, tmp_path / "out", time_only=True)
+    (error,) = caught.value.errors
+    assert str(error) == (
+        f"{path}: with policy ascend, rounds 5: {tmp_path}/base.yaml: policy.kind: "
+        "a policy that needs no rewards in a time-only run, got 'ascend' "
+        "(policy.arms_from: RUN replays the arms of a full run)"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path, monkeypatch):
+    from simfed.device import find_profile, load
+
+    parsed = []
+    real = load.yaml.load
+    monkeypatch.setattr(load.yaml, "load", lambda *a, **k: parsed.append(1) or real(*a, **k))
+    (tmp_path / "calibration").mkdir()
+    mine = tmp_path / "calibration" / "mine.yaml"
+    mine.write_text(find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n")
+    path = write_study(set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2])
+    read = plan_study(path)
+    before = len(parsed)  # the study file and the base
+    drive._states(read, str(path), "cpu", False, replays=True)
+    assert len(parsed) == before + 1
+    # what a profile is told of one run is not known to another
+    one, other = load.load_profile(mine), load.load_profile(mine)
+    one.models["m"], one.provenance["by"] = None, "me"
+    one.warnings.append("extrapolated")
+    assert not other.models
+    assert not other.warnings
+    assert "by" not in other.provenance
 
 
 def test_two_processes_do_not_run_one_study(write_study, tmp_path):
@@ -348,8 +386,6 @@ def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write_study, tmp_pat
 
 
 def test_interrupted_is_what_a_caller_sees(write_study, tmp_path, monkeypatch):
-    from simfed.study import drive
-
     def interrupt(*_):
         raise KeyboardInterrupt
 

@@ -55,17 +55,20 @@ def validate(
         raise InputErrors(errors)
 
 
-def schema() -> None:
-    """Print the JSON Schema of a scenario, for editors."""
-    from simfed.scenario import Scenario
+def schema(
+    format: Annotated[
+        str, typer.Option(help="json: JSON Schema for editors; markdown: a page of all keys.")
+    ] = "json",
+) -> None:
+    """Print every key of a scenario: what it may be and its default."""
+    from simfed.scenario.reference import reference_page, scenario_schema
 
-    document = Scenario.model_json_schema()
-    document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    document["properties"]["extends"] = {
-        "type": "string",
-        "description": "another scenario file that this one builds on",
-    }
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    if format not in ("json", "markdown"):
+        raise InputError("json or markdown", where="--format", got=format)
+    if format == "markdown":
+        typer.echo(reference_page(), nl=False)
+    else:
+        typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
 
 
 def list_parts(

@@ -28,7 +28,9 @@ class Noise(Part):
     calibration found, around the median, stragglers included.
     """
 
-    kind: Literal["lognormal", "measured"] = "lognormal"
+    kind: Literal["lognormal", "measured"] = Field(
+        default="lognormal", description="measured: as in the profile"
+    )
     cv: NonNegative | None = Field(default=None, description="lognormal only")
 
     @model_validator(mode="after")
@@ -41,7 +43,7 @@ class Noise(Part):
 class Cores(Part):
     """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one."""
 
-    count: PositiveInt
+    count: PositiveInt = Field(description="in use")
     measured: PositiveInt | None = Field(
         default=None,
         description="cores the profile was measured with; the profile's threads if omitted",
@@ -71,14 +73,14 @@ class Background(Part):
 class ClockStep(Part):
     """A clock factor and how long it lasts; the last step has no end."""
 
-    factor: Positive
-    lasts: Duration | None = None
+    factor: Positive = Field(description="on the speed")
+    lasts: Duration | None = Field(default=None, description="busy time; omitted in the last step")
 
 
 class Dvfs(Part):
     """Clock steps by how long the processor has been busy: a slow governor, a turbo that ends."""
 
-    steps: tuple[ClockStep, ...]
+    steps: tuple[ClockStep, ...] = Field(description="in order")
     reset_after: Duration = Field(default=1.0, description="rest after which the steps start over")
 
 
@@ -97,25 +99,29 @@ class Thermal(Part):
 class Assumed(Part):
     """Seconds per call to assume for a kind of work, in place of what the profile knows or lacks."""
 
-    training: Duration | None = None
-    compression: Duration | None = None
-    decompression: Duration | None = None
-    inference: Duration | None = None
-    distillation: Duration | None = None
+    training: Duration | None = Field(default=None, description="of a local step")
+    compression: Duration | None = Field(default=None, description="of an update")
+    decompression: Duration | None = Field(default=None, description="of an upload")
+    inference: Duration | None = Field(default=None, description="of the public set")
+    distillation: Duration | None = Field(default=None, description="of a step on the public set")
 
 
 class Device(Part):
     """A client's processor: a calibration profile and what scales it. `profile` alone may be written as its name."""
 
-    profile: str
+    profile: str = Field(description="name or file of a calibration profile")
     speed: Positive = Field(
         default=1.0, description="factor on the profile's speed; 0.5 is half as fast"
     )
-    cores: Cores | None = None
-    background: Background | None = None
-    dvfs: Dvfs | None = None
-    thermal: Thermal | None = None
-    noise: Noise | None = None
+    cores: Cores | None = Field(
+        default=None, description="in use, when the profile was measured with others"
+    )
+    background: Background | None = Field(
+        default=None, description="share of the processor that others take"
+    )
+    dvfs: Dvfs | None = Field(default=None, description="clock by how long it has been busy")
+    thermal: Thermal | None = Field(default=None, description="throttling by heat")
+    noise: Noise | None = Field(default=None, description="scatter of every duration")
     assume: Assumed | None = Field(
         default=None, description="times of what the profile lacks, such as inference: 0 s"
     )

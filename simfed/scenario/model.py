@@ -48,26 +48,29 @@ class Partition(Part):
     equal split; `shards`: sorted by label and cut into `shards_per_client` × clients pieces.
     """
 
-    kind: Literal["dirichlet", "iid", "shards"] = "dirichlet"
+    kind: Literal["dirichlet", "iid", "shards"] = Field(
+        default="dirichlet",
+        description="label skew by Dirichlet shares, none, or shards of one label",
+    )
     alpha: Positive = Field(default=0.5, description="Dirichlet concentration; small is skewed")
-    shards_per_client: PositiveInt = 2
+    shards_per_client: PositiveInt = Field(default=2, description="shards only")
 
 
 class Dataset(Part):
     """The data: what the clients own, the server's unlabelled public set, the test set."""
 
-    name: Named("dataset")  # type: ignore[valid-type]
+    name: Named("dataset") = Field(description="see `simfed list datasets`")  # type: ignore[valid-type]
     public: Int = Field(default=256, description="unlabelled images at the server")
     public_batch: PositiveInt | None = Field(
         default=None, description="random subset of the public set per round; all of it if omitted"
     )
-    partition: Partition = Partition()
+    partition: Partition = Field(default=Partition(), description="who owns which training samples")
 
 
 class Prototype(Part):
     """A model architecture and the clients that share its weights."""
 
-    model: Named("model")  # type: ignore[valid-type]
+    model: Named("model") = Field(description="see `simfed list models`")  # type: ignore[valid-type]
 
 
 class Schedule(Part):
@@ -77,27 +80,34 @@ class Schedule(Part):
     `step`: `factor` to the power ⌊(t − 1)/`every`⌋.
     """
 
-    kind: Literal["constant", "inverse-sqrt", "cosine", "step"] = "constant"
-    every: PositiveInt = 100
-    factor: Positive = 0.5
+    kind: Literal["constant", "inverse-sqrt", "cosine", "step"] = Field(
+        default="constant", description="of the learning rates over rounds"
+    )
+    every: PositiveInt = Field(default=100, description="step: rounds between two drops")
+    factor: Positive = Field(default=0.5, description="step: what remains after a drop")
 
 
 class Training(Part):
     """Local training."""
 
-    batch_size: PositiveInt = 32
-    learning_rate: Positive = 0.02
+    batch_size: PositiveInt = Field(default=32, description="samples of a local step")
+    learning_rate: Positive = Field(default=0.02, description="η")
     local_steps: PositiveInt = Field(default=1, description="SGD steps per round (fedkd)")
     local_epochs: PositiveInt = Field(default=1, description="passes over its data (fedavg)")
-    schedule: Schedule = Schedule()
+    schedule: Schedule = Field(default=Schedule(), description="of the learning rate")
 
 
 class Compression(Part):
     """What travels up: K entries of the residual-corrected gradient, and how their indices are coded."""
 
-    k: PositiveInt = 1000
-    strategies: tuple[Named("compressor"), ...] = ("top-k", "random-k", "periodic-k")  # type: ignore[valid-type]
-    index_code: Literal["ideal", "fixed", "raw32", "bitmap", "rice", "seeded"] = "ideal"
+    k: PositiveInt = Field(default=1000, description="entries kept of an update")
+    strategies: tuple[Named("compressor"), ...] = Field(  # type: ignore[valid-type]
+        default=("top-k", "random-k", "periodic-k"),
+        description="what policies choose from, in this order",
+    )
+    index_code: Literal["ideal", "fixed", "raw32", "bitmap", "rice", "seeded"] = Field(
+        default="ideal", description="how indices are charged, see compression"
+    )
 
     @field_validator("strategies")
     @classmethod
@@ -110,18 +120,29 @@ class Compression(Part):
 class LocalLoss(Part):
     """f_n, the client's own loss inside the reward."""
 
-    data: Literal["probe", "full", "batch"] = "probe"
+    data: Literal["probe", "full", "batch"] = Field(
+        default="probe",
+        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
+    )
     samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
-    credit: Literal["causal", "as-printed"] = "causal"
+    credit: Literal["causal", "as-printed"] = Field(
+        default="causal", description="whose improvement a choice is paid for, see policies"
+    )
 
 
 class Reward(Part):
     """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
 
-    rho: NonNegative = 0.6
-    beta: NonNegative = 0.4
-    clip: tuple[Number, Number] = (-1.0, 1.0)
-    local_loss: LocalLoss = LocalLoss()
+    rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
+    beta: NonNegative = Field(
+        default=0.4, description="weight of the gain on the client's own data"
+    )
+    clip: tuple[Number, Number] = Field(
+        default=(-1.0, 1.0), description="bounds of gain per simulated second"
+    )
+    local_loss: LocalLoss = Field(
+        default=LocalLoss(), description="how the gain on the client's own data is measured"
+    )
 
     @field_validator("clip")
     @classmethod
@@ -141,15 +162,21 @@ _POLICY_KEYS: dict[str, dict[str, Any]] = {
 class Policy(Part):
     """Who picks the strategy: `uniform` (always the same), `ascend`, `exp3`, or a registered one."""
 
-    kind: Named("policy") = "ascend"  # type: ignore[valid-type]
+    kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
     strategy: Named("compressor") | None = Field(default=None, description="uniform: the strategy")  # type: ignore[valid-type]
     warmup: PositiveInt | None = Field(
-        default=None, description="ascend: warm-up plays per strategy"
+        default=None, description="ascend: warm-up plays per strategy; 5 if omitted"
     )
-    c: NonNegative | None = Field(default=None, description="ascend: exploration, ε = min(1, c/√t)")
-    ema: Fraction | None = Field(default=None, description="ascend: step of the moving average")
-    mixing: Fraction | None = Field(default=None, description="exp3: share of uniform exploration")
-    reward: Reward = Reward()
+    c: NonNegative | None = Field(
+        default=None, description="ascend: exploration, ε = min(1, c/√t); 3 if omitted"
+    )
+    ema: Fraction | None = Field(
+        default=None, description="ascend: step of the moving average; 0.1 if omitted"
+    )
+    mixing: Fraction | None = Field(
+        default=None, description="exp3: share of uniform exploration; 0.1 if omitted"
+    )
+    reward: Reward = Field(default=Reward(), description="what a choice was worth; ascend, exp3")
     parameters: dict[str, Any] = Field(default={}, description="arguments of a registered policy")
     arms_from: str | None = Field(
         default=None, description="a run directory whose recorded arms and sizes are replayed"
@@ -191,58 +218,70 @@ class Distillation(Part):
     learning_rate: Positive | None = Field(
         default=None, description="η_KD; the training rate if omitted; follows its schedule"
     )
-    steps: PositiveInt = 1
-    temperature: Positive = 1.0
+    steps: PositiveInt = Field(default=1, description="gradient steps per round")
+    temperature: Positive = Field(default=1.0, description="T of the softened logits")
 
 
 class Rollback(Part):
     """Undo a round whose KD loss exceeds `threshold` × that of the last accepted round."""
 
-    threshold: Positive = 2.0
-    max_consecutive: PositiveInt = 1
+    threshold: Positive = Field(
+        default=2.0, description="× the last accepted round's distillation loss"
+    )
+    max_consecutive: PositiveInt = Field(
+        default=1, description="then a round is accepted whatever it did"
+    )
 
 
 class Safeguard(Part):
     """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with ASCEND only."""
 
-    rollback: Rollback | None = None
+    rollback: Rollback | None = Field(
+        default=None, description="null: off; omitted: on with ascend alone"
+    )
 
 
 class Aggregation(Part):
     """When the server merges."""
 
-    mode: Literal["synchronous"] = "synchronous"
+    mode: Literal["synchronous"] = Field(
+        default="synchronous", description="wait for all that take part"
+    )
 
 
 class Participation(Part):
     """Who takes part in a round: everybody, or a uniformly random cohort."""
 
-    clients_per_round: PositiveInt | None = None
+    clients_per_round: PositiveInt | None = Field(
+        default=None, description="drawn anew each round; everybody if omitted"
+    )
 
 
 class Server(Part):
     """The server's processor; null: its work takes no simulated time."""
 
-    device: Device | None = None
+    device: Device | None = Field(default=None, description="null: the server takes no time")
 
 
 class Charge(Part):
     """Which transfers take simulated time."""
 
-    downlink: bool = True
-    buffers: bool = True
+    downlink: bool = Field(default=True, description="models on their way to clients")
+    buffers: bool = Field(default=True, description="running statistics of batch norm, both ways")
 
 
 class Downlink(Part):
     """Number format of the model on its way down (charged size only; the values travel exactly)."""
 
-    payload: Literal["fp32", "fp16"] = "fp32"
+    payload: Literal["fp32", "fp16"] = Field(
+        default="fp32", description="two or four bytes per parameter"
+    )
 
 
 class Evaluation(Part):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
-    every: PositiveInt = 10
+    every: PositiveInt = Field(default=10, description="rounds")
 
 
 class Precision(Part):
@@ -251,22 +290,24 @@ class Precision(Part):
     `bf16` is faster where the processor knows it, and coarser: three significant digits.
     """
 
-    public: Literal["fp32", "bf16"] = "fp32"
+    public: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="bf16: faster where the processor knows it"
+    )
 
 
 class Checkpoint(Part):
     """Save a state to resume from every so many rounds; 0: only when interrupted."""
 
-    every: Int = 50
+    every: Int = Field(default=50, description="rounds; 0: only when interrupted")
 
 
 class ClientGroup(Part):
     """`count` clients that are alike."""
 
-    count: PositiveInt = 1
-    prototype: str
-    device: Device
-    link: Link = Link()
+    count: PositiveInt = Field(default=1, description="clients of this kind")
+    prototype: str = Field(description="a key of `prototypes`")
+    device: Device = Field(description="processor; a name alone is its `profile`")
+    link: Link = Field(default=Link(), description="access link")
     k: PositiveInt | None = Field(default=None, description="in place of compression.k")
     policy: Policy | None = Field(default=None, description="in place of the scenario's policy")
 
@@ -274,28 +315,35 @@ class ClientGroup(Part):
 class Scenario(Part):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
-    name: str
-    seed: Int = 0
-    method: Literal["fedkd", "fedavg"] = "fedkd"
-    rounds: PositiveInt
-    dataset: Dataset
-    prototypes: dict[str, Prototype]
-    client_order: Literal["grouped", "round-robin"] = "grouped"
-    clients: tuple[ClientGroup, ...]
-    training: Training = Training()
-    compression: Compression = Compression()
-    policy: Policy = Policy(kind="ascend")
-    distillation: Distillation = Distillation()
-    safeguard: Safeguard = Safeguard()
-    network: Network = Network()
-    aggregation: Aggregation = Aggregation()
-    participation: Participation = Participation()
-    server: Server = Server()
-    charge: Charge = Charge()
-    downlink: Downlink = Downlink()
-    evaluation: Evaluation = Evaluation()
-    precision: Precision = Precision()
-    checkpoint: Checkpoint = Checkpoint()
+    name: str = Field(description="of runs/NAME, and in reports")
+    seed: Int = Field(default=0, description="of everything random")
+    method: Literal["fedkd", "fedavg"] = Field(
+        default="fedkd", description="distillation over prototypes, or federated averaging of one"
+    )
+    rounds: PositiveInt = Field(description="communication rounds")
+    dataset: Dataset = Field(description="what is learned, and who owns what")
+    prototypes: dict[str, Prototype] = Field(description="name → model architecture")
+    client_order: Literal["grouped", "round-robin"] = Field(
+        default="grouped", description="ids group by group, or taking turns"
+    )
+    clients: tuple[ClientGroup, ...] = Field(description="groups of equal clients")
+    training: Training = Field(default=Training(), description="local work")
+    compression: Compression = Field(default=Compression(), description="of uploads")
+    policy: Policy = Field(
+        default=Policy(kind="ascend"),
+        description="who chooses the strategy",
+    )
+    distillation: Distillation = Field(default=Distillation(), description="on the server; fedkd")
+    safeguard: Safeguard = Field(default=Safeguard(), description="against bad rounds")
+    network: Network = Field(default=Network(), description="what links share")
+    aggregation: Aggregation = Field(default=Aggregation(), description="when the server merges")
+    participation: Participation = Field(default=Participation(), description="who takes part")
+    server: Server = Field(default=Server(), description="the server's own time")
+    charge: Charge = Field(default=Charge(), description="which transfers take time")
+    downlink: Downlink = Field(default=Downlink(), description="format of models sent")
+    evaluation: Evaluation = Field(default=Evaluation(), description="on the test set")
+    precision: Precision = Field(default=Precision(), description="of passes over the public set")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
 
     @model_validator(mode="before")
     @classmethod

@@ -56,7 +56,7 @@ class Generator(Part):
     `lognormal-ar1` draws log-normal rates, one per `step`, each correlated with the one before.
     """
 
-    kind: Literal["markov-on-off", "lognormal-ar1"]
+    kind: Literal["markov-on-off", "lognormal-ar1"] = Field(description="of the random process")
     length: PositiveDuration = Field(
         default=600.0, description="of the made-up trace, before `end` applies"
     )
@@ -105,9 +105,11 @@ class Trace(Part):
     rate holds until its time), `csv` (two columns, a row's rate holds from its time).
     """
 
-    file: FoundFile | None = None
-    format: Literal["mahimahi", "pensieve", "csv"] | None = None
-    generate: Generator | None = None
+    file: FoundFile | None = Field(default=None, description="of measured capacities")
+    format: Literal["mahimahi", "pensieve", "csv"] | None = Field(
+        default=None, description="of the file"
+    )
+    generate: Generator | None = Field(default=None, description="in place of a file")
     end: Literal["loop", "hold", "error"] = Field(description="what follows the trace's last piece")
     offset: Offset = Field(
         default="random",
@@ -169,9 +171,11 @@ class Link(Part):
 class ServerLink(Part):
     """The server's own link, shared by everybody. Rates omitted are unlimited."""
 
-    receive: LinkRate | None = None
-    send: LinkRate | None = None
-    latency: Duration = 0.0
+    receive: LinkRate | None = Field(
+        default=None, description="capacity of all uploads together; unlimited if omitted"
+    )
+    send: LinkRate | None = Field(default=None, description="of all downloads together")
+    latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
     node: str = Field(default="server", description="graph: the name of the server's node")
 
@@ -179,24 +183,24 @@ class ServerLink(Part):
 class Tier(Part):
     """`count` nodes of a tree that are alike, each with a link towards the server."""
 
-    name: str
-    count: PositiveInt = 1
-    up: LinkRate | None = None
-    down: LinkRate | None = None
-    latency: Duration = 0.0
+    name: str = Field(description="of its links in records")
+    count: PositiveInt = Field(default=1, description="links in the tier")
+    up: LinkRate | None = Field(default=None, description="capacity of each towards the server")
+    down: LinkRate | None = Field(default=None, description="of each towards the clients")
+    latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: BelowOne = 0.0
+    loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
 
 
 class Edge(Part):
     """A link between two nodes of a graph. Rates omitted are unlimited."""
 
-    between: tuple[str, str]
+    between: tuple[str, str] = Field(description="two nodes")
     up: LinkRate | None = Field(default=None, description="capacity from the first to the second")
     down: LinkRate | None = Field(default=None, description="capacity the other way")
-    latency: Duration = 0.0
+    latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: BelowOne = 0.0
+    loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
     one_way: bool = Field(default=False, description="there is no way back")
 
 
@@ -219,13 +223,17 @@ class Network(Part):
     or are the graph's own nodes `client-0`, `client-1`, …
     """
 
-    topology: Literal["star", "tree", "graph"] = "star"
-    model: Literal["fluid", "tcp"] = "fluid"
-    tcp: TcpOptions | None = None
-    server: ServerLink = ServerLink()
-    tiers: tuple[Tier, ...] = ()
-    edges: tuple[Edge, ...] = ()
-    file: FoundFile | None = None
+    topology: Literal["star", "tree", "graph"] = Field(
+        default="star", description="of shared links"
+    )
+    model: Literal["fluid", "tcp"] = Field(default="fluid", description="how transfers behave")
+    tcp: TcpOptions | None = Field(default=None, description="options of model tcp")
+    server: ServerLink = Field(default=ServerLink(), description="the link that all share")
+    tiers: tuple[Tier, ...] = Field(
+        default=(), description="tree: from the clients' side to the server's"
+    )
+    edges: tuple[Edge, ...] = Field(default=(), description="graph: its links")
+    file: FoundFile | None = Field(default=None, description="graph: GraphML or GML")
     routes: tuple[tuple[str, ...], ...] = Field(
         default=(), description="graph: ways as lists of nodes, in place of those of least latency"
     )

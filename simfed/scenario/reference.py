@@ -1,0 +1,130 @@
+"""Every key of a scenario: as JSON Schema for editors, and as a page for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simfed.scenario.model import Scenario
+
+__all__ = ["reference_page", "scenario_schema"]
+
+_HEAD = """# Scenario reference
+
+Every key of a scenario file. Written by `simfed schema --format markdown`; `simfed schema` prints the same as JSON Schema, which editors check against while you type. `simfed validate FILE` says what is wrong, `simfed validate FILE --resolved` spells all defaults out.
+
+- **Units.** Durations are written `20 ms`, `1.5 s`, `2 min`; rates `50 Mbps`, `2 MB/s`; sizes `10 MB`, `5 KiB`; power `4 W`. A number without a unit is an error, except 0.
+- **`extends: other.yaml`** at the top builds on another file: mappings are merged, lists and values replaced.
+- **Short form.** `device: NAME` is `device: {profile: NAME}`.
+- Paths of files start at the scenario's own folder. Unknown keys are errors, with the nearest known one.
+- On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; `[*]` means every item of a list, `[0]` the first."""
+
+_UNITS = {"20 ms": " s", "50 Mbps": " B/s", "10 MB": " B"}
+_KINDS = {
+    "20 ms": "duration, such as `20 ms`",
+    "50 Mbps": "rate, such as `50 Mbps`",
+    "10 MB": "size, such as `10 MB`",
+}
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario file."""
+    document = Scenario.model_json_schema()
+    document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    document["properties"]["extends"] = {
+        "type": "string",
+        "description": "another scenario file that this one builds on",
+    }
+    return document
+
+
+def reference_page() -> str:
+    """The reference in Markdown: a section per mapping, in the order in which they are first named."""
+    document = scenario_schema()
+    parts = document["$defs"]
+    sections: dict[str, str] = {"": "Scenario"}  # key path → mapping
+    waiting = [("", document)]
+    while waiting:
+        path, mapping = waiting.pop(0)
+        for key, node in mapping["properties"].items():
+            for name, suffix in _mappings_in(node):
+                if name not in sections.values():
+                    sections[f"{path}.{key}{suffix}".lstrip(".")] = name
+                    waiting.append((f"{path}.{key}{suffix}".lstrip("."), parts[name]))
+    anchors = {name: path for path, name in sections.items()}
+    text = [_HEAD]
+    for path, name in sections.items():
+        mapping = document if not path else parts[name]
+        title = f"`{path}`" if path else "The file"
+        text.append(f"## {title}\n\n{_prose(mapping.get('description', ''))}")
+        rows = [
+            f"| `{key}` | {_value(node, anchors)} | {_default(key, node, mapping)} | {node.get('description', '')} |"
+            for key, node in mapping["properties"].items()
+        ]
+        text.append("\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]))
+    return "\n\n".join(text) + "\n"
+
+
+def _prose(description: str) -> str:
+    """A docstring as Markdown; lines of a paragraph are joined."""
+    return "\n\n".join(" ".join(part.split()) for part in description.split("\n\n"))
+
+
+def _mappings_in(node: Mapping[str, Any], suffix: str = "") -> Iterator[tuple[str, str]]:
+    """(mapping, what is added to the key's path) of the mappings that a value may be or hold."""
+    if "$ref" in node:
+        yield node["$ref"].rpartition("/")[2], suffix
+    for one in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+        yield from _mappings_in(one, suffix)
+    if isinstance(node.get("items"), dict):
+        yield from _mappings_in(node["items"], f"{suffix}[]")
+    if isinstance(node.get("additionalProperties"), dict):
+        yield from _mappings_in(node["additionalProperties"], f"{suffix}.NAME")
+
+
+def _value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
+    """What a key may be, in words."""
+    for example in node.get("examples", ()):
+        return _KINDS.get(example, f"such as `{example}`")
+    if "$ref" in node:
+        path = anchors[node["$ref"].rpartition("/")[2]]
+        return f"[`{path}`](#{_anchor(path)})"
+    if "enum" in node:
+        return ", ".join(f"`{name}`" for name in node["enum"])
+    if "const" in node:
+        return f"`{node['const']}`"
+    choices = [*node.get("anyOf", ()), *node.get("oneOf", ())]
+    if choices:
+        known = [_value(one, anchors) for one in choices if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(known))
+    if node.get("type") == "array":
+        if "prefixItems" in node:
+            return ", then ".join(_value(one, anchors) for one in node["prefixItems"])
+        return f"list of {_value(node['items'], anchors)}"
+    if node.get("type") == "object":
+        inner = node.get("additionalProperties")
+        return f"name: {_value(inner, anchors)}" if isinstance(inner, dict) else "mapping"
+    return {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}.get(
+        str(node.get("type")), "number"
+    )
+
+
+def _anchor(path: str) -> str:
+    return "".join(c for c in path.lower() if c.isalnum() or c in "-_")
+
+
+def _default(key: str, node: Mapping[str, Any], mapping: Mapping[str, Any]) -> str:
+    """The default of a key; what is a mapping of its own has its defaults in its section."""
+    if key in mapping.get("required", ()):
+        return "**required**"
+    default = node.get("default")
+    if default is None or default == [] or default == {}:
+        return ""
+    if isinstance(default, dict):
+        return "as there"
+    unit = next((_UNITS.get(example, "") for example in node.get("examples", ())), "")
+    if unit and isinstance(default, (int, float)):
+        return f"`{default:g}{unit}`"
+    text = default if isinstance(default, str) else json.dumps(default)
+    return f"`{text}`"

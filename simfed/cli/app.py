@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from simfed.cli import cache, calibrate, data, inspect, network, report, run, study
@@ -13,7 +15,27 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    epilog="--debug, anywhere, shows the traceback of an error.",
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from simfed.version import VERSION
+
+        typer.echo(f"simfed {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def simfed(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say it and exit."),
+    ] = False,
+) -> None:
+    """Simulate federated learning: real training, calibrated devices, an exact network."""
+
 
 app.command()(run.run)
 app.command()(inspect.validate)

@@ -102,6 +102,6 @@ def _registry(kind: str) -> Registry:
 
 def _explained(registry: Registry, name: str) -> str:
     part = registry.get(name)
-    text = (part.__doc__ or "").strip().split("\n")[0]
+    text = getattr(part, "about", None) or (part.__doc__ or "").strip().split("\n")[0]
     origin = registry.origin(name)
     return text if origin == "built in" else f"{text} ({origin})".strip()

@@ -14,7 +14,9 @@ __all__ = ["Replay", "Uniform"]
 
 
 class Uniform(Policy):
-    """One strategy for all clients and rounds. Stateless: one object may serve every client.
+    """One strategy for all clients and rounds.
+
+    Stateless: one object may serve every client.
 
     >>> policy = Uniform(("top-k", "random-k"), strategy="random-k")
     >>> policy.pull(np.random.default_rng(0))

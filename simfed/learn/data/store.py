@@ -145,6 +145,17 @@ class Published:
     home: Path | None = None
     """The one folder it is in, if it comes with simfed."""
 
+    @property
+    def about(self) -> str:
+        """One line for lists."""
+        facts = self.facts
+        shape = "×".join(map(str, facts.input_shape))
+        home = "; comes with simfed" if self.home is not None else ""
+        return (
+            f"{facts.train_samples:,} training and {facts.test_samples:,} test images of {shape}, "
+            f"{facts.classes} classes{home}"
+        )
+
     def __call__(self) -> Dataset:
         """The data set, from the first data folder that has it; its digests are checked."""
         found = self.locate()

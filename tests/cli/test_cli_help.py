@@ -1,0 +1,25 @@
+"""What the command says of itself."""
+
+from __future__ import annotations
+
+from simfed.cli import main
+from simfed.version import VERSION
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"simfed {VERSION}\n"
+
+
+def test_help_names_the_switch_for_tracebacks(capsys):
+    assert main(["--help"]) == 0
+    assert "--debug" in capsys.readouterr().out
+
+
+def test_data_sets_are_told_apart(capsys):
+    assert main(["list", "datasets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = [line.split(maxsplit=1)[1] for line in lines]
+    assert "60,000 training and 10,000 test images of 1×28×28, 10 classes" in said
+    assert "comes with simfed" in lines[0]
+    assert "50,000" in next(line for line in lines if line.startswith("cifar10"))

@@ -10,6 +10,7 @@ name of the registries.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from simfed.policy import CHOICES, Policy, Pull
 from simfed.registry import registry
 from simfed.seeding import Streams
 
-__all__ = ["check_compressor", "check_dataset", "check_model", "check_policy"]
+__all__ = ["check_compressor", "check_dataset", "check_device", "check_model", "check_policy"]
 
 _ROUNDS = 6
 _PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
@@ -329,6 +330,33 @@ def check_dataset(load: Callable[[], Any]) -> None:
         values = data.normalise(images)
         sound = values.dtype == np.float32 and values.shape == images.shape
         _require(sound and bool(np.isfinite(values).all()), "finite float32 normalised samples")
+
+
+def check_device(part: Any) -> None:
+    """Check a device: the path of a calibration profile, or a function that returns it.
+
+    - it can be read (which refuses what makes no sense), and says what it is;
+    - it is called what it is registered as, so that records name it;
+    - at the ends of the sizes that its laws hold for, times are positive and finite.
+    """
+    from simfed.device import load_profile
+    from simfed.device.curve import Fitted
+
+    path = part() if callable(part) else part
+    profile = load_profile(str(path))
+    known = profile.provenance.get("description") or profile.provenance.get("source")
+    _require(bool(known), "a description, or the source of its times")
+    names = [name for name in registry("device").names() if registry("device").get(name) is part]
+    _require(
+        not names or profile.name in names, f"the name {profile.name!r} to be registered under"
+    )
+    for (quantity, model, strategy), curve in profile.curves.items():
+        if not isinstance(curve, Fitted):
+            continue  # rows are positive, or the profile is refused
+        what = " ".join(filter(None, (quantity, model, strategy)))
+        for ends in itertools.product(*curve.valid.values()):
+            seconds = curve.at(dict(zip(curve.valid, ends, strict=True)))
+            _require(0 < seconds < math.inf, f"positive, finite seconds for {what}")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from simfed.device.laws import LAWS, Law
 from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Profile
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.registry import registry
 from simfed.units import parse_duration, parse_power
 
 __all__ = ["PHASES", "find_profile", "load_profile", "profile_folders", "profile_names"]
@@ -36,7 +38,7 @@ _SHIPPED = (
 
 
 def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Profile:
-    """The profile in a file, or of this name in one of the folders `search` or simfed's own.
+    """The profile in a file, or of this name in one of the folders `search`, simfed's own, or registered.
 
     A name is looked for as `<folder>/<name>.yaml`; a file, which a suffix tells, also in this folder.
     Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
@@ -69,6 +71,8 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     for folder in (*folders, *_SHIPPED):
         if (folder / f"{given}.yaml").is_file():
             return folder / f"{given}.yaml"
+    if str(given) in registry("device"):
+        return _registered(str(given))
     names = profile_names(search)
     raise InputError(
         f"a calibration profile: {listed(names)}",
@@ -78,10 +82,19 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
 
 
 def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
-    """The names of the profiles in the folders, simfed's own last."""
+    """The names of the profiles in the folders, then simfed's own, then registered ones."""
     folders = [*map(Path, search), *_SHIPPED]
     found = [p.stem for folder in folders for p in sorted(folder.glob("*.yaml")) if _is_profile(p)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *registry("device").names()]))
+
+
+def _registered(name: str) -> Path:
+    """The file behind a registered device: a path, or a function that returns one."""
+    part = registry("device").get(name)
+    path = part() if callable(part) else part
+    if not isinstance(path, (str, os.PathLike)) or not Path(path).is_file():
+        raise InputError("a path of a calibration profile", where=f"device {name}", got=path)
+    return Path(path)
 
 
 def profile_folders(here: str | Path) -> list[Path]:

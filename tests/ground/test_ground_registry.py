@@ -51,7 +51,8 @@ def test_a_taken_name_is_refused_unless_replaced():
 
 def test_groups_are_the_documented_ones():
     groups = {r.group for r in REGISTRIES.values()}
-    assert groups == {"simfed.compressors", "simfed.policies", "simfed.models", "simfed.datasets"}
+    kinds = ("compressors", "policies", "models", "datasets", "devices")
+    assert groups == {f"simfed.{kind}" for kind in kinds}
 
 
 @pytest.mark.parametrize("kind", list(REGISTRIES))

@@ -1,0 +1,82 @@
+"""Devices: simfed's own profiles and registered ones keep the contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import simfed
+from simfed.device import load_profile, profile_names
+from simfed.errors import InputError
+from simfed.experiment import available_profiles
+from simfed.registry import REGISTRIES, Registry
+from simfed.testing import check_device
+
+OWN = sorted((Path(__file__).resolve().parents[2] / "calibration").glob("*.yaml"))
+TEXT = """
+kind: table
+name: my-board
+description: made up
+training: {lenet5: {32: 4 ms}}
+compression: {lenet5: {top-k: {1000: 1 ms}}}
+"""
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    monkeypatch.setitem(REGISTRIES, "device", Registry("device", {}))
+    path = tmp_path / "board.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+def test_own_profiles(path):
+    check_device(path)
+
+
+def test_a_registered_device_is_used_by_its_name(board, tmp_path):
+    simfed.register("device", "my-board", lambda: board)
+    assert "my-board" in profile_names()
+    assert ("my-board", "table; made up") in available_profiles(tmp_path)
+    assert load_profile("my-board").seconds("training", model="lenet5", batch=32) == 0.004
+    with pytest.raises(InputError, match="did you mean 'my-board'"):
+        load_profile("my-bored")
+
+
+def test_a_run_keeps_the_profile_of_a_registered_device(board, tmp_path):
+    simfed.register("device", "my-board", board)
+    scenario = simfed.load_scenario(
+        "scenarios/quickstart.yaml",
+        {
+            "rounds": 1,
+            "prototypes.small.model": "lenet5",
+            "clients[*].device": "my-board",
+            "policy": {"kind": "uniform", "strategy": "top-k"},
+        },
+    )
+    run = simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
+    assert run.participations["training_s"].eq(0.004).all()
+    assert (tmp_path / "run" / "calibration" / "board.yaml").read_text() == TEXT
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("description: made up\n", ""), "a description"),
+        (("my-board", "another"), "the name 'another'"),
+        (("4 ms", "-4 ms"), "training"),
+    ],
+)
+def test_the_check_finds(board, change, says):
+    simfed.register("device", "my-board", board)
+    board.write_text(TEXT.replace(*change))
+    with pytest.raises((AssertionError, InputError), match=says):
+        check_device(board)
+
+
+def test_a_device_that_is_no_path_is_one_sentence(board):
+    simfed.register("device", "my-board", board.parent / "none.yaml")
+    with pytest.raises(InputError, match="device my-board: a path of a calibration profile"):
+        load_profile("my-board")

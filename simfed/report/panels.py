@@ -420,7 +420,8 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
                      "lenmode": "pixels", "len": 40 * len(arms), "y": 1, "yanchor": "top", "thickness": 14},
     }  # fmt: skip
     layout = {
-        "height": 130 + max(9, min(17, 1500 // len(wide))) * len(wide),
+        "height": 154 + max(9, min(17, 1500 // len(wide))) * len(wide),
+        "margin": {"l": 60, "r": 16, "t": 36, "b": 48},  # room for the tool bar above the cells
         "xaxis": {"title": {"text": "round"}, "showgrid": False, "zeroline": False},
         "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
     }

@@ -177,8 +177,9 @@ def _times(
 # --- words -------------------------------------------------------------------------------------
 
 
-def time_text(row: Any) -> str:
-    """An arm's median time with its interval, from a row of `arms`: `12.3 s [11 s, 14 s]`."""
+def time_text(row: Any, confidence: float) -> str:
+    """An arm's median time with its interval, from a row of `arms`: `12.3 s [11 s, 14 s]`, and what
+    that covers where it is less than `confidence`."""
     if not row["seeds"]:
         return ""
     open_ = "> " if math.isnan(row["median_s"]) else ""
@@ -186,7 +187,8 @@ def time_text(row: Any) -> str:
     if row["coverage"] == 0 or not row["reached"]:
         return text
     high = "∞" if math.isinf(row["median_high_s"]) else format_duration(row["median_high_s"])
-    return f"{text} [{format_duration(row['median_low_s'])}, {high}]"
+    text += f" [{format_duration(row['median_low_s'])}, {high}]"
+    return text + _covered(row["coverage"], confidence)
 
 
 def ratio_text(ratio: Estimate, confidence: float) -> str:
@@ -195,7 +197,11 @@ def ratio_text(ratio: Estimate, confidence: float) -> str:
     if ratio.coverage == 0:
         return text
     text += f" [{_number(ratio.low)}, {_number(ratio.high)}]"
-    return text if ratio.coverage >= confidence else f"{text} (covers {100 * ratio.coverage:.0f} %)"
+    return text + _covered(ratio.coverage, confidence)
+
+
+def _covered(coverage: float, confidence: float) -> str:
+    return "" if coverage >= confidence else f" (covers {100 * coverage:.0f} %)"
 
 
 def _sentence(

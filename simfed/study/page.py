@@ -98,8 +98,9 @@ def _settings(study: StudyResult) -> list[str]:
 def _verdicts(study: StudyResult) -> dict[str, Any]:
     confidence = study.compare["confidence"]
     note = (
-        f"Intervals of {100 * confidence:g} % confidence over seeds. Arms are compared seed by seed: both see "
-        "the same data, first weights and batches. A run that never reaches an accuracy counts as "
+        f"Intervals of {100 * confidence:g} % confidence over seeds, except where it is said that one covers "
+        "less: the seeds are too few. Arms are compared seed by seed: both see the same data, first "
+        "weights and batches. A run that never reaches an accuracy counts as "
         "later than its end. Several comparisons are not corrected for their number."
     )
     rows = [(sentence,) for sentence in study.verdicts]
@@ -107,7 +108,8 @@ def _verdicts(study: StudyResult) -> dict[str, Any]:
         rows = [("No arms are compared: the study file says which under compare.arms.",)]
     unfinished = int((study.summary["status"] != "finished").sum())
     failed = study.summary[study.summary["status"] == "failed"]
-    warnings = [f"{unfinished} runs are not finished."] if unfinished else []
+    warnings = [study.caveat] if study.caveat else []
+    warnings += [f"{unfinished} runs are not finished."] if unfinished else []
     entries = study.plan["runs"]
     warnings += [
         f"{study.named(entries[i])}: failed: {row['reason']}" for i, row in failed.iterrows()
@@ -154,7 +156,8 @@ def _arms(study: StudyResult) -> Table:
     rows = [
         (
             str(row["setting"]), str(row["arm"]), f"{row['seeds']}", _goal(row["threshold"]),
-            f"{row['reached']}", time_text(row),
+            "" if math.isnan(row["threshold"]) else f"{row['reached']}",
+            time_text(row, study.compare["confidence"]),
             _accuracy(row, "final_accuracy", "final_accuracy_low", "final_accuracy_high"),
         )
         for row in study.arms.to_dict("records")

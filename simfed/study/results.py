@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simfed.errors import listed
 from simfed.record.read import open_run
 from simfed.study.plan import in_words, label_of
 from simfed.study.store import StudyFolder
@@ -170,9 +171,17 @@ class StudyResult:
         return self._gathered(curve)
 
     @cached_property
+    def time_only(self) -> bool:
+        """Whether the finished runs learned nothing (`--time-only`): no accuracy can be reached."""
+        modes = {run.manifest.get("mode") for _, run in self.finished}
+        return modes == {"time-only"}
+
+    @cached_property
     def thresholds(self) -> list[float]:
         """Accuracies whose first time is compared: the study's, else the highest round number that
-        at least half of the runs reach."""
+        at least half of the runs reach. None where nothing was learned: whole runs are compared."""
+        if self.time_only:
+            return []
         if self.compare["thresholds"]:
             return list(self.compare["thresholds"])
         if self.curves.empty:
@@ -206,11 +215,12 @@ class StudyResult:
     @cached_property
     def _times(self) -> dict[str, list[dict[str, Any]]]:
         curves = dict(iter(self.curves.groupby("address")))
+        never = self.curves.iloc[:0]  # a run that diverged before its first evaluation
         found: dict[str, list[dict[str, Any]]] = {}
         for entry, run in self.finished:
             rows = found[entry["address"]] = []
             for threshold in self.thresholds:
-                curve = curves[entry["address"]]
+                curve = curves.get(entry["address"], never)
                 above = curve.loc[curve["accuracy"] >= threshold, "at_s"]
                 # never reached: longer than the whole run
                 at_s = float(above.min()) if len(above) else float(run.summary["simulated_s"])
@@ -278,6 +288,17 @@ class StudyResult:
         from simfed.study.comparison import comparison_rows
 
         return comparison_rows(self)
+
+    @property
+    def caveat(self) -> str:
+        """What the study file asks to compare and these runs cannot tell; empty if they can."""
+        if not self.time_only or not self.compare["thresholds"]:
+            return ""
+        asked = listed(f"{100 * threshold:g} %" for threshold in self.compare["thresholds"])
+        return (
+            "These runs learned nothing (--time-only), so the simulated times of whole runs are "
+            f"compared; the time to {asked} needs learning."
+        )
 
     @cached_property
     def verdicts(self) -> list[str]:

@@ -25,6 +25,8 @@ def arms_table(study: StudyResult) -> RenderableType:
     parts: list[RenderableType] = [_arms(study)]
     if study.verdicts:
         parts += [Text(), *(Text(f"· {sentence}") for sentence in study.verdicts)]
+    if study.caveat:
+        parts += [Text(), Text(study.caveat, "yellow")]
     waiting = int((study.summary["status"] != "finished").sum())
     if waiting:
         parts += [
@@ -57,7 +59,7 @@ def _arms(study: StudyResult) -> Table:
         if learned:
             cells.append(_accuracy(first))
         for _, row in group.iterrows():
-            cells.append(time_text(row))
+            cells.append(time_text(row, study.compare["confidence"]))
             if learned:
                 cells.append(f"{row['reached']} of {row['seeds']}")
         table.add_row(*cells)

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from simfed import experiment
+from simfed.cli import main
 from simfed.errors import InputError
 from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
@@ -115,6 +116,32 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
     assert result.verdicts[0].endswith(" sooner in simulated time.")
     with pytest.raises(InputError, match="accuracies to draw"):
         study_figure(result)
+
+
+def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study, tmp_path, capsys):
+    path = write_study(
+        base={"rounds": 5},
+        grid={"policy.strategy": ["top-k", "random-k"]},
+        set={"compression": {"k": 5000, "index_code": "seeded"}, UP: "1 Mbps"},
+        seeds=[0, 1, 2],
+        compare={"arms": "policy.strategy", "thresholds": [0.8, 0.9]},
+    )
+    out = tmp_path / "out"
+    assert main(["study", "run", str(path), "--out", str(out), "--time-only", "--jobs", "1"]) == 0
+    caveat = "the time to 80 % or 90 % needs learning"
+    assert caveat in capsys.readouterr().out
+    result = load_study(out)
+    assert result.thresholds == []
+    assert result.times.empty
+    (sentence,) = result.verdicts
+    assert sentence.startswith("random-k before top-k in 3 of 3 seeds, ")
+    assert sentence.endswith(" sooner in simulated time.")
+    assert main(["study", "table", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "simulated time" in shown
+    assert caveat in shown
+    assert main(["study", "report", str(out), "--out", str(tmp_path / "page.html")]) == 0
+    assert caveat in (tmp_path / "page.html").read_text()
 
 
 SCRIPT = """

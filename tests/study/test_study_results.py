@@ -1,13 +1,18 @@
 """What a study tells in the end: frames, comparisons, sentences. Runs are made up."""
 
 import math
+from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
 import study_fakes as fakes
+from rich.console import Console
 
 from simfed.study import load_study, run_study
+from simfed.study.comparison import time_text
+from simfed.study.page import study_page
+from simfed.study.tables import arms_table
 
 UP = "clients[*].link.up"
 pytestmark = pytest.mark.usefixtures("fake_runs")
@@ -101,6 +106,29 @@ def test_verdicts_are_sentences(studied):
     assert "(top-k sooner in 3, periodic-k in 0 of 3 seeds)" in sentence
     (sentence,) = [s for s in studied.verdicts if s.startswith("random-k against periodic-k")]
     assert "to 90 % undecided" in sentence
+
+
+def test_a_run_that_was_never_evaluated_never_got_there(write_study, tmp_path):
+    path = write_study(
+        grid={"rounds": [4, 60]}, seeds=[0], compare={"arms": "rounds", "thresholds": [0.5]}
+    )  # the fake evaluates in round 5
+    times = ran(path, tmp_path / "out").times
+    assert list(times["reached"]) == [False, True]
+    assert times["at_s"][0] == pytest.approx(4 * (0.1 + 6000 / 6.25e6))
+
+
+def test_a_median_says_what_its_interval_covers(studied):
+    def shown(confidence):
+        row = studied.arms.iloc[0]
+        return time_text(row, confidence).partition("]")[2]
+
+    assert studied.arms["coverage"][0] == 0.75  # all there is of three seeds
+    assert shown(0.95) == " (covers 75 %)"
+    assert shown(0.75) == ""
+    console = Console(width=200, file=StringIO())
+    console.print(arms_table(studied))
+    assert console.file.getvalue().count("] (covers 75 %)") == 6
+    assert "] (covers 75 %)" in study_page(studied)
 
 
 def test_arms_that_do_not_differ_are_said_so(write_study, tmp_path):

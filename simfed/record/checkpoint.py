@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +42,21 @@ class Checkpoint:
 
 def save(folder: Path, checkpoint: Checkpoint, recorder: Recorder) -> None:
     """Replace the checkpoint in `folder`; the recorder's new rows become segments."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     recorder.flush()
     arrays = folder / f"arrays-{checkpoint.round:06d}.safetensors"
     whole = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
-    files.put(arrays, lambda temporary: save_file(whole, temporary))
+    try:
+        files.put(arrays, lambda temporary: save_file(whole, temporary))
+    except SafetensorError as error:  # it wraps what the disk says
+        number = re.search(r"(?:os error|code:) (\d+)", str(error))
+        if number is None:
+            raise OSError(str(error)) from error
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), str(arrays)) from error
     state = {
         "format": FORMAT,
         "round": checkpoint.round,

@@ -18,7 +18,12 @@ from simfed.record.schema import FORMAT, TABLES, Column, columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Fingerprint", "fingerprint"]
+__all__ = ["Fingerprint", "fingerprint", "scenario_digest"]
+
+
+def scenario_digest(scenario_yaml: str) -> str:
+    """SHA-256 of a run's `scenario.yaml`, as `sha256sum` gives it."""
+    return hashlib.sha256(scenario_yaml.encode("utf-8")).hexdigest()
 
 
 class Fingerprint:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simfed.record.digest import fingerprint
+from simfed.record.digest import fingerprint, scenario_digest
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES, PHASES, TABLES, columns
 from simfed.record.summary import summarise
@@ -124,6 +124,40 @@ def _fingerprint_is_that_of_the_tables(facts: Facts) -> Broken:
     found = fingerprint(lambda name: [facts.run.table(name)])
     if found != facts.run.fingerprint:
         yield f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the tables is {found}"
+
+
+def _manifest_is_that_of_the_scenario(facts: Facts) -> Broken:
+    manifest, scenario = facts.run.manifest, facts.run.scenario
+    begun = manifest.get("scenario_sha256")  # runs of earlier versions have none
+    if begun is not None and begun != scenario_digest(facts.run.scenario_yaml):
+        yield "scenario.yaml: is not the file that this run began with"
+    network = scenario.get("network") or {}
+    for key, value in (
+        ("name", scenario.get("name")),
+        ("seed", scenario.get("seed")),
+        ("network", network.get("model") if isinstance(network, dict) else None),
+    ):
+        if key in manifest and value is not None and manifest[key] != value:
+            yield f"manifest.json: {key} is {manifest[key]!r}, that of scenario.yaml is {value!r}"
+    if scenario.get("rounds") not in (None, facts.rounds):
+        yield f"rounds.parquet: {facts.rounds} rounds, scenario.yaml says {scenario['rounds']!r}"
+    if manifest.get("mode") == "time-only" and len(facts["prototypes"]["round"]):
+        yield "manifest.json: mode is 'time-only', but prototypes.parquet tells of learning"
+
+
+def _models_are_those_of_the_scenario(facts: Facts) -> Broken:
+    models, parts = facts.run.manifest.get("models"), facts["participations"]
+    prototypes = facts.run.scenario.get("prototypes")
+    if not isinstance(models, dict) or not isinstance(prototypes, dict):
+        return
+    said = {name: facts_of.get("model") for name, facts_of in models.items()}
+    asked = {name: prototype.get("model") for name, prototype in prototypes.items()}
+    if said != asked:
+        yield f"manifest.json: models are {said}, those of scenario.yaml are {asked}"
+        return
+    for name, facts_of in models.items():
+        wrong = (parts["prototype"] == name) & (parts["k"] > facts_of.get("parameters", np.inf))
+        yield from _rows("participations", wrong, facts, f"keep more entries than {name} has")
 
 
 def _rounds_follow_each_other(facts: Facts) -> Broken:
@@ -314,6 +348,8 @@ def _summary_is_that_of_the_tables(facts: Facts) -> Broken:
 
 _CHECKS = (
     _fingerprint_is_that_of_the_tables,
+    _manifest_is_that_of_the_scenario,
+    _models_are_those_of_the_scenario,
     _rounds_follow_each_other,
     _rounds_count_their_participations,
     _phases_sum_to_their_participation,

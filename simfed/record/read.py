@@ -128,10 +128,16 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     path = Path(path)
     manifest = read_manifest(path)
     if manifest["status"] != "finished":
-        reason = manifest.get("reason")
+        known = [reason] if (reason := manifest.get("reason")) else []
+        if not any("--resume" in sentence for sentence in known):
+            known.append("--resume goes on with it")
         raise InputError(
-            "a finished run", where=str(path), got=manifest["status"],
-            hint=f"{reason}; --resume goes on with it" if reason else "--resume goes on with it",
+            "a finished run", where=str(path), got=manifest["status"], hint="; ".join(known)
+        )
+    if not isinstance(manifest.get("fingerprint"), str):
+        raise InputError(
+            "the fingerprint of a finished run", where=str(path / "manifest.json"),
+            got=manifest.get("fingerprint"),
         )  # fmt: skip
     for file in ("scenario.yaml", "summary.json", *(f"{name}.parquet" for name in TABLES)):
         if not (path / file).is_file():

@@ -119,10 +119,7 @@ class Recorder:
             folder.mkdir(parents=True, exist_ok=True)
             pq.write_table(columns, self._segment(name, self._segments[name]), compression="zstd")
         except OSError as error:
-            raise RunFailed(
-                f"{folder}: cannot be written ({error.strerror or error}); "
-                "--resume goes on from the last checkpoint"
-            ) from error
+            raise RunFailed(f"{folder}: cannot be written ({error.strerror or error})") from error
         self._segments[name] += 1
 
     def _segment(self, name: str, number: int) -> Path:

@@ -1,11 +1,15 @@
 """Run directories: whole or not there, never over another, readable, resumable."""
 
+import json
+import os
+
 import numpy as np
 import pytest
 
 from simfed.errors import InputError, RunFailed
-from simfed.record import Checkpoint, Recorder, RunDirectory, open_run
+from simfed.record import Checkpoint, Recorder, RunDirectory, open_run, read_manifest
 from simfed.record.digest import fingerprint
+from simfed.record.directory import reserved
 from simfed.record.schema import LinkUse, PolicyValue, PrototypeResult, Round, Span
 
 SCENARIO = "name: tiny\nrounds: 3\n"
@@ -199,7 +203,7 @@ def test_each_checkpoint_writes_only_the_rows_since_the_last_one(tmp_path):
     assert written == [5, 10, 15, 20, 25]
 
 
-def test_a_full_disk_in_mid_run_is_a_sentence_that_says_how_to_go_on(tmp_path, monkeypatch):
+def test_a_full_disk_in_mid_run_is_a_sentence(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
     def full_disk(*args, **kwargs):
@@ -209,7 +213,7 @@ def test_a_full_disk_in_mid_run_is_a_sentence_that_says_how_to_go_on(tmp_path, m
     recorder = directory.recorder(rows_in_memory=1)
     record_some(recorder)
     monkeypatch.setattr(pq, "write_table", full_disk)
-    with pytest.raises(RunFailed, match=r"No space left on device.*--resume goes on"):
+    with pytest.raises(RunFailed, match="No space left on device"):
         recorder.settle()
 
 
@@ -257,3 +261,110 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence(tmp_path, damage):
     damage(directory.checkpoint_folder)
     with pytest.raises(InputError, match="a whole checkpoint"):
         directory.load_checkpoint(directory.recorder())
+
+
+# ---- one folder, several processes, several runs -------------------------------------------------
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_path):
+    with reserved(tmp_path / "run"):
+        with pytest.raises(InputError, match=f"nobody else is writing.*process {os.getpid()} on "):
+            with reserved(tmp_path / "run"):
+                raise AssertionError
+        assert names(tmp_path / "run") == [".lock"]
+    assert names(tmp_path) == []
+    with reserved(tmp_path / "run"):
+        create(tmp_path / "run")
+    assert names(tmp_path / "run") == ["manifest.json", "scenario.yaml"]
+
+
+def test_the_lock_of_a_process_that_died_holds_nobody_up(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").write_text("process 1 on the moon")
+    with reserved(tmp_path / "run"):
+        create(tmp_path / "run")
+
+
+def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
+    finished(tmp_path / "run")
+    for options, sentence in (({}, "one that holds a run"), ({"resume": True}, "not finished")):
+        with pytest.raises(InputError, match=sentence), reserved(tmp_path / "run", **options):
+            raise AssertionError
+    with pytest.raises(InputError, match="no such folder"), reserved(tmp_path / "no", resume=True):
+        raise AssertionError
+    assert names(tmp_path) == ["run"]
+
+
+KILLED = ["before anything", "on the way out", "with a stub", "with a checkpoint"]
+
+
+@pytest.mark.parametrize("when", KILLED)
+def test_whenever_the_replacing_process_is_killed_one_whole_run_is_left(
+    tmp_path, when, monkeypatch
+):
+    """`kill -9` runs no cleaning up: the next process that reserves the folder does it."""
+    run = tmp_path / "run"
+    old = finished(run).manifest["fingerprint"]
+    (run / "notes.txt").write_text("mine")
+    if when == "on the way out":  # half moved
+        (run / ".replaced").mkdir()
+        for name in ("links.parquet", "scenario.yaml"):
+            (run / name).rename(run / ".replaced" / name)
+    elif when != "before anything":
+        directory = create(run, overwrite=True)
+        if when == "with a checkpoint":
+            monkeypatch.setattr("simfed.record.aside.drop", lambda folder: None)
+            directory.save_checkpoint(Checkpoint(1, {}, {}), directory.recorder())
+            monkeypatch.undo()
+    (run / ".lock").write_text("process 4 on a host")
+    with reserved(run, overwrite=True):
+        pass
+    assert (run / "notes.txt").read_text() == "mine"
+    assert not list(run.glob(".*"))
+    if when == "with a checkpoint":
+        assert read_manifest(run)["status"] == "running"
+        assert not (run / "rounds.parquet").exists()
+    else:
+        assert open_run(run).fingerprint == old
+        assert fingerprint(lambda name: [open_run(run).table(name)]) == old
+
+
+def test_a_full_disk_behind_safetensors_is_a_sentence(tmp_path, monkeypatch):
+    import safetensors.numpy
+    from safetensors import SafetensorError
+
+    def full_disk(*arguments):
+        raise SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        )
+
+    directory = create(tmp_path / "run")
+    monkeypatch.setattr(safetensors.numpy, "save_file", full_disk)
+    with pytest.raises(
+        RunFailed, match=r"checkpoint: cannot be written \(No space left on device\)$"
+    ):
+        directory.save_checkpoint(Checkpoint(1, {}, {"w": np.zeros(3)}), directory.recorder())
+
+
+def test_how_to_go_on_is_said_once(tmp_path):
+    directory = create(tmp_path / "run")
+    for reason in ("stopped after round 3; --resume goes on from there", "the power went"):
+        directory.stop("interrupted", reason)
+        with pytest.raises(InputError) as caught:
+            open_run(tmp_path / "run")
+        assert str(caught.value).count("--resume") == 1
+        assert reason in str(caught.value)
+
+
+def test_a_manifest_without_a_fingerprint_is_one_sentence(tmp_path):
+    finished(tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["fingerprint"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"manifest\.json: the fingerprint of a finished run"):
+        open_run(tmp_path / "run")

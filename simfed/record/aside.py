@@ -1,0 +1,112 @@
+"""The run that another one replaces: out of the way, and back if nothing comes of the other.
+
+The folder stays, so that a link to it, a mount or a shell in it stays good; only what simfed wrote
+is moved, into a hidden folder inside. Whatever is killed when, `recover` knows from two files
+what there is to do: the old run's manifest leaves last and comes back first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from simfed.record import files
+from simfed.record.schema import TABLES
+
+__all__ = ["drop", "is_there", "put_back", "recover", "set_aside", "written"]
+
+_ASIDE = ".replaced"
+_DOOMED = ".replaced-gone"
+_MANIFEST = "manifest.json"
+_OURS = {
+    "scenario.yaml",
+    "summary.json",
+    "calibration",
+    "network",
+    "checkpoint",
+    *(f"{name}.parquet" for name in TABLES),
+    "accuracy.png",  # what `simfed run`, `timeline` and `report` draw unless told elsewhere
+    *(f"timeline.{kind}" for kind in ("png", "svg", "pdf", "html", "json.gz")),
+    "report.html",
+}
+
+
+def written(folder: Path) -> list[Path]:
+    """What simfed wrote for the run that is in `folder`, the manifest last."""
+    names = {path.name for path in folder.iterdir()}
+    return [folder / name for name in (*sorted(names & _OURS), *sorted(names & {_MANIFEST}))]
+
+
+def set_aside(folder: Path) -> None:
+    """Move the run in `folder` out of the way, whole or not at all."""
+    (folder / _ASIDE).mkdir()
+    try:
+        for path in written(folder):
+            os.replace(path, folder / _ASIDE / path.name)
+    except BaseException:
+        _return(folder)
+        raise
+
+
+def is_there(folder: Path) -> bool:
+    """Whether a run was set aside."""
+    return (folder / _ASIDE).is_dir()
+
+
+def put_back(folder: Path) -> None:
+    """Delete the run in `folder`; the one that was set aside, if there is one, is back."""
+    _delete(written(folder))
+    files.sweep(folder)
+    _return(folder)
+
+
+def drop(folder: Path) -> None:
+    """Delete the run that was set aside."""
+    if is_there(folder):
+        shutil.rmtree(folder / _DOOMED, ignore_errors=True)
+        os.replace(folder / _ASIDE, folder / _DOOMED)  # at once: half of it must never come back
+    shutil.rmtree(folder / _DOOMED, ignore_errors=True)
+
+
+def recover(folder: Path) -> None:
+    """Finish what a killed process began: the old run goes where the new one has something to keep,
+    and comes back where it has not."""
+    aside = folder / _ASIDE
+    if not aside.is_dir() or _has_something(folder):
+        drop(folder)
+    elif (aside / _MANIFEST).exists():
+        put_back(folder)
+    else:  # killed on the way out or back: nothing was written in its place
+        _return(folder)
+
+
+def _has_something(folder: Path) -> bool:
+    """Whether the run in `folder` has a checkpoint or is finished; only asked with another aside."""
+    if not (folder / _ASIDE / _MANIFEST).exists():
+        return False  # the one in `folder` is that run itself
+    if (folder / "checkpoint" / "state.json").exists():
+        return True
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        return bool(manifest["status"] == "finished")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _return(folder: Path) -> None:
+    aside = folder / _ASIDE
+    if not aside.is_dir():
+        return
+    for path in sorted(aside.iterdir(), key=lambda path: path.name != _MANIFEST):
+        os.replace(path, folder / path.name)
+    aside.rmdir()
+
+
+def _delete(paths: list[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

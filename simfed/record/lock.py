@@ -1,0 +1,71 @@
+"""One process at a time in a folder: a lock that ends with the process that holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from simfed.errors import InputError
+
+__all__ = ["LOCK", "held"]
+
+LOCK = ".lock"
+"""The file in the folder; it names its holder and goes when the lock is given back."""
+
+
+@contextmanager
+def held(folder: Path, what: str) -> Iterator[None]:
+    """Hold the folder, which is there.
+
+    However the process ends, the lock ends with it. On a file system without locks nobody is kept
+    out. Raises: `InputError` that says who holds it (`what` is what the folder holds, "run" say);
+    `OSError` where nothing can be written.
+    """
+    file = _taken(folder / LOCK, what)
+    try:
+        yield
+    finally:
+        (folder / LOCK).unlink(missing_ok=True)
+        _flock(file, fcntl.LOCK_UN)  # said aloud: a forked process may still have the file open
+        file.close()
+
+
+def _taken(path: Path, what: str) -> TextIO:
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            _flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise InputError(
+                f"a {what} that nobody else is writing", where=str(path.parent), got=f"one held by {holder}"
+            ) from None  # fmt: skip
+        if _is_still(path, file):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()}\n")
+            file.flush()
+            return file
+        file.close()  # its holder deleted it between our two steps
+
+
+def _flock(file: TextIO, operation: int) -> None:
+    try:
+        fcntl.flock(file, operation)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # a file system without locks: the user has to know
+
+
+def _is_still(path: Path, file: TextIO) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.scenario import dump_scenario
+from simfed.study.interrupt import CtrlC
 from simfed.study.plan import Plan, PlannedRun, each_once, plan_study
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result
@@ -98,27 +99,31 @@ def run_study(
     from simfed.study.results import load_study
     from simfed.study.show import make_display
 
-    plan = plan_study(path)
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
-    states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
-    folder.make(plan.study.name)
-    with folder.locked():
-        folder.sweep()
-        folder.put_plan(plan, addresses, Path(path).read_text(encoding="utf-8"))
-        if retry_failed:
-            folder.forgive(states)
-        _find_done(states, folder)
-        job = _job_maker(plan, folder, device, time_only, store)
-        if any(state.status == "waiting" for state in states.values()):
-            place = make_executor(executor, jobs=jobs) if isinstance(executor, str) else executor
-            try:
-                _work(list(states.values()), folder, place, job, make_display(plan, progress))
-            finally:
-                with suppress(OSError):  # a disk that refuses is already what went wrong
-                    folder.sweep()
-                if store is not None:
-                    store.trim()
+    with CtrlC().heard() as ctrl_c:
+        plan = plan_study(path)
+        states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
+        ctrl_c.check()
+        folder.make(plan.study.name)
+        with folder.locked():
+            folder.sweep()
+            folder.put_plan(plan, addresses, Path(path).read_text(encoding="utf-8"))
+            if retry_failed:
+                folder.forgive(states)
+            _find_done(states, folder)
+            job = _job_maker(plan, folder, device, time_only, store)
+            if any(state.status == "waiting" for state in states.values()):
+                if isinstance(executor, str):
+                    executor = make_executor(executor, jobs=jobs)
+                shown = make_display(plan, progress)
+                try:
+                    _work(list(states.values()), folder, executor, job, shown, ctrl_c)
+                finally:
+                    with suppress(OSError):  # a disk that refuses is already what went wrong
+                        folder.sweep()
+                    if store is not None:
+                        store.trim()
     failed = [state for state in states.values() if state.status == "failed"]
     if failed:
         raise RunFailed(
@@ -207,13 +212,15 @@ def _work(
     executor: Executor,
     job: Callable[[RunState], Job],
     shown: Display,
+    ctrl_c: CtrlC,
 ) -> None:
     """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
     from simfed.study.executors import ExecutorLost
 
     try:
-        shown.begin(states, executor.slots())
-        _loop(states, folder, executor, job, shown)
+        with ctrl_c.patient():
+            shown.begin(states, executor.slots())
+            _loop(states, folder, executor, job, shown, ctrl_c)
     except ExecutorLost as error:
         raise _refused(folder, str(error)) from error
     except KeyboardInterrupt:
@@ -234,14 +241,17 @@ def _loop(
     executor: Executor,
     job: Callable[[RunState], Job],
     shown: Display,
+    ctrl_c: CtrlC,
 ) -> None:
     of_address = {state.address: state for state in states}
     looked = 0.0
     while any(state.status in ("waiting", "running") for state in states):
         slots = executor.slots()
+        ctrl_c.check()
         while (state := _next(states, slots)) is not None:
             state.status, state.replayed = "running", _is_known(state, states)
             executor.submit(job(state))
+            ctrl_c.check()
         for result in executor.ended(_LOOK_EVERY_WALL_S):
             _take(of_address[result.address], result, folder)
             shown.ended(states, of_address[result.address])

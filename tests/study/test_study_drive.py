@@ -1,5 +1,6 @@
 """Running studies: what is done once, what is done again, what stops it. Runs are made up."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,13 +10,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Annotated
 
+import pydantic
 import pytest
 import study_fakes as fakes
 import yaml
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.study import drive, load_study, run_study
+from simfed.study.interrupt import CtrlC
 from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder, disk_refuses
 from simfed.study.tables import status_lines
@@ -392,3 +396,53 @@ def test_interrupted_is_what_a_caller_sees(write_study, tmp_path, monkeypatch):
     monkeypatch.setattr(drive, "_take", interrupt)
     with pytest.raises(Interrupted, match=r"interrupted with \d of 3 runs finished"):
         study(write_study(grid=STRATEGIES), tmp_path / "out")
+
+
+def swallowing(function):
+    """`function`, during which somebody presses Ctrl-C, in code that takes it for an odd value."""
+
+    def called(*arguments, **options):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return function(*arguments, **options)
+
+    return called
+
+
+def test_ctrl_c_is_not_lost_in_code_that_swallows_it(write_study, tmp_path, monkeypatch):
+    """pydantic's validators and serializers do, and every run that begins is serialized."""
+    before = signal.getsignal(signal.SIGINT)
+    path = write_study(grid=STRATEGIES)
+    with monkeypatch.context() as patch:
+        patch.setattr(drive, "dump_scenario", swallowing(drive.dump_scenario))
+        with pytest.raises(Interrupted, match="interrupted with 1 of 3 runs finished"):
+            study(path, tmp_path / "out")
+    assert len(fakes.begun(tmp_path / "out")) == 1
+    with monkeypatch.context() as patch:  # while it is planned nothing is there to be kept
+        patch.setattr(drive, "plan_study", swallowing(drive.plan_study))
+        with pytest.raises(KeyboardInterrupt):
+            study(path, tmp_path / "another")
+    assert not (tmp_path / "another").exists()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert list(study(path, tmp_path / "out").summary["status"]) == ["finished"] * 3
+
+
+def test_pydantic_does_swallow_ctrl_c():
+    """If this fails, it no longer does, and `CtrlC` need not remember."""
+
+    def serialize(value):
+        raise KeyboardInterrupt
+
+    kind = Annotated[int, pydantic.Tag("a")] | Annotated[str, pydantic.Tag("b")]
+    adapter = pydantic.TypeAdapter(Annotated[kind, pydantic.Discriminator(serialize)])
+    with pytest.warns(UserWarning, match="erializ"):
+        adapter.dump_python(1)
+
+
+def test_the_second_ctrl_c_does_not_wait():
+    with CtrlC().heard() as ctrl_c, ctrl_c.patient():
+        signal.raise_signal(signal.SIGINT)  # says nothing yet
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            ctrl_c.check()

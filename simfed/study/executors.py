@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import logging
 import multiprocessing
 import os
 import queue
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -270,7 +271,10 @@ class DaskExecutor:
         self._futures: dict[Any, Job] = {}
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         try:
-            self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
+            # a client of an address that cannot be is half made: it takes 20 s and a traceback to go
+            distributed.comm.resolve_address(address)
+            with _without_logs():
+                self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             first = str(error).partition("\n")[0]
             raise InputError(
@@ -332,3 +336,14 @@ class DaskExecutor:
             raise ExecutorLost(f"the Dask cluster at {self._address} dropped its runs")
         error = future.exception()
         return Result(job.address, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """What libraries log meanwhile is not shown: the error that comes of it says enough."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

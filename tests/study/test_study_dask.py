@@ -1,8 +1,11 @@
 """A study on a real Dask cluster of two workers on this machine."""
 
+import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -31,6 +34,40 @@ def test_a_cluster_that_does_not_answer(write_study, tmp_path, monkeypatch):
         f"got 'dask={address}' ("
     )
     assert "\n" not in str(caught.value)
+
+
+def test_an_address_without_a_port_is_one_sentence(write_study, tmp_path):
+    """A client that is half made takes its time to go, and leaves a traceback."""
+    path = write_study(seeds=[0])
+    command = [sys.executable, "-m", "simfed", "study", "run", path, "--executor", "dask=nowhere"]
+    done = subprocess.run([*command, "--out", tmp_path / "out", "--time-only"], capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "simfed: --executor: the address of a Dask scheduler that answers within 10 s, "
+        "got 'dask=nowhere' (missing port number in address 'nowhere')\n"
+    )
+
+
+def test_what_the_library_logs_of_a_failed_connection_is_not_shown(monkeypatch, capsys):
+    from simfed.study.executors import DaskExecutor
+
+    shown = logging.getLogger("distributed.client")
+    handler = logging.StreamHandler(sys.stderr)
+
+    def client(*_, **__):
+        shown.error("Traceback")
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(distributed, "Client", client)
+    shown.addHandler(handler)
+    try:
+        with pytest.raises(InputError, match="nobody there"):
+            DaskExecutor("127.0.0.1:9")
+        assert capsys.readouterr().err == ""
+        shown.error("later")
+        assert "later" in capsys.readouterr().err
+    finally:
+        shown.removeHandler(handler)
 
 
 def test_an_address_that_is_none():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -35,7 +34,7 @@ from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.progress import RunProgress
 from simfed.record.digest import fingerprint
-from simfed.record.directory import RunDirectory
+from simfed.record.directory import RunDirectory, reserved
 from simfed.record.manifest import versions
 from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
@@ -130,10 +129,12 @@ class Parts:
     @cached_property
     def recorded(self) -> dict[str, Recorded]:
         """Run directory → its arms and sizes, for `policy.arms_from`."""
-        from simfed.sim import Recorded
-
-        policies = [self.scenario.policy_of_group(group) for group in self.scenario.clients]
-        return {p.arms_from: Recorded(open_run(p.arms_from)) for p in policies if p.arms_from}
+        named: dict[str, str] = {}
+        for i, group in enumerate(self.scenario.clients):
+            run = self.scenario.policy_of_group(group).arms_from
+            if run is not None:
+                named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
+        return {run: self._record(run, f"{policy}.arms_from") for run, policy in named.items()}
 
     def group(self, client: int) -> ClientGroup:
         """The group a client belongs to."""
@@ -149,13 +150,24 @@ class Parts:
 
     @cached_property
     def _owned_samples(self) -> list[int]:
+        """How many training samples each client owns (federated averaging, which keeps none back).
+
+        Where they cannot be dealt, which only a clock without learning allows, all own equally
+        many, and at least one.
+        """
         from simfed.learn.data import deal, load_dataset
 
-        data = self.scenario.dataset
+        data, clients = self.scenario.dataset, self.scenario.client_count
+        try:
+            self._check_data()
+        except InputError:
+            from simfed.learn.catalogue import dataset_facts
+
+            return [max(1, dataset_facts(data.name).train_samples // clients)] * clients
         split = deal(
             load_dataset(data.name).train_labels,
             self.streams,
-            clients=self.scenario.client_count,
+            clients=clients,
             public=0,
             kind=data.partition.kind,
             alpha=data.partition.alpha,
@@ -210,6 +222,7 @@ class Parts:
         """What is wrong with the scenario beyond its form: every sentence, in file order."""
         found: list[InputError] = []
         self._gather(found, None, lambda: self.facts)
+        self._gather(found, None, lambda: self.recorded)
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples
@@ -234,6 +247,15 @@ class Parts:
         return build_processor(spec.plain(), self.profiles[spec.profile], self.streams)
 
     @staticmethod
+    def _record(run: str, where: str) -> Recorded:
+        from simfed.sim import Recorded  # brings simpy
+
+        try:
+            return Recorded(open_run(run))
+        except InputError as error:
+            raise error.within(where) from None
+
+    @staticmethod
     def _gather(found: list[InputError], where: str | None, build: Callable[[], object]) -> None:
         try:
             build()
@@ -241,15 +263,27 @@ class Parts:
             found.append(error.within(where) if where else error)
 
     def _check_data(self) -> None:
+        """Every client owns a sample, and no shard is empty."""
         from simfed.learn.catalogue import dataset_facts
 
-        data = self.scenario.dataset
-        known = dataset_facts(data.name)
-        left = known.train_samples - self.scenario.client_count
-        if self.scenario.method == "fedkd" and data.public > left:
+        data, clients = self.scenario.dataset, self.scenario.client_count
+        samples = dataset_facts(data.name).train_samples
+        public = data.public if self.scenario.method == "fedkd" else 0
+        if clients >= samples + (public == 0):
             raise InputError(
-                f"at most {left} public images, so that each client owns one of the "
-                f"{known.train_samples}", where="dataset.public", got=data.public,
+                f"fewer clients than {data.name} has training samples, {samples}",
+                where="clients", got=clients,
+            )  # fmt: skip
+        if public > samples - clients:
+            raise InputError(
+                f"at most {samples - clients} public images, so that each client owns one of the "
+                f"{samples}", where="dataset.public", got=public,
+            )  # fmt: skip
+        most = (samples - public) // clients
+        if data.partition.kind == "shards" and data.partition.shards_per_client > most:
+            raise InputError(
+                f"at most {most}, so that no shard is empty",
+                where="dataset.partition.shards_per_client", got=data.partition.shards_per_client,
             )  # fmt: skip
 
     def _arms(self, index: int) -> tuple[str, ...]:
@@ -312,7 +346,7 @@ def check(
     """Build everything that needs no torch; the warnings that a run would record.
 
     Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
-    more public images than data.
+    too little data for the clients and the public images.
     """
     return _checked(scenario, source, time_only).warnings()
 
@@ -365,7 +399,7 @@ def run(
         device: where to learn, `cpu` or `cuda`.
         time_only: the clock without learning; torch is never imported.
         resume: go on from the checkpoint in `out`.
-        overwrite: replace the run that is in `out`.
+        overwrite: replace the run that is in `out`, once the new one has something to keep.
         progress: True shows it on standard error; or a function called after each round.
         trajectories: answer learning from what runs recorded there before, and record in turn; the
             result is the same bit for bit.
@@ -373,64 +407,71 @@ def run(
     Raises:
         InputError, InputErrors: the scenario or `out` is wrong; nothing was run.
         RunFailed: the run could not go on; `out` says why.
-        Interrupted: Ctrl-C; the state was saved where there is an `out`.
+        Interrupted: Ctrl-C; after a first one the state is saved where there is an `out`.
     """
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume")
     began = time.perf_counter()
     parts = _checked(scenario, source, time_only)
     mode = "time-only" if time_only else "full"
+    workers = workers or default_workers(scenario)
     directory = None
-    if out is not None:
-        directory = _directory(parts, Path(out), mode, resume=resume, overwrite=overwrite)
-    recorder = directory.recorder() if directory else Recorder()
-    try:
-        make = partial(_learning, parts, workers or default_workers(scenario), device)
-        with contextlib.closing(
-            _sizes_only(parts, next(iter(parts.recorded.values()), None))
-            if time_only
-            else _replaying(parts, make, device, trajectories)
-            if trajectories
-            else make()
-        ) as workload:
+    recorder = Recorder()
+    with contextlib.ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
+        try:
+            going_on = _going_on(parts, out, mode) if out is not None and resume else None
+            made = _clock(parts) if time_only else _full(parts, workers, device, trajectories)
+            workload = stack.enter_context(contextlib.closing(made))
+            if out is not None:  # only now, when nothing is left that could be refused at once
+                directory = going_on or _begun(parts, out, mode, overwrite=overwrite)
+                directory.go_on()
+                recorder = directory.recorder()
             simulation = _simulation(parts, workload, recorder)
             shown = _shown(progress, scenario)
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
             facts_at_end = _at_end(parts, workload, simulation, device)
-        summary = summarise(recorder.table, scenario.clients_of_prototype)
-        facts_at_end["wall_s"]["total"] = time.perf_counter() - began
-        facts_at_end["workers"] = 0 if time_only else workers or default_workers(scenario)
-        if directory is None:
-            return _in_memory(parts, recorder, facts_at_end, summary, mode)
-        directory.finish(recorder, manifest=facts_at_end, summary=summary)
-    except BaseException as error:
-        _give_up(directory, error, nothing_done=not resume and not recorder.rounds)
-        if isinstance(error, InputError):
-            raise error.within(parts.name) from None
-        if isinstance(error, RunFailed) and directory is not None and "--resume" not in str(error):
-            raise RunFailed(f"{error}; {_what_is_kept(directory)}") from None
-        raise
-    return open_run(directory.path)
+            summary = summarise(recorder.table, scenario.clients_of_prototype)
+            facts_at_end["wall_s"]["total"] = time.perf_counter() - began
+            facts_at_end["workers"] = 0 if time_only else workers
+            if directory is None:
+                return _in_memory(parts, recorder, facts_at_end, summary, mode)
+            directory.finish(recorder, manifest=facts_at_end, summary=summary)
+            return open_run(directory.path)
+        except BaseException as error:
+            told = _told(error, parts, directory, begun=resume or bool(recorder.rounds))
+            if told is error:
+                raise
+            raise told from None
 
 
 # ---- the steps of a run ------------------------------------------------------------------------
 
 
-def _directory(
-    parts: Parts, out: Path, mode: str, *, resume: bool, overwrite: bool
-) -> RunDirectory:
-    """The run directory, begun or gone on with; it holds the files it names, so it runs as it is."""
-    files, text = _self_contained(parts)
-    if resume:
-        return RunDirectory.resume(out, scenario_yaml=text, mode=mode)
-    directory = RunDirectory.create(
-        out, scenario_yaml=text, manifest=_at_start(parts, mode), overwrite=overwrite
+def _begun(parts: Parts, out: str | Path, mode: str, *, overwrite: bool) -> RunDirectory:
+    """A new run directory; it holds the files it names, so it runs as it is."""
+    beside, text = _self_contained(parts)
+    return RunDirectory.create(
+        out,
+        scenario_yaml=text,
+        manifest=_at_start(parts, mode),
+        overwrite=overwrite,
+        beside=beside,
     )
-    for name, content in files.items():
-        path = directory.path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-    return directory
+
+
+def _going_on(parts: Parts, out: str | Path, mode: str) -> RunDirectory:
+    return RunDirectory.resume(out, scenario_yaml=_self_contained(parts)[1], mode=mode)
+
+
+def _clock(parts: Parts) -> Workload:
+    return _sizes_only(parts, next(iter(parts.recorded.values()), None))
+
+
+def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
+    make = partial(_learning, parts, workers, device)
+    return _replaying(parts, make, device, store) if store else make()
 
 
 def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
@@ -489,6 +530,10 @@ def default_workers(scenario: Scenario) -> int:
     else:  # macOS
         cores = os.cpu_count() or 1
     return max(1, min(cores, scenario.client_count))
+
+
+def _time_only(parts: Parts) -> Workload:
+    return _sizes_only(parts, next(iter(parts.recorded.values()), None))
 
 
 def _sizes_only(parts: Parts, recorded: Recorded | None = None) -> Workload:
@@ -586,21 +631,41 @@ def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progr
     return progress or None
 
 
-def _give_up(directory: RunDirectory | None, error: BaseException, *, nothing_done: bool) -> None:
-    """Say in the manifest why the run stopped, if that can still be written."""
-    if directory is None:
-        return
-    if nothing_done and isinstance(error, InputError):
-        shutil.rmtree(directory.path, ignore_errors=True)  # the run never began
-        return
+def _told(
+    error: BaseException, parts: Parts, directory: RunDirectory | None, *, begun: bool
+) -> BaseException:
+    """The error to raise: what happened and what is kept of the run, which the folder says too.
+
+    `begun`: rounds were played. A run with nothing to go on from gives way to the one it was to
+    replace; one that never began leaves nothing.
+    """
     stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
-    reason = str(error) or type(error).__name__
+    kept = "nothing was kept" if begun else "no round was done and nothing was changed"
+    if directory is not None:
+        reason = "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
+        in_vain = not begun and (stopped or isinstance(error, InputError))
+        kept = _close(directory, "interrupted" if stopped else "failed",
+                      reason or type(error).__name__, in_vain=in_vain)  # fmt: skip
+    if isinstance(error, InputError):
+        return error.within(parts.name)
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"stopped at once; {kept}")
+    if isinstance(error, RunFailed) and directory is not None and "--resume" not in str(error):
+        return RunFailed(f"{error}; {kept}")
+    return error
+
+
+def _close(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
+    """Leave a run that cannot go on now; what is kept, in words."""
+    if not directory.has_checkpoint and directory.replaces:
+        directory.abandon()
+        return f"{directory.path} holds the run that was there before"
+    if in_vain and not directory.has_checkpoint:
+        directory.abandon()
+        return "no round was done and nothing is kept"
     with contextlib.suppress(OSError):  # a full disk is already the error that is on its way
-        directory.stop("interrupted" if stopped else "failed", reason)
-
-
-def _what_is_kept(directory: RunDirectory) -> str:
-    if (directory.checkpoint_folder / "state.json").exists():
+        directory.stop(status, reason)
+    if directory.has_checkpoint:
         return f"{directory.path} keeps the last checkpoint, --resume goes on from it"
     return f"{directory.path} keeps the scenario, no checkpoint was due yet"
 

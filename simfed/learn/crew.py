@@ -213,9 +213,9 @@ def _live(
 ) -> NoReturn:
     """The life of a worker process: answer until the parent is gone."""
     try:
-        # Ctrl-C reaches the whole process group; the parent decides what becomes of the run.
+        # Both reach the whole process group; the parent decides what becomes of the run.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         gc.freeze()  # the collector would write to, and so copy, every page shared with the parent
         torch.set_num_threads(1)

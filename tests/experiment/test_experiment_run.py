@@ -1,6 +1,8 @@
 """Whole runs through the composition root: what is written, what is equal, what is refused."""
 
 import json
+import os
+import platform
 import shutil
 
 import pytest
@@ -107,7 +109,7 @@ def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tiny, tmp_path):
             raise KeyboardInterrupt
 
     whole = play(tiny, overrides={"checkpoint.every": 2})
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match="keeps the last checkpoint, --resume goes on from it"):
         play(tiny, tmp_path / "run", {"checkpoint.every": 1}, progress=stop_after_two)
     with pytest.raises(InputError, match="interrupted"):
         simfed.load_run(tmp_path / "run")
@@ -209,8 +211,142 @@ def test_a_clock_without_learning_takes_more_clients_than_samples(tiny):
     overrides = time_only_overrides(**{
         "clients[*].count": 100_000, "participation.clients_per_round": 5, "rounds": 2,
     })  # fmt: skip
-    assert any("dataset.public" in line for line in sentences(tiny, overrides))
+    assert any(
+        "clients: fewer clients than mnist-mini" in line for line in sentences(tiny, overrides)
+    )
     assert len(play(tiny, overrides=overrides, time_only=True).participations) == 10
+
+
+FEDAVG = {
+    "method": "fedavg", "prototypes": {"small": {"model": "lenet5-half"}},
+    "clients[*].prototype": "small", "policy": {"kind": "uniform", "strategy": "top-k"},
+}  # fmt: skip
+
+
+def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(tiny):
+    crowd = {**FEDAVG, "clients[*].count": 6_000, "rounds": 1, "participation.clients_per_round": 3}
+    (sentence,) = sentences(tiny, crowd)
+    assert (
+        "clients: fewer clients than mnist-mini has training samples, 10000, got 12000" in sentence
+    )
+    assert len(play(tiny, overrides=crowd, time_only=True).participations) == 3
+    exactly = {**FEDAVG, "clients[*].count": 5_000}
+    assert simfed.check(simfed.load_scenario(tiny, exactly), source=tiny) == []
+    shards = {"dataset.partition": {"kind": "shards", "shards_per_client": 2}}
+    (sentence,) = sentences(tiny, {**exactly, **shards})
+    assert "dataset.partition.shards_per_client: at most 1" in sentence
+
+
+def test_a_run_to_replay_that_is_not_there_is_one_sentence(tiny):
+    (sentence,) = sentences(tiny, {"policy.arms_from": "/nope"})
+    assert sentence.startswith(f"{tiny}: policy.arms_from: /nope: a run directory")
+    own = {"kind": "ascend", "arms_from": "/nope"}
+    (sentence,) = sentences(tiny, {"clients[1].policy": own})
+    assert sentence.startswith(f"{tiny}: clients[1].policy.arms_from: /nope: ")
+
+
+# ---- one folder, several wishes ------------------------------------------------------------------
+
+
+def listing(folder):
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture
+def keep(tiny, tmp_path):
+    """A finished run, and something of the user's beside its tables."""
+    play(tiny, tmp_path / "keep", time_only_overrides(), time_only=True)
+    (tmp_path / "keep" / "notes.txt").write_text("mine")
+    return tmp_path / "keep"
+
+
+@pytest.mark.parametrize(
+    ("options", "overrides", "sentence"),
+    [
+        ({"time_only": True}, {}, "a policy that needs no rewards"),
+        ({"time_only": True}, {"policy": {"kind": "uniform", "strategy": "top-k"},
+                               "compression.index_code": "rice"}, "a size on the wire"),
+        ({}, {"policy.arms_from": "/nope"}, "policy.arms_from"),
+        ({"device": "nothing"}, {}, "a device: cpu or cuda"),
+    ],
+)  # fmt: skip
+def test_a_refused_run_replaces_nothing(tiny, keep, options, overrides, sentence):
+    before = listing(keep)
+    with pytest.raises((InputError, InputErrors), match=sentence):
+        play(tiny, keep, overrides, overwrite=True, **options)
+    assert listing(keep) == before
+
+
+def a_run_of(tiny, out, error, at_round, **overrides):
+    def fail(round, simulated_s, accuracy):
+        if round == at_round:
+            raise error
+
+    return play(tiny, out, time_only_overrides(**overrides), time_only=True, overwrite=True, progress=fail)  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "told"), [(KeyboardInterrupt(), Interrupted), (RunFailed("diverged"), RunFailed)])  # fmt: skip
+def test_the_old_run_is_back_when_nothing_came_of_the_new_one(tiny, keep, error, told):
+    before = listing(keep)
+    with pytest.raises(told, match="keep holds the run that was there before"):
+        a_run_of(tiny, keep, error, 2, **{"checkpoint.every": 3})
+    assert listing(keep) == before
+
+
+def test_a_new_run_with_a_checkpoint_has_replaced_the_old_one_but_not_the_users_files(tiny, keep):
+    with pytest.raises(Interrupted, match="keeps the last checkpoint"):
+        a_run_of(tiny, keep, KeyboardInterrupt(), 3, **{"checkpoint.every": 2, "seed": 5})
+    assert not (keep / "rounds.parquet").exists()
+    assert not list(keep.glob(".replaced*"))
+    overrides = time_only_overrides(**{"checkpoint.every": 2, "seed": 5})
+    play(tiny, keep, overrides, time_only=True, resume=True)
+    assert verify(keep) == []
+    assert (keep / "notes.txt").read_text() == "mine"
+
+
+def test_an_interruption_before_the_first_round_leaves_nothing(tiny, tmp_path, monkeypatch):
+    def interrupt(self, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simfed.sim.Simulation.run", interrupt)
+    with pytest.raises(Interrupted, match="stopped at once; no round was done and nothing is kept"):
+        play(tiny, tmp_path / "run", time_only_overrides(), time_only=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
+def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, options):
+    overrides, out, said = time_only_overrides(**{"checkpoint.every": 1}), tmp_path / "run", []
+
+    def second(round, simulated_s, accuracy):
+        if round == 2:
+            with pytest.raises(InputError) as caught:
+                play(tiny, out, overrides, time_only=True, **options)
+            said.append(str(caught.value))
+
+    first = play(tiny, out, overrides, time_only=True, progress=second)
+    assert said == [f"{out}: a run folder that nobody else is writing, got 'one held by process {os.getpid()} on {platform.node()}'"]  # fmt: skip
+    assert simfed.load_run(out).fingerprint == first.fingerprint
+    assert verify(out) == []
+
+
+def test_going_on_with_a_finished_run_changes_nothing(tiny, keep):
+    before = listing(keep)
+    with pytest.raises(InputError, match="a run that is not finished"):
+        play(tiny, keep, time_only_overrides(), time_only=True, resume=True)
+    assert listing(keep) == before
+
+
+def test_a_run_goes_into_the_folder_one_is_in_and_behind_a_link(tiny, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert len(play(tiny, ".", time_only_overrides(), time_only=True).rounds) == 4
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    play(tiny, tmp_path / "link", time_only_overrides(seed=7), time_only=True, overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert simfed.load_run(".").manifest["seed"] == 7
 
 
 def test_a_failing_run_says_so_and_is_not_taken_for_a_finished_one(tiny, tmp_path):
@@ -263,10 +399,10 @@ def test_profiles_at_hand_are_listed():
 
 def test_other_yaml_files_are_no_profiles_and_a_broken_profile_says_so(tiny, tmp_path):
     (tmp_path / "calibration").mkdir()
-    (tmp_path / "calibration" / "odd.yaml").write_text("kind: none")
+    (tmp_path / "calibration" / "odd.yaml").write_text("kind: table\nname: odd\nsurprise: 1\n")
     listed = dict(available_profiles(tmp_path))
     assert "tiny" not in listed
-    assert "kind: table or law, got 'none'" in listed["odd"]
+    assert "surprise" in listed["odd"]
 
 
 def test_workers_never_outnumber_clients(tiny):
@@ -278,3 +414,44 @@ def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):
     play(tiny, tmp_path / "run", time_only_overrides(), time_only=True)
     plain = yaml.safe_load((tmp_path / "run" / "scenario.yaml").read_text())
     assert plain["clients"][0]["link"]["up"] == "6250000.0 B/s"
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "becomes", "sentence"),
+    [
+        ("scenario.yaml", "rounds: 4", "rounds: 5", "4 rounds, scenario.yaml says 5"),
+        ("scenario.yaml", "rounds: 4", "rounds: 5", "not the file that this run began with"),
+        ("scenario.yaml", "k: 500", "k: 501", "not the file that this run began with"),
+        ("manifest.json", '"seed": 0', '"seed": 1', "manifest.json: seed is 1, that of"),
+        ("manifest.json", '"lenet5"', '"lenet5-half"', "manifest.json: models are"),
+        ("manifest.json", '"parameters": 61706', '"parameters": 499', "more entries than large has"),
+        ("manifest.json", '"mode": "full"', '"mode": "time-only"', "mode is 'time-only'"),
+    ],
+)  # fmt: skip
+def test_verify_sees_what_was_changed_beside_the_tables(
+    whole, tmp_path, file, was, becomes, sentence
+):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    text = (run / file).read_text()
+    assert was in text
+    (run / file).write_text(text.replace(was, becomes))
+    assert any(sentence in broken for broken in verify(run)), verify(run)
+
+
+def test_a_run_of_an_earlier_version_without_a_digest_is_still_sound(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest.pop("scenario_sha256")
+    path.write_text(json.dumps(manifest))
+    assert verify(tmp_path / "run") == []
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished run that learned; only to be copied."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "tiny.yaml").write_text(TINY)
+    play(folder / "tiny.yaml", folder / "run")
+    return folder / "run"

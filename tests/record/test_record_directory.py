@@ -272,9 +272,9 @@ def names(folder):
 
 def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_path):
     with reserved(tmp_path / "run"):
-        with pytest.raises(InputError, match=f"nobody else is writing.*process {os.getpid()} on "):
-            with reserved(tmp_path / "run"):
-                raise AssertionError
+        by_whom = f"nobody else is writing.*process {os.getpid()} on "
+        with pytest.raises(InputError, match=by_whom), reserved(tmp_path / "run"):
+            raise AssertionError
         assert names(tmp_path / "run") == [".lock"]
     assert names(tmp_path) == []
     with reserved(tmp_path / "run"):

@@ -1,11 +1,12 @@
 """The `simfed` command: parse, call one function, map errors to exit codes.
 
 Exit codes: 0 done; 1 a run failed; 2 the input is wrong; 3 an invariant or a bound that the user
-gave is broken; 130 interrupted.
+gave is broken; 130 interrupted; 143 the same by SIGTERM.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,12 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    from simfed.cli.app import app  # after the arguments: an import error is a bug, not an input
-
+    _print_what_the_terminal_can()
     try:
+        from simfed.cli.app import app  # takes a moment, in which Ctrl-C may come
+
         code = app(arguments, standalone_mode=False, prog_name="simfed")
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return _said(code) if isinstance(code, int) else 0
     except BrokenPipeError:
         # the reader of a pipe went away (`simfed list models | head -1`): nothing to tell anybody
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -49,6 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _usage_or_bug(error)
 
 
+def _print_what_the_terminal_can() -> None:
+    """A character that the terminal's encoding lacks becomes a question mark, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _complain(error: SimfedError) -> None:
     sentences = error.errors if isinstance(error, InputErrors) else [error]
     for sentence in sentences:
@@ -67,5 +76,12 @@ def _usage_or_bug(error: Exception) -> int:
         show()
         return 2
     if type(error).__name__ in ("Exit", "Abort"):
-        return int(getattr(error, "exit_code", 130))
+        return _said(int(getattr(error, "exit_code", 130)))
     raise error
+
+
+def _said(code: int) -> int:
+    """Typer turns Ctrl-C into an exit code and no word."""
+    if code == 130:
+        print("simfed: interrupted", file=sys.stderr)
+    return code

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simfed.cli.inspect import Overrides
-from simfed.errors import BrokenInvariant, InputError
+from simfed.errors import BrokenInvariant, InputError, Interrupted
 from simfed.units import format_duration
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ __all__ = ["run", "verify"]
 def run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
     out: Annotated[
-        Path | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the scenario's seed.")] = None,
     rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
@@ -59,14 +63,16 @@ def run(
     loaded = load_scenario(scenario, pairs)
     if resume and out is None:
         raise InputError("--out DIR of the run to go on with", where="--resume")
-    folder = out if out is not None else _next_free(Path("runs") / _as_file_name(loaded.name))
-    if not quiet:
-        print(f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → {folder}",
-              file=sys.stderr)  # fmt: skip
-    result = experiment.run(
-        loaded, folder, source=scenario, workers=workers, device=device, time_only=time_only,
-        resume=resume, overwrite=overwrite, progress=RunProgress(loaded.rounds, quiet=quiet),
-    )  # fmt: skip
+    if out is not None and not out.strip():
+        raise InputError("a folder's name", where="--out", got=out)
+    with _folder(out, loaded.name) as folder, _terminated_politely():
+        if not quiet:
+            print(f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → {folder}",
+                  file=sys.stderr)  # fmt: skip
+        result = experiment.run(
+            loaded, folder, source=scenario, workers=workers, device=device, time_only=time_only,
+            resume=resume, overwrite=overwrite, progress=RunProgress(loaded.rounds, quiet=quiet),
+        )  # fmt: skip
     drawn = _draw(result, folder) if figures else []
     if not quiet:
         _summarise(result, drawn)
@@ -119,10 +125,53 @@ def _as_file_name(name: str) -> str:
     return kept[:80] or "run"
 
 
+@contextlib.contextmanager
+def _folder(out: str | None, name: str) -> Iterator[Path]:
+    """The folder that the user named, or a new one that no other process takes for its run."""
+    if out is not None:
+        yield Path(out)
+        return
+    folder = _next_free(Path("runs") / _as_file_name(name))
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # it goes if nothing was written there
+            folder.rmdir()
+
+
 def _next_free(folder: Path) -> Path:
-    """`folder`, or the first of `folder-2`, `folder-3`, … that is not there."""
-    candidate, n = folder, 1
-    while candidate.exists():
-        n += 1
-        candidate = folder.with_name(f"{folder.name}-{n}")
+    """Make `folder`, or the first of `folder-2`, `folder-3`, … that is not there."""
+    candidate = folder
+    for n in itertools.count(2):
+        try:
+            candidate.mkdir(parents=True)
+        except FileExistsError:
+            candidate = folder.with_name(f"{folder.name}-{n}")
+        else:
+            break
     return candidate
+
+
+@contextlib.contextmanager
+def _terminated_politely() -> Iterator[None]:
+    """SIGTERM (a cluster's time limit, say) is Ctrl-C with an exit code of its own."""
+    asked = False
+
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.raise_signal(signal.SIGINT)
+
+    try:
+        before = signal.signal(signal.SIGTERM, on_signal)
+    except ValueError:  # only the main thread may handle signals
+        yield
+        return
+    try:
+        yield
+    except Interrupted as error:
+        if asked:
+            error.exit_code = 128 + signal.SIGTERM
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,6 +1,8 @@
 """The command line: exit codes, one sentence per error, and what is not imported."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +81,7 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
         (["verify", "."], "a run directory"),
         (["verify", "nowhere"], "nowhere"),
         (["list", "compressor"], ""),
-        (["list", "modles"], "list: compressors, policies, models, datasets or profiles, got 'modles' (did you mean 'models'?)"),
+        (["list", "modles"], "list: compressors, policies, models, datasets, devices or profiles, got 'modles' (did you mean 'models'?)"),
     ],
 )  # fmt: skip
 def test_wrong_input_is_one_sentence(tiny, capsys, arguments, sentence):
@@ -170,3 +172,74 @@ def test_a_closed_pipe_is_no_error(tiny):
     command = f"{sys.executable} -m simfed schema | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""
+
+
+CLOCK = ["--time-only", "--quiet", "--no-figures"]
+
+
+def in_a_process(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "simfed", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def test_runs_begun_at_once_have_folders_of_their_own(tiny, tmp_path):
+    runs = [in_a_process("run", tiny, *CLOCK) for _ in range(3)]
+    said = [run.communicate(timeout=120) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0], said
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2", "tiny-3"}
+
+
+def test_a_refused_run_leaves_no_folder(tiny, tmp_path):
+    assert main(["run", tiny, *CLOCK, "--set", "policy={kind: ascend}"]) == 2
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_the_folder_one_is_in_and_a_folder_without_a_name(tiny, tmp_path, monkeypatch, capsys):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["run", "../tiny.yaml", *CLOCK, "--out", ""]) == 2
+    assert "simfed: --out: a folder's name, got ''" in capsys.readouterr().err
+    assert main(["run", "../tiny.yaml", *CLOCK, "--out", "."]) == 0
+    assert main(["verify", "."]) == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, code, workers):
+    """To the whole process group, as a terminal and a cluster's scheduler do."""
+    endless = ["--rounds", "100000", "--set", "checkpoint.every=1", "--workers", workers]
+    run = in_a_process("run", tiny, *endless, "--quiet", "--out", "r", start_new_session=True)
+    while run.poll() is None and not Path("r/checkpoint/state.json").exists():
+        pass
+    os.killpg(run.pid, number)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == code, err
+    assert err.splitlines()[-1].startswith("simfed: stopped after round ")
+    manifest = json.loads(Path("r/manifest.json").read_text())
+    state = json.loads(Path("r/checkpoint/state.json").read_text())
+    assert manifest["status"] == "interrupted"
+    assert manifest["reason"].startswith(f"stopped after round {state['round']};")
+
+
+def test_an_interruption_outside_a_run_is_said(monkeypatch, capsys):
+    monkeypatch.setattr("simfed.cli.inspect.REGISTRIES", Interrupting())
+    assert main(["list", "models"]) == 130
+    assert capsys.readouterr().err == "simfed: interrupted\n"
+
+
+class Interrupting(dict):
+    """What is asked just when Ctrl-C comes."""
+
+    def items(self):
+        raise KeyboardInterrupt
+
+
+def test_a_terminal_that_lacks_a_character_gets_a_question_mark(tiny):
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    run = in_a_process("run", tiny, "--time-only", "--no-figures", "--out", "r", env=ascii_only)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert "2 clients, 3 rounds ? r" in err
+    assert "simulated time" in out

@@ -91,6 +91,11 @@ def report(
     from simfed.record.read import open_run
     from simfed.report.page import write_page
 
+    if out is not None and out.suffix.lower() != ".html":
+        raise InputError(
+            "a file that ends in .html", where="--out", got=out.name,
+            hint="simfed timeline draws png, svg and pdf",
+        )  # fmt: skip
     opened = [open_run(run) for run in runs]
     folder = runs[0] if len(runs) == 1 else Path()
     path = write_page(opened, out if out is not None else folder / "report.html")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.errors import InputError, RunFailed
+from simfed.errors import InputError, RunFailed, listed
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
@@ -106,12 +106,19 @@ def table(
 def report(
     folder: Folder,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="DIR/report.html if omitted.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="DIR/report.html if omitted; .png, .svg or .pdf for a picture."
+        ),
     ] = None,
 ) -> None:
-    """Make the page that overlays the arms: one self-contained HTML file."""
+    """Make the page that overlays the arms, one self-contained HTML file; or its curves as a picture
+    for print."""
     from simfed.study import load_study
 
+    kinds = (".html", ".png", ".svg", ".pdf")
+    if out is not None and out.suffix.lower() not in kinds:
+        raise InputError(f"a file that ends in {listed(kinds)}", where="--out", got=out.name)
     typer.echo(f"{_write_page(load_study(folder), out)}: written")
 
 

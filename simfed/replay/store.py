@@ -92,7 +92,7 @@ class TrajectoryStore:
     def clear(self, key: str | None = None) -> int:
         """Delete all trajectories, or those whose key begins with `key`; returns how many."""
         found = [k for k in self._kept() if key is None or k.key.startswith(key)]
-        if key is not None and not found:
+        if key == "" or (key is not None and not found):  # a shell's unset variable is not "all"
             raise InputError("the beginning of a kept trajectory's key", where="cache", got=key)
         for kept in found:
             shutil.rmtree(self.folder / kept.key, ignore_errors=True)

@@ -31,7 +31,7 @@ def write_page(study: StudyResult, out: Path | None = None) -> Path:
     """Write the page to `out` (`report.html` in the study's folder if omitted), or, where its suffix
     says png, svg or pdf, the picture."""
     out = out if out is not None else study.path / "report.html"
-    if out.suffix[1:] in FORMATS:
+    if out.suffix[1:].lower() in FORMATS:
         from simfed.report.pictures import save_picture
 
         return save_picture(study_figure(study), out)

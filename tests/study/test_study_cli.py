@@ -71,6 +71,8 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
         (["study", "status", "no"], "simfed: no: a study's folder, got 'no such folder'"),
         (["study", "table", "no"], "simfed: no: a study's folder, got 'no such folder'"),
         (["cache", "clear", "abc"], "simfed: cache: the beginning of a kept trajectory's key, got 'abc'"),
+        (["study", "report", "no", "--out", "up.gif"], "simfed: --out: a file that ends in .html, .png, .svg or .pdf, got 'up.gif'"),
+        (["report", "no", "--out", "x.pdf"], "simfed: --out: a file that ends in .html, got 'x.pdf' (simfed timeline draws png, svg and pdf)"),
     ],
 )  # fmt: skip
 def test_wrong_input_has_exit_code_2_and_one_sentence(arguments, complaint, capsys):
@@ -94,6 +96,8 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
     assert " 1 steps " in first
     assert first.endswith("mnist-mini, lenet5, 2 clients, seed 3")
     assert f"{tmp_path}/cache: 1 trajectories" in last
+    assert main(["cache", "clear", ""]) == 2  # as from a variable that the shell does not know
+    assert "the beginning of a kept trajectory's key, got ''" in capsys.readouterr().err
     assert main(["cache", "clear"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectories deleted\n"
     assert main(["cache", "list"]) == 0

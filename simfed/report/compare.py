@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from simfed.report import frames
 from simfed.report.panels import Table, limited, number
-from simfed.units import format_bytes, format_duration
+from simfed.units import format_bytes, format_duration, format_rate
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -26,6 +27,8 @@ __all__ = [
 
 
 _MOST_LINKS = 60
+_SPOKEN = {"B/s": format_rate, "B": format_bytes, "s": format_duration}
+_QUANTITY = re.compile(r"^(\d[\d.e+-]*) (B/s|B|s)$")
 
 
 def headline_facts(run: Run) -> list[tuple[str, str, str]]:
@@ -146,13 +149,28 @@ def settings_table(runs: Mapping[str, Run]) -> Table:
 def differences(scenarios: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """(key path, value in each) for every key that is not the same in all; `—` where it is absent.
 
+    Quantities are written for people, unless that would hide that they differ.
+
     >>> differences([{"a": {"b": 1}, "c": [2]}, {"a": {"b": 3}, "c": [2]}])
     [('a.b', '1', '3')]
+    >>> differences([{"up": "6250000.0 B/s", "end": "60.0 s"}, {"up": "625000.0 B/s", "end": "60.01 s"}])
+    [('up', '50 Mbps', '5 Mbps'), ('end', '60.0 s', '60.01 s')]
     """
     flat = [dict(_flattened(scenario)) for scenario in scenarios]
     keys = dict.fromkeys(key for values in flat for key in values)
     rows = [(key, *(values.get(key, "—") for values in flat)) for key in keys]
-    return [row for row in rows if len(set(row[1:])) > 1]
+    return [(row[0], *_for_people(row[1:])) for row in rows if len(set(row[1:])) > 1]
+
+
+def _for_people(values: Sequence[str]) -> list[str]:
+    spoken = [_spoken(value) for value in values]
+    return spoken if len(set(spoken)) == len(set(values)) else list(values)
+
+
+def _spoken(value: str) -> str:
+    """A resolved scenario's quantity as people write it."""
+    found = _QUANTITY.match(value)
+    return _SPOKEN[found[2]](float(found[1])) if found else value
 
 
 def _flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

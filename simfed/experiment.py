@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from simfed.replay.store import TrajectoryStore
     from simfed.scenario.device import Device as DeviceSpec
     from simfed.scenario.model import ClientGroup
-    from simfed.sim import Recorded, Simulation
+    from simfed.sim import Recorded, Simulation, TimeOnlyWorkload
 
 __all__ = [
     "Parts",
@@ -231,7 +231,7 @@ class Parts:
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
             if time_only:
-                self._gather(found, None, partial(self._check_rewards, i))
+                self._gather(found, None, partial(self._check_time_only, i))
         self._gather(found, "server.device", self._try_server)
         self._gather(found, None, lambda: self.topology)
         self._gather(found, None, lambda: self.network_model)
@@ -269,9 +269,10 @@ class Parts:
         data, clients = self.scenario.dataset, self.scenario.client_count
         samples = dataset_facts(data.name).train_samples
         public = data.public if self.scenario.method == "fedkd" else 0
-        if clients >= samples + (public == 0):
+        most = samples - min(public, 1)
+        if clients > most:
             raise InputError(
-                f"fewer clients than {data.name} has training samples, {samples}",
+                f"at most {most} clients, as {data.name} has {samples} training samples",
                 where="clients", got=clients,
             )  # fmt: skip
         if public > samples - clients:
@@ -312,18 +313,22 @@ class Parts:
         except TypeError as error:
             raise InputError(f"parameters that the policy takes ({error})") from None
 
-    def _check_rewards(self, index: int) -> None:
-        """Where nothing is learned, nothing is rewarded."""
+    def _check_time_only(self, index: int) -> None:
+        """Where nothing is learned, nothing is rewarded, and no size may depend on what is learned."""
         group = self.scenario.clients[index]
         policy = self.scenario.policy_of_group(group)
-        needs_rewards = getattr(registry("policy").get(policy.kind), "learns", True)
-        if needs_rewards and policy.arms_from is None:
+        if policy.arms_from is not None:
+            return  # both were recorded
+        if getattr(registry("policy").get(policy.kind), "learns", True):
             raise InputError(
                 "a policy that needs no rewards in a time-only run",
                 where="policy.kind" if group.policy is None else f"clients[{index}].policy.kind",
                 got=policy.kind,
                 hint="policy.arms_from: RUN replays the arms of a full run",
             )
+        k = min(self.scenario.k_of_group(group), self.facts[group.prototype].parameters)
+        for arm in self._arms(index):
+            _sizes_only(self).size_bytes(group.prototype, arm, k)
 
     def _try_server(self) -> None:
         device = self.server_device()
@@ -536,7 +541,7 @@ def _time_only(parts: Parts) -> Workload:
     return _sizes_only(parts, next(iter(parts.recorded.values()), None))
 
 
-def _sizes_only(parts: Parts, recorded: Recorded | None = None) -> Workload:
+def _sizes_only(parts: Parts, recorded: Recorded | None = None) -> TimeOnlyWorkload:
     from simfed.sim import PrototypeSize, TimeOnlyWorkload
 
     scenario = parts.scenario

@@ -124,7 +124,7 @@ class TimeOnlyWorkload:
         if self._recorded is not None:
             size_bytes = self._recorded.uplink_bytes(task.round, task.client)
         else:
-            size_bytes = self._size_bytes(task.prototype, arm, k)
+            size_bytes = self.size_bytes(task.prototype, arm, k)
         return SizedContribution(task, arm, k, size_bytes)
 
     def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
@@ -147,7 +147,8 @@ class TimeOnlyWorkload:
     def close(self) -> None:
         pass
 
-    def _size_bytes(self, prototype: str, arm: str, k: int) -> float:
+    def size_bytes(self, prototype: str, arm: str, k: int) -> float:
+        """What an upload comes to. Raises: `InputError` where that depends on the data."""
         key = (prototype, arm, k)
         if key not in self._known:
             size = self._prototypes[prototype]

@@ -189,6 +189,13 @@ def test_a_policy_that_learns_is_refused_where_nothing_does(write_study, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_sizes_that_depend_on_data_are_refused_where_nothing_is_learned(write_study, tmp_path):
+    path = write_study(set={"compression": {"k": 100, "index_code": "rice"}}, grid=STRATEGIES)
+    with pytest.raises(InputErrors, match="a size on the wire that does not depend on the data"):
+        study(path, tmp_path / "out", time_only=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path, monkeypatch):
     from simfed.device import find_profile, load
 

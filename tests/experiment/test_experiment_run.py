@@ -211,9 +211,7 @@ def test_a_clock_without_learning_takes_more_clients_than_samples(tiny):
     overrides = time_only_overrides(**{
         "clients[*].count": 100_000, "participation.clients_per_round": 5, "rounds": 2,
     })  # fmt: skip
-    assert any(
-        "clients: fewer clients than mnist-mini" in line for line in sentences(tiny, overrides)
-    )
+    assert any("clients: at most 9999 clients" in line for line in sentences(tiny, overrides))
     assert len(play(tiny, overrides=overrides, time_only=True).participations) == 10
 
 
@@ -227,7 +225,8 @@ def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(
     crowd = {**FEDAVG, "clients[*].count": 6_000, "rounds": 1, "participation.clients_per_round": 3}
     (sentence,) = sentences(tiny, crowd)
     assert (
-        "clients: fewer clients than mnist-mini has training samples, 10000, got 12000" in sentence
+        "clients: at most 10000 clients, as mnist-mini has 10000 training samples, got 12000"
+        in sentence
     )
     assert len(play(tiny, overrides=crowd, time_only=True).participations) == 3
     exactly = {**FEDAVG, "clients[*].count": 5_000}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,7 +165,9 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
         raise InputError("a file named *.png, *.svg or *.pdf", got=path.name)
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     try:
-        with picture_style():
+        with picture_style(), warnings.catch_warnings():
+            # A name in a script that the font lacks is drawn as boxes; everything else is readable.
+            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
             figure.savefig(path, dpi=dpi, metadata=undated)
     except OSError as error:
         raise InputError(

@@ -11,7 +11,7 @@ from simfed.report import gantt
 from simfed.report.curves import accuracy_figure, curve_figure
 from simfed.report.frames import MEAN, curves
 from simfed.report.gantt import gantt_figure
-from simfed.report.pictures import draw_run, parse_width, save_picture
+from simfed.report.pictures import draw_run, new_figure, parse_width, save_picture
 from simfed.report.style import PHASES
 
 pytest_plugins = ["report_runs"]
@@ -188,3 +188,10 @@ def test_the_pictures_at_a_runs_end(report_run, tmp_path):
 
 def test_labels_of_phases_are_words():
     assert all(re.fullmatch(r"[a-z ]+", phase.label) for phase in PHASES.values())
+
+
+def test_a_name_that_the_font_lacks_is_drawn_without_a_word(tmp_path, recwarn):
+    figure, _ = new_figure(2.0, [1.0])
+    figure.text(0.1, 0.1, "小")
+    save_picture(figure, tmp_path / "a.png")
+    assert [str(warning.message) for warning in recwarn] == []

@@ -103,6 +103,8 @@ def run_study(
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     with CtrlC().heard() as ctrl_c:
         plan = plan_study(path)
+        shown = make_display(plan, progress)
+        shown.say(f"{plan.study.name}: planning {len(plan.runs)} runs")  # seconds, for thousands
         states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
         ctrl_c.check()
         folder.make(plan.study.name)
@@ -116,7 +118,6 @@ def run_study(
             if any(state.status == "waiting" for state in states.values()):
                 if isinstance(executor, str):
                     executor = make_executor(executor, jobs=jobs)
-                shown = make_display(plan, progress)
                 try:
                     _work(list(states.values()), folder, executor, job, shown, ctrl_c)
                 finally:

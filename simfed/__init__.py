@@ -46,14 +46,15 @@ from simfed.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from simfed import compress, net
-    from simfed.experiment import RunResult, check, load_run, run
+    from simfed.assembly import check
+    from simfed.experiment import RunResult, load_run, run
     from simfed.scenario import Scenario, load_scenario
     from simfed.study import load_study
 
 _HOMES = {
     "RunResult": "simfed.experiment",
     "Scenario": "simfed.scenario",
-    "check": "simfed.experiment",
+    "check": "simfed.assembly",
     "load_run": "simfed.experiment",
     "load_scenario": "simfed.scenario",
     "load_study": "simfed.study",

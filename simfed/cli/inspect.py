@@ -30,7 +30,7 @@ def validate(
     ] = False,
 ) -> None:
     """Check scenario files: every error of every file, one line each."""
-    from simfed.experiment import check
+    from simfed.assembly import check
     from simfed.scenario import dump_scenario, load_scenario, parse_assignment
 
     pairs = [parse_assignment(text) for text in set_ or []]
@@ -76,7 +76,7 @@ def list_parts(
 ) -> None:
     """List what a scenario can name, with one line of explanation each."""
     if kind in ("profile", "profiles"):
-        from simfed.experiment import available_profiles
+        from simfed.assembly import available_profiles
 
         rows = available_profiles()
         if not rows:

@@ -12,10 +12,14 @@ from typing import TextIO
 
 from simfed.errors import InputError
 
-__all__ = ["LOCK", "held"]
+__all__ = ["LOCK", "Held", "held"]
 
 LOCK = ".lock"
 """The file in the folder; it names its holder and goes when the lock is given back."""
+
+
+class Held(InputError):
+    """Somebody else is writing there."""
 
 
 @contextmanager
@@ -23,7 +27,7 @@ def held(folder: Path, what: str) -> Iterator[None]:
     """Hold the folder, which is there.
 
     However the process ends, the lock ends with it. On a file system without locks nobody is kept
-    out. Raises: `InputError` that says who holds it (`what` is what the folder holds, "run" say);
+    out. Raises: `Held` that says who holds it (`what` is what the folder holds, "run" say);
     `OSError` where nothing can be written.
     """
     file = _taken(folder / LOCK, what)
@@ -44,7 +48,7 @@ def _taken(path: Path, what: str) -> TextIO:
             file.seek(0)
             holder = file.read().strip() or "another process"
             file.close()
-            raise InputError(
+            raise Held(
                 f"a {what} that nobody else is writing", where=str(path.parent), got=f"one held by {holder}"
             ) from None  # fmt: skip
         if _is_still(path, file):

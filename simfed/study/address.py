@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simfed.experiment import Parts
+from simfed.assembly import Parts
 from simfed.record.read import read_manifest
 from simfed.replay.key import (
     code_digest,

@@ -146,7 +146,7 @@ def _states(
     plan: Plan, study_file: str, device: str, time_only: bool, *, replays: bool
 ) -> tuple[dict[str, RunState], list[str]]:
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
-    from simfed.experiment import check
+    from simfed.assembly import check
     from simfed.replay.key import learning_key
     from simfed.study.address import address, path_key
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from simfed.errors import InputError, InputErrors, Interrupted, SimfedError
+from simfed.record.lock import Held
 from simfed.study.store import StudyFolder, disk_refuses
 
 __all__ = ["Job", "Result", "do"]
@@ -131,6 +132,8 @@ def run_scenario(job: Job, out: Path, tell: Callable[[int, float, float | None],
         try:
             experiment.run(scenario, out, resume=True, **options)
             return
+        except Held:
+            raise  # what another process writes is not to be deleted
         except (InputError, KeyError):
             # begun with other options (without the cache, say), or torn: begin again
             shutil.rmtree(out, ignore_errors=True)

@@ -11,7 +11,7 @@ from paper_figures import COLOURS, FIGURES
 from paper_report import campaign_results, results_text, write_report
 from paper_results import POLICIES, Results
 
-import simfed.experiment
+import simfed.assembly
 from simfed.errors import InputError
 from simfed.replay.key import digest_of
 from simfed.study import plan_study
@@ -155,7 +155,7 @@ def test_studies_expand_into_scenarios_that_can_be_built(path):
     assert "\n# Expected:" in head
     assert "\n# Runs in:" in head
     for run in plan.runs[: len(plan.runs) // len(plan.seeds)]:
-        warnings = simfed.experiment.check(run.scenario, source=plan.study.base)
+        warnings = simfed.assembly.check(run.scenario, source=plan.study.base)
         assert all("k = 10000 is extrapolated" in warning for warning in warnings)
         assert not run.scenario.charge.downlink
         assert not run.scenario.charge.buffers

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import simfed
+from simfed.assembly import available_profiles
 from simfed.device import load_profile, profile_names
 from simfed.errors import InputError
-from simfed.experiment import available_profiles
 from simfed.registry import REGISTRIES, Registry
 from simfed.testing import check_device
 

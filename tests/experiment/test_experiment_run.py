@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 import simfed
+from simfed.assembly import Parts, available_profiles
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.experiment import Parts, available_profiles, default_workers
+from simfed.experiment import default_workers
 from simfed.record import verify
 
 TINY = """

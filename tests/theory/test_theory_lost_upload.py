@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simfed.experiment import Parts
+from simfed.assembly import Parts
 from simfed.learn.workload import LearningWorkload
 from simfed.net import Network, Star
 from simfed.record import Recorder

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 
+import distributed
 import pytest
 import study_fakes as fakes
 
 from simfed.errors import InputError, RunFailed
 from simfed.study import load_study, run_study
 
-distributed = pytest.importorskip("distributed")
 pytestmark = [
     pytest.mark.usefixtures("fake_runs"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

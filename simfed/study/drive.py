@@ -104,7 +104,8 @@ def run_study(
     with CtrlC().heard() as ctrl_c:
         plan = plan_study(path)
         shown = make_display(plan, progress)
-        shown.say(f"{plan.study.name}: planning {len(plan.runs)} runs")  # seconds, for thousands
+        count = len(plan.runs)  # for thousands, planning takes seconds
+        shown.say(f"{plan.study.name}: planning {count} run{'s' * (count != 1)}")
         states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
         ctrl_c.check()
         folder.make(plan.study.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfed.study.statistics import (
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from simfed.study.results import StudyResult
 
 __all__ = ["arm_rows", "comparison_rows", "ratio_text", "sentences", "time_text"]
+
+_MOST_NAMED = 4
+"""Settings that a sentence names one by one; the comparisons' table has them all."""
 
 WHOLE_RUN = math.nan
 """The threshold of a comparison of whole runs' simulated time, where nothing was learned."""
@@ -210,19 +213,27 @@ def _sentence(
     goal = "in simulated time" if threshold < 0 else f"to {100 * threshold:g} %"
     sides = {1: (a, b), -1: (b, a)}
     clauses = []
-    for side, (winner, loser) in sides.items():
-        won = [
-            _won(setting, paired, side, goal, confidence)
-            for setting, paired, _ in found
-            if paired.seeds and paired.verdict == side
-        ]
-        if won:
-            clauses.append(f"{winner} before {loser} {', and '.join(won)}")
     every = [setting for setting, _, _ in found]
+    for side, (winner, loser) in sides.items():
+        won = {s: p for s, p, _ in found if p.seeds and p.verdict == side}
+        if len(won) > _MOST_NAMED:
+            clauses.append(
+                f"{winner} before {loser} {goal}{_at(list(won), every)}, {_range(won, side)}"
+            )
+        elif won:
+            each = [
+                _won(setting, paired, side, goal, confidence) for setting, paired in won.items()
+            ]
+            clauses.append(f"{winner} before {loser} {', and '.join(each)}")
     clauses += [
         _alone(a, b, setting, p, goal, confidence) for setting, p, _ in found if _is_alone(p)
     ]
-    for wins, losses, seeds in dict.fromkeys(_counts(p) for _, p, _ in found if _is_level(p)):
+    level = [s for s, p, _ in found if _is_level(p)]
+    counts = dict.fromkeys(_counts(p) for _, p, _ in found if _is_level(p))
+    if len(counts) > 1 and len(level) > _MOST_NAMED:
+        clauses.append(f"no clear difference between {a} and {b} {goal}{_at(level, every)}")
+        counts = {}
+    for wins, losses, seeds in counts:
         level = [s for s, p, _ in found if _is_level(p) and _counts(p) == (wins, losses, seeds)]
         clauses.append(
             f"no clear difference between {a} and {b} {goal}{_at(level, every)} "
@@ -237,6 +248,16 @@ def _sentence(
         where = _at(missing, every)
         clauses.append(f"{a} and {b} not yet compared{where}: no seed is finished for both")
     return "; ".join(clauses) + "."
+
+
+def _range(won: Mapping[str, Paired], side: int) -> str:
+    """How many times sooner, from the setting with the least to that with the most."""
+    ratios = {s: p.ratio if side == 1 else _inverse(p.ratio) for s, p in won.items()}
+    ends = []
+    for setting in (min(ratios, key=lambda s: ratios[s].least), max(ratios, key=lambda s: ratios[s].least)):  # fmt: skip
+        bound = "" if ratios[setting].is_exact else "at least "
+        ends.append(f"{bound}{_number(ratios[setting].least)}× (at {setting})")
+    return f"{ends[0]} to {ends[1]} sooner"
 
 
 def _is_level(paired: Paired) -> bool:
@@ -273,7 +294,11 @@ def _won(setting: str, paired: Paired, side: int, goal: str, confidence: float) 
 def _at(settings: Sequence[str], every: Sequence[str]) -> str:
     if len(every) == 1:
         return ""
-    return " everywhere" if len(settings) == len(every) else " at " + " and at ".join(settings)
+    if len(settings) == len(every):
+        return " everywhere"
+    if len(settings) > _MOST_NAMED:
+        return f" in {len(settings)} of {len(every)} settings"
+    return " at " + " and at ".join(settings)
 
 
 def _inverse(ratio: Estimate) -> Estimate:

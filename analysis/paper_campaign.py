@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from simfed.record.read import Run, open_run
-from simfed.replay.key import digest_of
+from simfed.replay.digest import digest_of
 from simfed.scenario import Scenario
 from simfed.scenario.load import validated
 from simfed.study import plan_study, run_study

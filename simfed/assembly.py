@@ -313,8 +313,9 @@ class Parts:
                 hint="policy.arms_from: RUN replays the arms of a full run",
             )
         k = min(self.scenario.k_of_group(group), self.facts[group.prototype].parameters)
+        sizes = self.sizes_only()
         for arm in self._arms(index):
-            self.sizes_only().size_bytes(group.prototype, arm, k)
+            sizes.size_bytes(group.prototype, arm, k)
 
     def _try_server(self) -> None:
         device = self.server_device()

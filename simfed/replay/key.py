@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simfed.registry import registry
+from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
 from simfed.scenario.model import Policy
@@ -82,12 +83,6 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Any]
 def last_round_if_special(scenario: Scenario) -> int | None:
     """The last round, if it is evaluated only because it is the last."""
     return scenario.rounds if scenario.rounds % scenario.evaluation.every else None
-
-
-def digest_of(value: Any) -> str:
-    """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""
-    text = json.dumps(value)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _clients(scenario: Scenario) -> dict[str, Any]:

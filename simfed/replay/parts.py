@@ -10,9 +10,7 @@ that a part reads, and values that are put into a module from outside while the 
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
-import json
 import sys
 import sysconfig
 import uuid
@@ -21,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from simfed.replay.digest import digest_of, file_digest
 
 __all__ = ["part_digest"]
 
@@ -36,7 +36,7 @@ def part_digest(part: object) -> str:
     >>> part_digest(functools.partial(print, end="")) == part_digest(functools.partial(print, end="!"))
     False
     """
-    return hashlib.blake2b(json.dumps(_told(part, ())).encode(), digest_size=16).hexdigest()
+    return digest_of(_told(part, ()))
 
 
 def _told(value: Any, above: tuple[int, ...]) -> Any:
@@ -77,7 +77,7 @@ def _source(named: Any) -> list[str]:
         return [name, _version(module.__name__.partition(".")[0])]
     users = (module, *_imported(module, {module.__name__}))
     files = sorted(file for file in map(_file_of, users) if file is not None)
-    return [name, *(hashlib.blake2b(f.read_bytes(), digest_size=16).hexdigest() for f in files)]
+    return [name, *map(file_digest, files)]
 
 
 def _imported(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:

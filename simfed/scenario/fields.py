@@ -43,6 +43,7 @@ __all__ = [
     "Rate",
     "Size",
     "files_in",
+    "renamed",
 ]
 
 
@@ -146,6 +147,15 @@ def files_in(part: Any, annotation: Any = None, metadata: tuple[Any, ...] = ()) 
             yield from files_in(inner, annotation)
     elif isinstance(part, str) and (_FILE_MARK in metadata or _is_file(annotation)):
         yield part
+
+
+def renamed(plain: Any, names: Mapping[str, str]) -> Any:
+    """Plain values in which every text that is a key of `names` stands under its other name."""
+    if isinstance(plain, dict):
+        return {key: renamed(inner, names) for key, inner in plain.items()}
+    if isinstance(plain, list):
+        return [renamed(inner, names) for inner in plain]
+    return names.get(plain, plain) if isinstance(plain, str) else plain
 
 
 def _is_file(annotation: Any) -> bool:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.scenario.fields import renamed
 from simfed.scenario.model import Scenario
 
 __all__ = [
@@ -63,19 +64,11 @@ def dump_scenario(
     `profile_names` and `file_names` rename calibration profiles and other files that it names, for a
     copy that stands beside copies of them.
     """
-    plain = _renamed(scenario.model_dump(mode="json"), file_names or {})
+    plain = renamed(scenario.model_dump(mode="json"), file_names or {})
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
         if device is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _renamed(plain: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(plain, dict):
-        return {key: _renamed(inner, names) for key, inner in plain.items()}
-    if isinstance(plain, list):
-        return [_renamed(inner, names) for inner in plain]
-    return names.get(plain, plain) if isinstance(plain, str) else plain
 
 
 def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:

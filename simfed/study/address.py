@@ -6,23 +6,20 @@ code. Not: its name, when it saves checkpoints, who runs it where.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from simfed.assembly import Parts
 from simfed.record.read import read_manifest
+from simfed.replay.digest import digest_of, file_digest
 from simfed.replay.key import (
     code_digest,
     data_digest,
-    digest_of,
     learning_key,
     learns,
     part_digests,
 )
 from simfed.scenario import Scenario
-from simfed.scenario.fields import files_in
+from simfed.scenario.fields import files_in, renamed
 
 __all__ = ["address", "own_code", "path_key"]
 
@@ -47,14 +44,14 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
     """
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
     profiles = Parts(scenario, source).profile_files
-    stands_for = {name: _digest(file) for name, file in profiles.items()}
-    stands_for |= {f: _digest(Path(f)) for f in files_in(scenario) if Path(f).is_file()}
+    stands_for = {name: file_digest(file) for name, file in profiles.items()}
+    stands_for |= {f: file_digest(Path(f)) for f in files_in(scenario) if Path(f).is_file()}
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
     stands_for |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
     return digest_of(
         {
-            "scenario": _replaced(plain, stands_for),
+            "scenario": renamed(plain, stands_for),
             "data": data_digest(scenario.dataset.name),
             "parts": part_digests(scenario),
             "code": own_code(),
@@ -76,15 +73,3 @@ def path_key(scenario: Scenario, *, device: str) -> str | None:
 def own_code() -> str:
     """A digest of the code in this process that decides what a run comes to."""
     return code_digest(*_CODE)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-
-
-def _replaced(plain: Any, stands_for: Mapping[str, str]) -> Any:
-    if isinstance(plain, dict):
-        return {key: _replaced(inner, stands_for) for key, inner in plain.items()}
-    if isinstance(plain, list):
-        return [_replaced(inner, stands_for) for inner in plain]
-    return stands_for.get(plain, plain) if isinstance(plain, str) else plain

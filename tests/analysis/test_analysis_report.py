@@ -13,7 +13,7 @@ from paper_results import POLICIES, Results
 
 import simfed.assembly
 from simfed.errors import InputError
-from simfed.replay.key import digest_of
+from simfed.replay.digest import digest_of
 from simfed.study import plan_study
 
 

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from simfed.assembly import Parts, checked
 from simfed.contract import Workload
 from simfed.errors import InputError, Interrupted, RunFailed
+from simfed.interrupt import CtrlC
 from simfed.progress import RunProgress
 from simfed.record.digest import fingerprint
 from simfed.record.directory import RunDirectory, reserved
@@ -49,6 +46,8 @@ __all__ = [
 RunResult = Run
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
+
+_STOPPING = "stopping after this round; Ctrl-C again stops at once"
 
 load_run = open_run
 """A run from its directory: the same object that `run` returned."""
@@ -244,36 +243,14 @@ def _play(
         kept = directory.load_checkpoint(recorder)
         if kept is not None:
             simulation.restore(kept)
-    with _polite_interrupt() as stop_requested, contextlib.ExitStack() as stack:
-        if isinstance(shown, RunProgress):
-            stack.enter_context(shown)
+    bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
+    with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         simulation.run(
             progress=shown,
-            stop_requested=stop_requested,
+            stop_requested=ctrl_c.asked,
             save=save if directory is not None else None,
             save_every=save_every,
         )
-
-
-@contextmanager
-def _polite_interrupt() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks for a stop at the next round border; the second stops at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set  # only the main thread may handle signals
-        return
-
-    def on_signal(number: int, frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        print("stopping after this round; Ctrl-C again stops at once", file=sys.stderr)
-
-    before = signal.signal(signal.SIGINT, on_signal)
-    try:
-        yield asked.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:

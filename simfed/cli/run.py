@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfed.cli.inspect import Overrides
-from simfed.errors import BrokenInvariant, InputError, Interrupted
+from simfed.errors import BrokenInvariant, InputError
+from simfed.interrupt import sigterm_is_ctrl_c
 from simfed.units import format_duration
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
-    with _folder(out, loaded.name) as folder, _terminated_politely():
+    with _folder(out, loaded.name) as folder, sigterm_is_ctrl_c():
         if not quiet:
             print(f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → {folder}",
                   file=sys.stderr)  # fmt: skip
@@ -150,28 +150,3 @@ def _next_free(folder: Path) -> Path:
         else:
             break
     return candidate
-
-
-@contextlib.contextmanager
-def _terminated_politely() -> Iterator[None]:
-    """SIGTERM (a cluster's time limit, say) is Ctrl-C with an exit code of its own."""
-    asked = False
-
-    def on_signal(number: int, frame: object) -> None:
-        nonlocal asked
-        asked = True
-        signal.raise_signal(signal.SIGINT)
-
-    try:
-        before = signal.signal(signal.SIGTERM, on_signal)
-    except ValueError:  # only the main thread may handle signals
-        yield
-        return
-    try:
-        yield
-    except Interrupted as error:
-        if asked:
-            error.exit_code = 128 + signal.SIGTERM
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)

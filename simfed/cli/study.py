@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.errors import InputError, RunFailed, listed
+from simfed.interrupt import sigterm_is_ctrl_c
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
@@ -54,10 +55,11 @@ def run(
         raise InputError("a whole number of at least 1", where="--jobs", got=jobs)
     folder = out if out is not None else default_out(study)
     try:
-        result = run_study(
-            study, folder, executor=executor, jobs=jobs, retry_failed=retry_failed, device=device,
-            time_only=time_only, trajectories=cache, progress=not quiet,
-        )  # fmt: skip
+        with sigterm_is_ctrl_c():
+            result = run_study(
+                study, folder, executor=executor, jobs=jobs, retry_failed=retry_failed,
+                device=device, time_only=time_only, trajectories=cache, progress=not quiet,
+            )  # fmt: skip
     except RunFailed:
         if not quiet and (folder / "study.json").exists():
             _show(load_study(folder))

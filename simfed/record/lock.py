@@ -12,7 +12,7 @@ from typing import TextIO
 
 from simfed.errors import InputError
 
-__all__ = ["LOCK", "Held", "held"]
+__all__ = ["LOCK", "Held", "held", "is_held"]
 
 LOCK = ".lock"
 """The file in the folder; it names its holder and goes when the lock is given back."""
@@ -23,14 +23,14 @@ class Held(InputError):
 
 
 @contextmanager
-def held(folder: Path, what: str) -> Iterator[None]:
+def held(folder: Path, what: str, hint: str | None = None) -> Iterator[None]:
     """Hold the folder, which is there.
 
     However the process ends, the lock ends with it. On a file system without locks nobody is kept
-    out. Raises: `Held` that says who holds it (`what` is what the folder holds, "run" say);
-    `OSError` where nothing can be written.
+    out. Raises: `Held` that says who holds it (`what` is what the folder holds, "run" say; `hint`
+    what to do about it); `OSError` where nothing can be written.
     """
-    file = _taken(folder / LOCK, what)
+    file = _taken(folder / LOCK, what, hint)
     try:
         yield
     finally:
@@ -39,7 +39,19 @@ def held(folder: Path, what: str) -> Iterator[None]:
         file.close()
 
 
-def _taken(path: Path, what: str) -> TextIO:
+def is_held(folder: Path) -> bool:
+    """Whether a process holds the folder now; where a file system has no locks, perhaps."""
+    try:
+        with (folder / LOCK).open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return (folder / LOCK).exists()
+    return False
+
+
+def _taken(path: Path, what: str, hint: str | None) -> TextIO:
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -49,7 +61,8 @@ def _taken(path: Path, what: str) -> TextIO:
             holder = file.read().strip() or "another process"
             file.close()
             raise Held(
-                f"a {what} that nobody else is writing", where=str(path.parent), got=f"one held by {holder}"
+                f"a {what} that nobody else is writing",
+                where=str(path.parent), got=f"one held by {holder}", hint=hint,
             ) from None  # fmt: skip
         if _is_still(path, file):
             file.truncate(0)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.interrupt import CtrlC
 from simfed.scenario import dump_scenario
-from simfed.study.interrupt import CtrlC
 from simfed.study.plan import Plan, PlannedRun, each_once, plan_study
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result

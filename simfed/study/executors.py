@@ -219,9 +219,10 @@ class _Worker:
 
 def _serve(pipe: Connection) -> None:
     """The life of a worker: jobs until the pipe ends."""
-    # Ctrl-C goes to the study, which asks its workers in its own time
+    # Ctrl-C and a cluster's SIGTERM go to the study, which asks its workers in its own time
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with_parent()
     # what libraries print would run through the table of runs; errors travel in results
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115

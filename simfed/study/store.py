@@ -13,17 +13,17 @@ finished runs, and goes on with the others from their checkpoints or from the be
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from simfed.errors import InputError
 from simfed.record import files
+from simfed.record.lock import held, is_held
 from simfed.study.plan import Plan
 
 __all__ = ["FORMAT", "StudyFolder", "disk_refuses"]
@@ -99,18 +99,11 @@ class StudyFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Held while a study runs, so that two processes do not do the same work."""
-        with self._writing():
-            file = (self.path / ".lock").open("w")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    "a study that no other process is running", where=str(self.path),
-                    hint="simfed study status shows how far it is",
-                ) from None  # fmt: skip
-            except OSError:
-                pass  # a file system without locks: the user has to know
+        with ExitStack() as stack:
+            with self._writing():
+                stack.enter_context(
+                    held(self.path, "study", "simfed study status shows how far it is")
+                )
             yield
 
     @contextmanager
@@ -124,14 +117,7 @@ class StudyFolder:
 
     def is_running(self) -> bool:
         """Whether a process is running this study now, as far as locks tell."""
-        try:
-            with (self.path / ".lock").open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return (self.path / ".lock").exists()  # a file system without locks: perhaps
-        return False
+        return is_held(self.path)
 
     # --- runs ----------------------------------------------------------------------------------
 

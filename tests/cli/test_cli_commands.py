@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from simfed.cli import main
 
@@ -221,6 +222,24 @@ def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, 
     state = json.loads(Path("r/checkpoint/state.json").read_text())
     assert manifest["status"] == "interrupted"
     assert manifest["reason"].startswith(f"stopped after round {state['round']};")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
+    study = {"name": "s", "base": str(tiny), "seeds": [0, 1], "grid": {"rounds": [100_000]}}
+    Path("s.yaml").write_text(yaml.safe_dump(study))
+    process = in_a_process("study", "run", "s.yaml", "--time-only", "--quiet", "--jobs", "2",
+                           "--out", "s", start_new_session=True)  # fmt: skip
+    told = Path("s/partial").glob
+    while (
+        process.poll() is None and sum("simulated_s" in p.read_text() for p in told("*.json")) < 2
+    ):
+        pass
+    os.killpg(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert err.splitlines()[-1].startswith("simfed: interrupted with 0 of 2 runs finished")
+    assert len(list(told("*/checkpoint/state.json"))) == 2
 
 
 def test_an_interruption_outside_a_run_is_said(monkeypatch, capsys):

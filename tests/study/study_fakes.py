@@ -16,6 +16,7 @@ from simfed.record.schema import Participation, PrototypeResult, Round
 from simfed.study.work import do
 
 EVERY = 5
+UPLINK_BYTES = 6000.0
 
 FAILS, DIES, DIES_ONCE, FULL_DISK, WRONG = 101, 102, 103, 104, 105
 
@@ -39,80 +40,47 @@ def fake_run(job, out, tell):
     misbehave(job, scenario)
     speed = {"top-k": 1.0, "random-k": 0.6, "periodic-k": 0.2}[scenario["policy"]["strategy"]]
     rate = scenario["clients"][0]["link"]["up"] or "1e9 B/s"
-    round_s = 0.1 + 6000 / float(rate.split()[0])
-    directory = RunDirectory.create(
-        out,
-        scenario_yaml=job.scenario_yaml,
-        manifest={
-            "name": scenario["name"],
-            "seed": scenario["seed"],
-            "mode": "full",
-            "warnings": [],
-        },
-    )
+    round_s = 0.1 + UPLINK_BYTES / float(rate.split()[0])
+    manifest = {"name": scenario["name"], "seed": scenario["seed"], "mode": "full", "warnings": []}
+    directory = RunDirectory.create(out, scenario_yaml=job.scenario_yaml, manifest=manifest)
     recorder = directory.recorder()
     for number in range(1, scenario["rounds"] + 1):
-        begin, end = (number - 1) * round_s, number * round_s
-        recorder.rounds.append(
-            Round(
-                number,
-                begin,
-                end,
-                1,
-                0,
-                0,
-                6000.0,
-                0.0,
-                False,
-                0,
-                "upload",
-                None,
-                round_s,
-                0.0,
-                0.0,
-            )
-        )
         evaluated = number % EVERY == 0
         now = accuracy(number, scenario["seed"], speed) if evaluated else None
+        recorder.rounds.append(round_row(number, round_s))
         recorder.prototypes.append(PrototypeResult(number, "small", 0.1, now, now))
-        recorder.participations.append(
-            Participation(
-                round=number,
-                client=0,
-                prototype="small",
-                model_version=number,
-                arm="top-k",
-                k=10,
-                choice="fixed",
-                outcome="aggregated",
-                started_at_s=begin,
-                finished_at_s=end,
-                downlink_s=0.0,
-                training_s=0.1,
-                compression_s=0.0,
-                uplink_s=round_s - 0.1,
-                waiting_s=0.0,
-                offline_s=0.0,
-                uplink_bytes=6000.0,
-                downlink_bytes=0.0,
-                energy_j=None,
-                local_loss=None,
-                gain=None,
-                reward_raw=None,
-                reward=None,
-                slack_s=0.0,
-            )
-        )
-        tell(number, end, now)
+        recorder.participations.append(participation_row(number, round_s))
+        tell(number, number * round_s, now)
     final = accuracy(scenario["rounds"] // EVERY * EVERY, scenario["seed"], speed)
     summary = {
         "accuracy": {"mean": {"final": final, "best": final}},
         "simulated_s": scenario["rounds"] * round_s,
-        "uplink_bytes": 6000.0 * scenario["rounds"],
+        "uplink_bytes": UPLINK_BYTES * scenario["rounds"],
         "downlink_bytes": 0.0,
         "rollbacks": 0,
     }
     directory.finish(recorder, manifest={"wall_s": {"total": 0.1}}, summary=summary)
+
+
+def round_row(number, round_s):
+    return Round(
+        round=number, started_at_s=(number - 1) * round_s, finished_at_s=number * round_s,
+        participants=1, late=0, dropped=0, uplink_bytes=UPLINK_BYTES, downlink_bytes=0.0,
+        rolled_back=False, critical_client=0, critical_phase="upload", critical_link=None,
+        duration_s=round_s, server_s=0.0, saved_without_critical_s=0.0,
+    )  # fmt: skip
+
+
+def participation_row(number, round_s):
+    """One client that trains for 0.1 s and sends for the rest of the round."""
+    return Participation(
+        round=number, client=0, prototype="small", model_version=number,
+        arm="top-k", k=10, choice="fixed", outcome="aggregated",
+        started_at_s=(number - 1) * round_s, finished_at_s=number * round_s,
+        downlink_s=0.0, training_s=0.1, compression_s=0.0, uplink_s=round_s - 0.1,
+        waiting_s=0.0, offline_s=0.0, uplink_bytes=UPLINK_BYTES, downlink_bytes=0.0,
+        energy_j=None, local_loss=None, gain=None, reward_raw=None, reward=None, slack_s=0.0,
+    )  # fmt: skip
 
 
 def misbehave(job, scenario):

@@ -18,8 +18,8 @@ import study_fakes as fakes
 import yaml
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.interrupt import CtrlC
 from simfed.study import drive, load_study, run_study
-from simfed.study.interrupt import CtrlC
 from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder, disk_refuses
 from simfed.study.tables import status_lines
@@ -225,7 +225,10 @@ def test_two_processes_do_not_run_one_study(write_study, tmp_path):
     study(path, out)
     plan = load_study(out).plan
     bigger = write_study(grid=STRATEGIES, seeds=[0, 1])
-    with StudyFolder(out).locked(), pytest.raises(InputError, match="no other process is running"):
+    with (
+        StudyFolder(out).locked(),
+        pytest.raises(InputError, match=r"nobody else is writing.*simfed study status"),
+    ):
         study(bigger, out)
     assert load_study(out).plan == plan  # that of the study which is running
     study(bigger, out)

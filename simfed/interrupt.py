@@ -1,13 +1,16 @@
-"""Ctrl-C that is not lost."""
+"""Ctrl-C and SIGTERM that lose nothing."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["CtrlC"]
+from simfed.errors import Interrupted
+
+__all__ = ["CtrlC", "sigterm_is_ctrl_c"]
 
 
 class CtrlC:
@@ -20,6 +23,7 @@ class CtrlC:
     def __init__(self) -> None:
         self._asked = False
         self._patient = False
+        self._notice = ""
 
     @contextmanager
     def heard(self) -> Iterator[CtrlC]:
@@ -34,13 +38,18 @@ class CtrlC:
             signal.signal(signal.SIGINT, before)
 
     @contextmanager
-    def patient(self) -> Iterator[None]:
-        """Meanwhile the first Ctrl-C waits for the next `check`; the second one raises at once."""
-        self._patient = True
+    def patient(self, notice: str = "") -> Iterator[None]:
+        """Meanwhile the first Ctrl-C only prints `notice` and waits for somebody to ask; the second
+        one raises at once."""
+        self._patient, self._notice = True, notice
         try:
             yield
         finally:
             self._patient = False
+
+    def asked(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._asked
 
     def check(self) -> None:
         """Raises: `KeyboardInterrupt` if somebody asked to stop."""
@@ -51,3 +60,32 @@ class CtrlC:
         again, self._asked = self._asked, True
         if again or not self._patient:
             raise KeyboardInterrupt
+        if self._notice:
+            print(self._notice, file=sys.stderr)
+
+
+@contextmanager
+def sigterm_is_ctrl_c() -> Iterator[None]:
+    """SIGTERM (a cluster's time limit, say) is Ctrl-C with an exit code of its own."""
+    asked = False
+
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.raise_signal(signal.SIGINT)
+
+    try:
+        before = signal.signal(signal.SIGTERM, on_signal)
+    except ValueError:  # only the main thread may handle signals
+        yield
+        return
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as error:
+        if not asked:
+            raise
+        told = error if isinstance(error, Interrupted) else Interrupted("interrupted")
+        told.exit_code = 128 + signal.SIGTERM
+        raise told from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -14,11 +14,15 @@ from typing import Any
 
 import paper_reasons as why
 from paper_results import (
+    CONSTANTS,
+    EXPLORATION,
     FIXED,
     LARGE,
     NAMES,
     POLICIES,
+    REWARD,
     SMALL,
+    WEIGHTS,
     Results,
     Runs,
     accuracy_gap,
@@ -378,11 +382,9 @@ def _cifar10(results: Results) -> Iterator[Check]:
         yield share_check(what, _lead_of("random-k"), at_large, prototype, 0, 3)
 
 
-_PAIRS = ((1, 0), (0.8, 0.2), (0.4, 0.6), (0.2, 0.8), (0, 1))
-
-
 def _weight_runs(results: Results) -> dict[Any, Runs]:
-    return {(r, b): results.runs("ascend", rho=r, beta=b) for r, b in _PAIRS}
+    others = [pair for pair in WEIGHTS if pair != tuple(REWARD.values())]
+    return {(r, b): results.runs("ascend", rho=r, beta=b) for r, b in others}
 
 
 def _weights(results: Results) -> Iterator[Check]:
@@ -396,7 +398,7 @@ def _weights(results: Results) -> Iterator[Check]:
 
 
 def _exploration_runs(results: Results) -> dict[Any, Runs]:
-    return {c: results.runs("ascend", c=c) for c in (1, 2, 4, 5)}
+    return {c: results.runs("ascend", c=c) for c in CONSTANTS if c != EXPLORATION["c"]}
 
 
 def _exploration(results: Results) -> Iterator[Check]:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from paper_results import (
+    CONSTANTS,
     FIXED,
     LARGE,
     NAMES,
     POLICIES,
     SMALL,
+    WEIGHTS,
     Result,
     Results,
     Runs,
@@ -305,7 +307,6 @@ def _by_model(ks: Sequence[int], models: Sequence[str], policies: tuple[str, ...
 
 _ADAPTIVE = ("ascend", "exp3")
 _CIFAR_MODELS = ("resnet18", "wresnet40-2")
-_PAIRS = ((1, 0), (0.8, 0.2), (0.6, 0.4), (0.4, 0.6), (0.2, 0.8), (0, 1))
 FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec("mnist-k", "MNIST: accuracy by K", "α 0.5, 50 Mbps; mean over the ten clients.",
                _k_panels((500, 1000, 5000)), 5, _curves),
@@ -320,8 +321,8 @@ FIGURES: tuple[FigureSpec, ...] = (
                tuple(Panel(f"{b} Mbps", {"up_mbps": b}) for b in (5, 50, 500)), 5, _curves),
     FigureSpec("mnist-sensitivity", "MNIST: ASCEND's sensitivity",
                "K 1,000, α 0.5, 50 Mbps; dots are seeds, diamonds their means.",
-               (*(Panel(f"(ρ, β) = {r:g}, {b:g}", {"rho": r, "beta": b}, ("ascend",)) for r, b in _PAIRS),
-                *(Panel(f"c = {c}", {"c": c}, ("ascend",)) for c in (1, 2, 3, 4, 5))), 3, _sensitivity),
+               (*(Panel(f"(ρ, β) = {r:g}, {b:g}", {"rho": r, "beta": b}, ("ascend",)) for r, b in WEIGHTS),
+                *(Panel(f"c = {c}", {"c": c}, ("ascend",)) for c in CONSTANTS)), 3, _sensitivity),
     FigureSpec("mnist-large-k", "MNIST: accuracy at K = 5,000 and 10,000",
                "α 0.5, 50 Mbps. The source's runs at these K were on devices whose times are not published.",
                _k_panels((5000, 10_000)), 5, _curves),
@@ -335,6 +336,6 @@ FIGURES: tuple[FigureSpec, ...] = (
                "Rounds of free choice. Dotted: a third.",
                _by_model((100_000, 2_000_000), _CIFAR_MODELS, _ADAPTIVE, "cifar10"), 3, _selection),
     FigureSpec("cifar10-reduced", "CIFAR-10, reduced to what a CPU can compute",
-               "Not the source's experiment: 40 rounds, 64 public images, one seed.",
+               "Not the source's experiment: 40 rounds, 64 public images, probes of 64, one seed.",
                _k_panels((100_000, 2_000_000), "cifar10-reduced"), 1, _curves),
 )  # fmt: skip

@@ -12,7 +12,11 @@ from paper_claims import CONTRADICTED, VERDICTS, Check, Judged, headline, judge
 from paper_figures import FIGURES, FigureSpec
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from paper_results import (
+    CONSTANTS,
+    EXPLORATION,
     POLICIES,
+    REWARD,
+    WEIGHTS,
     Result,
     Results,
     Runs,
@@ -305,10 +309,12 @@ def _settings() -> Iterable[tuple[str, str, dict[str, float]]]:
         yield f"α {alpha:g}", "mnist", {"alpha": alpha}
     for up in (5, 500):
         yield f"{up} Mbps", "mnist", {"up_mbps": up}
-    for rho, beta in ((1, 0), (0.8, 0.2), (0.4, 0.6), (0.2, 0.8), (0, 1)):
-        yield f"(ρ, β) = ({rho:g}, {beta:g})", "mnist", {"rho": rho, "beta": beta}
-    for c in (1, 2, 4, 5):
-        yield f"c = {c}", "mnist", {"c": c}
+    for rho, beta in WEIGHTS:
+        if {"rho": rho, "beta": beta} != REWARD:
+            yield f"(ρ, β) = ({rho:g}, {beta:g})", "mnist", {"rho": rho, "beta": beta}
+    for c in CONSTANTS:
+        if {"c": c} != EXPLORATION:
+            yield f"c = {c}", "mnist", {"c": c}
     for alpha in (0.1, 1):
         yield f"cifar10, α {alpha:g}", "cifar10", {"alpha": alpha}
     for up in (5, 500):

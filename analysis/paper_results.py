@@ -23,11 +23,13 @@ from simfed.study.statistics import (
 )
 
 __all__ = [
+    "CONSTANTS",
     "FIXED",
     "LARGE",
     "NAMES",
     "POLICIES",
     "SMALL",
+    "WEIGHTS",
     "Result",
     "Results",
     "Runs",
@@ -56,6 +58,9 @@ CIFAR10 = {**MNIST, "dataset": "cifar10", "rounds": 300, "k": 100_000}
 REDUCED = {**CIFAR10, "rounds": 40, "public": 64}
 REWARD = {"rho": 0.6, "beta": 0.4}
 EXPLORATION = {"c": 3}
+WEIGHTS = ((1, 0), (0.8, 0.2), (0.6, 0.4), (0.4, 0.6), (0.2, 0.8), (0, 1))
+"""The source's grid of (ρ, β), its own choice `REWARD` among them; of c likewise."""
+CONSTANTS = (1, 2, 3, 4, 5)
 _TASKS = {"mnist": MNIST, "cifar10": CIFAR10, "cifar10-reduced": REDUCED}
 
 

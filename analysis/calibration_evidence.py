@@ -20,7 +20,9 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from simfed.device import ModelWork, load_profile
 from simfed.device.calibrate import fit_profile, profile_text
@@ -39,13 +41,13 @@ HELD_OUT = {"ks": (700, 1500, 3000, 7000), "batches": (12, 24, 48), "samples": (
 ROUNDS = 20
 
 
-def in_another_process(function, *arguments):  # type: ignore[no-untyped-def]
+def in_another_process(function: Callable[..., Any], *arguments: object) -> Any:
     """The function's result, from a fresh Python."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 
 
-def measured(out: str, sizes: dict, repeat: int) -> None:
+def measured(out: str, sizes: dict[str, Any], repeat: int) -> None:
     from simfed.measure import Plan, measure
 
     measure(Plan(models=MODELS, strategies=STRATEGIES, repeat=repeat, **sizes), out)
@@ -80,7 +82,7 @@ def held_out_sizes(folder: Path, sessions: int, repeat: int) -> Path:
     return path
 
 
-def scenario_of(model: str, strategy: str, profile: str) -> dict:
+def scenario_of(model: str, strategy: str, profile: str) -> dict[str, Any]:
     return {
         "name": "alone",
         "rounds": ROUNDS + 1,  # the test set is evaluated after the last round, which is not played

@@ -138,7 +138,9 @@ def serve(namespace: str, flows: int, ready: int, result: int) -> None:
     in_namespace(namespace)
     listener = socket.create_server(("10.0.0.1", PORT), backlog=512)
     os.write(ready, b"x")
-    poll, left, which = select.epoll(), {}, {}
+    poll = select.epoll()
+    left: dict[int, int] = {}  # once the header has said how much
+    which: dict[int, tuple[socket.socket, int]] = {}
     poll.register(listener, select.EPOLLIN)
     ends: dict[int, float] = {}
     while len(ends) < flows:
@@ -146,18 +148,18 @@ def serve(namespace: str, flows: int, ready: int, result: int) -> None:
             if number == listener.fileno():
                 connection, (address, _) = listener.accept()
                 poll.register(connection, select.EPOLLIN)
-                left[connection.fileno()] = None
                 which[connection.fileno()] = (connection, int(address.rsplit(".", 1)[1]) - 2)
                 continue
             connection, flow = which[number]
             data = connection.recv(1 << 18)
-            if left[number] is None:
+            if number not in left:
                 left[number], data = struct.unpack("!q", data[:8])[0] - 8, data[8:]
             left[number] -= len(data)
             if left[number] <= 0:
                 ends[flow] = time.monotonic()
                 poll.unregister(connection)
                 connection.close()
+                del left[number]  # the next connection may get its number
     os.write(result, json.dumps([ends[k] for k in range(flows)]).encode())
 
 
@@ -222,7 +224,7 @@ def measure(case: dict[str, Any], congestion: str) -> dict[str, Any]:
 
 def length_s(case: dict[str, Any]) -> float:
     """When its last flow finishes."""
-    return max(flow["finish_s"] for flow in case["flows"])
+    return max(float(flow["finish_s"]) for flow in case["flows"])
 
 
 def drawn(kind: str) -> list[dict[str, Any]]:

@@ -260,6 +260,8 @@ def _setting(scenario: Mapping[str, Any]) -> dict[str, Any]:
     policy, reward = scenario["policy"], scenario["policy"].get("reward") or {}
     learns = policy["kind"] != "uniform"
     group = validated(dict(scenario), source="scenario.yaml", folder=Path()).clients[0]
+    if not isinstance(group.link.up, float):
+        raise TypeError("the evaluation's links have one rate")
     return {
         "dataset": scenario["dataset"]["name"],
         "rounds": scenario["rounds"],

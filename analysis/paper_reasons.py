@@ -105,8 +105,8 @@ def _ends_higher(results: Results, arm: str, prototype: str, setting: dict[str, 
     """By how much a prototype ends higher with one strategy than with each that it clearly beats."""
     words = []
     for other in FIXED:
-        runs = [results.runs(one, **setting) for one in (arm, other)]
-        gap, _ = accuracy_gap(*runs, prototype)
+        a, b = results.runs(arm, **setting), results.runs(other, **setting)
+        gap, _ = accuracy_gap(a, b, prototype)
         if other != arm and gap.decides() and gap.low > 0:
             words.append(f"{_points(gap)} higher than by {NAMES[other]}")
     return " and ".join(words)

@@ -201,8 +201,8 @@ def final_accuracy(runs: Runs, prototype: str | None = None) -> tuple[Estimate, 
 def accuracy_gap(a: Runs, b: Runs, prototype: str | None = None) -> tuple[Estimate, int]:
     """Final accuracy of `a` − that of `b`, seed by seed."""
     seeds = _common(a, b)
-    last = [[runs[s].accuracies(prototype)[-1] for s in seeds] for runs in (a, b)]
-    return paired_difference(*last), len(seeds)
+    last_a, last_b = ([runs[s].accuracies(prototype)[-1] for s in seeds] for runs in (a, b))
+    return paired_difference(last_a, last_b), len(seeds)
 
 
 def equal_time_gap(a: Runs, b: Runs) -> tuple[Estimate, int]:
@@ -239,7 +239,7 @@ def time_ratio(a: Runs, b: Runs, threshold: float, prototype: str | None = None)
     """How many times sooner `a` reached the threshold than `b`, seed by seed; may be censored."""
     seeds = _common(a, b)
     times = [[runs[s].first_at_s(threshold, prototype) for s in seeds] for runs in (a, b)]
-    columns: list[Sequence[Any]] = []
+    columns: list[Any] = []
     for of_arm in times:
         columns += [[at_s for at_s, _ in of_arm], [reached for _, reached in of_arm]]
     return paired_times(*columns)

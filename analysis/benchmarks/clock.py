@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 import tracemalloc
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
 def bare_processes(clients: int, rounds: int) -> None:
     env = simpy.Environment()
 
-    def story(client: int) -> object:
+    def story(client: int) -> Generator[simpy.Event, None, None]:
         for _ in range(rounds):
             for wait in range(4):
                 yield env.timeout(1 + client % 7 + wait)

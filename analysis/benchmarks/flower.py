@@ -75,6 +75,7 @@ def write_task(dataset: str, path: Path) -> None:
     )
     images, labels = data.train(np.arange(data.facts.train_samples))
     test_images, test_labels = data.test()
+    weights = model.state_dict()
     np.savez(
         path,
         images=images.reshape(len(images), -1),
@@ -83,8 +84,8 @@ def write_task(dataset: str, path: Path) -> None:
         test_labels=test_labels,
         owned=np.concatenate(split.clients),
         counts=[len(own) for own in split.clients],
-        weight=model.linear.weight.detach().numpy(),
-        bias=model.linear.bias.detach().numpy(),
+        weight=weights["linear.weight"].numpy(),
+        bias=weights["linear.bias"].numpy(),
     )
 
 

@@ -22,6 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,18 @@ def timed(play: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def timed_on_gpu(play: Callable[[], object], times: int = 1) -> float:
+    """Host seconds of so many calls, until the device has done all of it."""
+
+    def until_done() -> None:
+        for _ in range(times):
+            play()
+        torch.cuda.synchronize()
+
+    torch.cuda.synchronize()
+    return timed(until_done)
+
+
 def on_cpu(case: str, rounds: int, cores: int, *, bf16: bool = False) -> None:
     """Loop and engines in turn; see the module's docstring."""
     made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"})
@@ -132,13 +145,11 @@ def on_cpu(case: str, rounds: int, cores: int, *, bf16: bool = False) -> None:
     players: dict[str, tuple[int, Callable[[], object]]] = {}
     for threads in dict.fromkeys((1, cores)):
         loop, numbers = ReferenceLoop(made, streams, data), iter(range(1, 10**6))
-        players[f"textbook loop, {threads} thread(s)"] = (
-            threads,
-            lambda loop=loop, numbers=numbers: loop.round(next(numbers)),
-        )
+        loop_rounds = map(loop.round, numbers)
+        players[f"textbook loop, {threads} thread(s)"] = (threads, partial(next, loop_rounds))
     for workers, work in engines.items():
         turns = plain_rounds(made, work, streams)
-        players[f"engine, {workers} worker(s)"] = (1, lambda turns=turns: next(turns))
+        players[f"engine, {workers} worker(s)"] = (1, partial(next, turns))
     seconds: dict[str, list[float]] = {name: [] for name in players}
     for turn in range(rounds + 1):  # the first warms up
         for name, (threads, play) in players.items():
@@ -232,14 +243,13 @@ def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
     work = LearningWorkload(made, streams, device="cuda", data=data)
     turns = plain_rounds(made, work, streams)
     players: dict[str, Callable[[], object]] = {
-        "textbook loop": lambda: loop.round(next(numbers)),
-        "engine": lambda: next(turns),
+        "textbook loop": partial(next, map(loop.round, numbers)),
+        "engine": partial(next, turns),
     }
     seconds: dict[str, list[float]] = {name: [] for name in players}
     for turn in range(rounds + 3):  # the first ones choose algorithms and warm up
         for name, play in players.items():
-            torch.cuda.synchronize()
-            spent = timed(lambda play=play: (play(), torch.cuda.synchronize()))
+            spent = timed_on_gpu(play)
             if turn >= 3:
                 seconds[name].append(spent)
     print(f"{case} on {torch.cuda.get_device_name()}: {rounds} rounds each, in turn")
@@ -256,8 +266,8 @@ def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
 def busy_share(play: Callable[[], object], times: int = 5) -> float:
     """Part of the wall time in which the device computes or copies: kernels queue up, one at a time."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        spent = timed(lambda: ([play() for _ in range(times)], torch.cuda.synchronize()))
-    return sum(e.self_device_time_total for e in seen.key_averages()) * 1e-6 / spent
+        spent = timed_on_gpu(play, times)
+    return float(sum(e.self_device_time_total for e in seen.key_averages())) * 1e-6 / spent
 
 
 def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, cores: int) -> None:

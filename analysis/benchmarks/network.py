@@ -20,6 +20,7 @@ import argparse
 import heapq
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,11 +141,11 @@ def main() -> None:
             if n > arguments.largest * largest:
                 continue
             case = draw(n)
-            cpu_s = best_cpu_s(lambda case=case, play=play: play(case), arguments.repeat)
-            heap_cpu_s = best_cpu_s(lambda n=n: heap_alone(n), arguments.repeat)
+            cpu_s = best_cpu_s(partial(play, case), arguments.repeat)
+            heap_cpu_s = best_cpu_s(partial(heap_alone, n), arguments.repeat)
             repair = ""
             if n <= 1_000 and play is net.replay:
-                repair = f"{best_cpu_s(lambda case=case: from_scratch(case), 1) / cpu_s:.0f}"
+                repair = f"{best_cpu_s(partial(from_scratch, case), 1) / cpu_s:.0f}"
             print(f"{name:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
                   f"{cpu_s / heap_cpu_s:>8.1f}{repair:>10}", flush=True)  # fmt: skip
 

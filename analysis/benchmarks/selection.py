@@ -67,7 +67,8 @@ def residual_of_resnet18(k: int, rounds: int = 5) -> tuple[Any, list[Any]]:
             -1, 3, -1, -1
         )
         model.zero_grad()
-        torch.nn.functional.cross_entropy(model(batch), torch.from_numpy(labels)).backward()
+        loss = torch.nn.functional.cross_entropy(model(batch), torch.from_numpy(labels))
+        loss.backward()
         gradients = [parameter.grad for parameter in model.parameters()]
         feedback.encode_in_place(gradients, residual, k)
     return residual, gradients
@@ -95,7 +96,10 @@ def torch_random(d: int, k: int) -> torch.Tensor:
 
 def top_k(residual: Any, quick: bool) -> None:
     heading("Top-K", "torch.topk + sort")
-    sizes = [(RESNET18, (100_000, 2_000_000)), (LENET5, (1000, 5000))]
+    sizes: list[tuple[int, tuple[int, ...]]] = [
+        (RESNET18, (100_000, 2_000_000)),
+        (LENET5, (1000, 5000)),
+    ]
     if not quick:
         sizes[1:1] = [
             (WRESNET, (100_000, 500_000)),
@@ -157,7 +161,8 @@ def memory() -> None:
     for clients, d, k in ((1000, LENET5, 1000), (100, RESNET18, 100_000)):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         rng, gradient = np.random.default_rng(0), np.ones(d, np.float32)
-        residuals, states = np.empty((clients, d), np.float32), {}
+        residuals = np.empty((clients, d), np.float32)
+        states: dict[Any, Any] = {}
         residuals.fill(0)
         for _ in range(2):
             for strategy in (TopK(), RandomK(), PeriodicK()):

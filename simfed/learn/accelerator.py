@@ -183,7 +183,7 @@ class AcceleratorWorker(Worker):
             positions = torch.cat([self.on_device(own) for own in samples])
             logits = prototype.passes.logits(positions, self.data.samples)
             losses = F.cross_entropy(logits, self.data.labels[positions], reduction="none")
-            return [own.mean() for own in losses.split(sizes)]  # type: ignore[no-untyped-call]
+            return [own.mean() for own in losses.split(sizes)]
 
     def _plain_module(self, prototype: Prototype) -> nn.Module:
         """Ordinary layers in place of those made for a CPU, which know no further dimension."""

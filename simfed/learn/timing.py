@@ -55,4 +55,4 @@ class Stopwatch:
 
 
 def _mark() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)

@@ -31,7 +31,9 @@ def main() -> None:
     run.add_argument("--out", type=Path, default=Path("studies/paper"), help="run directories")
     run.add_argument("--phase", action="append", help="only this one; may be repeated")
     run.add_argument("--device", default="cpu")
-    run.add_argument("--jobs", type=int, help="runs at once; one per core if omitted")
+    run.add_argument(
+        "--jobs", type=int, help="runs at once; if omitted one per core, or one on a GPU"
+    )
     run.add_argument("--most", type=int, help="stop after so many runs")
     collect = commands.add_parser("collect", help="keep what a study's folder holds")
     collect.add_argument("study", type=Path)

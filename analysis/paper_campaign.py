@@ -22,7 +22,7 @@ from simfed.replay.digest import digest_of
 from simfed.scenario import Scenario
 from simfed.scenario.load import validated
 from simfed.study import plan_study, run_study
-from simfed.study.executors import LocalExecutor, available_cores
+from simfed.study.executors import LocalExecutor, default_jobs
 from simfed.study.plan import PlannedRun
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result, run_scenario
@@ -140,7 +140,7 @@ def work_off(
     out.parent.mkdir(parents=True, exist_ok=True)
     for batch in _batches(todo):
         study = _study_file(out.with_name(f"{out.name}.batch.yaml"), batch)
-        executor = _Metered(jobs or available_cores(), lambda: collect(out, results))
+        executor = _Metered(jobs or default_jobs(device), lambda: collect(out, results))
         run_study(study, out, executor=executor, device=device, retry_failed=True)
         collect(out, results)  # runs that another batch left here
     return len(todo)

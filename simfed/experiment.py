@@ -90,6 +90,7 @@ def run(
     began = time.perf_counter()
     parts = checked(scenario, source, time_only)
     mode = "time-only" if time_only else "full"
+    device = "cpu" if time_only else device
     workers = workers or default_workers(scenario)
     directory = None
     recorder = Recorder()
@@ -97,22 +98,24 @@ def run(
         if out is not None:
             stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
         try:
-            going_on = _going_on(parts, out, mode) if out is not None and resume else None
+            going_on = _going_on(parts, out, mode, device) if out is not None and resume else None
             made = _clock(parts) if time_only else _full(parts, workers, device, trajectories)
             workload = stack.enter_context(contextlib.closing(made))
             if out is not None:  # only now, when nothing is left that could be refused at once
-                directory = going_on or _begun(parts, out, mode, overwrite=overwrite)
+                directory = going_on or _begun(parts, out, mode, device, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder()
             simulation = _simulation(parts, workload, recorder)
             shown = _shown(progress, scenario)
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
-            facts_at_end = _at_end(parts, workload, simulation, device)
+            facts_at_end = _at_end(parts, workload, simulation)
             summary = summarise(recorder.table, scenario.clients_of_prototype)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
             facts_at_end["workers"] = 0 if time_only else workers
             if directory is None:
-                return _in_memory(parts, recorder, facts_at_end, summary, mode)
+                return _in_memory(
+                    parts, recorder, _at_start(parts, mode, device) | facts_at_end, summary
+                )
             directory.finish(recorder, manifest=facts_at_end, summary=summary)
             return open_run(directory.path)
         except BaseException as error:
@@ -125,20 +128,23 @@ def run(
 # ---- the steps of a run ------------------------------------------------------------------------
 
 
-def _begun(parts: Parts, out: str | Path, mode: str, *, overwrite: bool) -> RunDirectory:
+def _begun(
+    parts: Parts, out: str | Path, mode: str, device: str, *, overwrite: bool
+) -> RunDirectory:
     """A new run directory; it holds the files it names, so it runs as it is."""
     beside, text = _self_contained(parts)
     return RunDirectory.create(
         out,
         scenario_yaml=text,
-        manifest=_at_start(parts, mode),
+        manifest=_at_start(parts, mode, device),
         overwrite=overwrite,
         beside=beside,
     )
 
 
-def _going_on(parts: Parts, out: str | Path, mode: str) -> RunDirectory:
-    return RunDirectory.resume(out, scenario_yaml=_self_contained(parts)[1], mode=mode)
+def _going_on(parts: Parts, out: str | Path, mode: str, device: str) -> RunDirectory:
+    _, text = _self_contained(parts)
+    return RunDirectory.resume(out, scenario_yaml=text, mode=mode, device=device)
 
 
 def _clock(parts: Parts) -> Workload:
@@ -301,11 +307,12 @@ def _close(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) 
 # ---- what the manifest says --------------------------------------------------------------------
 
 
-def _at_start(parts: Parts, mode: str) -> dict[str, Any]:
+def _at_start(parts: Parts, mode: str, device: str) -> dict[str, Any]:
     scenario = parts.scenario
     return {
         "name": scenario.name,
         "mode": mode,
+        "device": device,
         "seed": scenario.seed,
         "versions": versions(),
         "models": {
@@ -322,24 +329,20 @@ def _at_start(parts: Parts, mode: str) -> dict[str, Any]:
     }
 
 
-def _at_end(
-    parts: Parts, workload: Workload, simulation: Simulation, device: str
-) -> dict[str, Any]:
+def _at_end(parts: Parts, workload: Workload, simulation: Simulation) -> dict[str, Any]:
     return {
         "warnings": [*parts.warnings(), *getattr(workload, "warnings", ())],
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
-        "device": device,
     }
 
 
 def _in_memory(
-    parts: Parts, recorder: Recorder, at_end: dict[str, Any], summary: dict[str, Any], mode: str
+    parts: Parts, recorder: Recorder, facts: dict[str, Any], summary: dict[str, Any]
 ) -> Run:
     tables = {name: recorder.table(name) for name in TABLES}
     manifest = {
-        **_at_start(parts, mode),
-        **at_end,
+        **facts,
         "fingerprint": fingerprint(lambda name: [tables[name]]),
         "status": "finished",
     }

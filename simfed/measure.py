@@ -33,6 +33,7 @@ import numpy as np
 import torch
 
 from simfed.compress import Payload, with_error_feedback
+from simfed.compress.selection import beside
 from simfed.device.profile import QUANTITIES
 from simfed.device.table import MACHINE_COLUMNS
 from simfed.errors import InputError, Interrupted, listed
@@ -43,6 +44,7 @@ from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.passes import passes_of
+from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.worker import stretch
 from simfed.registry import registry
 from simfed.seeding import Streams
@@ -279,12 +281,13 @@ class _Bench:
 
     def time(self, case: Case) -> tuple[float, int]:
         """Make one call of a case: its seconds, and how often it was preempted."""
-        call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
-        self._wait()
-        before, begin = _preemptions(), self._clock()
-        call()
-        self._wait()
-        seconds = self._clock() - begin
+        with exact_float32(), same_algorithms():  # as in a run
+            call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
+            self._wait()
+            before, begin = _preemptions(), self._clock()
+            call()
+            self._wait()
+            seconds = self._clock() - begin
         return seconds, _preemptions() - before
 
     # ---- one method per kind of work: prepares a call and returns it ------------------------------
@@ -316,11 +319,12 @@ class _Bench:
 
     def _distillation(self, case: Case) -> Callable[[], object]:
         """One student step on the public set: loss, gradient, new weights."""
+        parts = 1 if self._plan.device == "cuda" else PARTS  # as in a run
 
         def call() -> None:
             self._gradient.zero_()
-            for number in range(PARTS):
-                for part in self._server_passes.chunks(*stretch(case.size, PARTS, number)):
+            for number in range(parts):
+                for part in self._server_passes.chunks(*stretch(case.size, parts, number)):
                     self._distil(part)
             self._server.weights.sub_(self._gradient, alpha=0.0)
 
@@ -328,19 +332,19 @@ class _Bench:
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _step(self, batch: int) -> float:
+    def _step(self, batch: int) -> torch.Tensor:
         self._client.weights.copy_(self._server.weights)
         self._client.statistics.copy_(self._server.statistics)
         self._client.reset_counters()
-        positions = torch.from_numpy(self._rng.choice(len(self._labels), batch, replace=False))
+        drawn = self._rng.choice(len(self._labels), batch, replace=False)
+        positions = beside(drawn, self._labels.device)
         labels = self._labels[positions]
-        loss = self._client_passes.gradient(
+        return self._client_passes.gradient(
             self._samples[positions],
             lambda logits: cross_entropy(logits, labels),
             self._residual,
             training=True,
         )
-        return loss.item()
 
     def _payload(self, case: Case) -> Payload:
         payload = self._compressors[case.strategy].encode_in_place(
@@ -349,15 +353,14 @@ class _Bench:
         self._states[case.strategy] = payload.state
         return payload
 
-    def _distil(self, part: slice) -> float:
+    def _distil(self, part: slice) -> torch.Tensor:
         def loss(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             value, gradient = kl_sum(self._targets[part], logits, 1.0)
             return value, gradient
 
-        value = self._server_passes.gradient(
+        return self._server_passes.gradient(
             self._public[part], loss, self._gradient, training=False
         )
-        return value.item()
 
     def _flat_model(self, model: str, known: ModelFacts) -> FlatModel:
         module = build_model(model, known.input_shape, known.classes, seed=0).to(self._plan.device)

@@ -239,11 +239,14 @@ def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
     made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"})
     streams = Streams(made.seed)
     data = federation(made, "cuda")
-    loop, numbers = ReferenceLoop(made, streams, data), iter(range(1, 10**6))
     work = LearningWorkload(made, streams, device="cuda", data=data)
     turns = plain_rounds(made, work, streams)
+    next(turns)
+    engine_bytes = torch.cuda.max_memory_allocated()  # before the loop's models are there, too
+    loop = map(ReferenceLoop(made, streams, data).round, range(1, 10**6))
     players: dict[str, Callable[[], object]] = {
-        "textbook loop": partial(next, map(loop.round, numbers)),
+        "textbook loop": partial(next, loop),  # in float32 like the engine, which has set it
+        "loop, TF32": partial(by_default, partial(next, loop)),
         "engine": partial(next, turns),
     }
     seconds: dict[str, list[float]] = {name: [] for name in players}
@@ -255,19 +258,39 @@ def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
     print(f"{case} on {torch.cuda.get_device_name()}: {rounds} rounds each, in turn")
     for name, values in seconds.items():
         print(f"  {name:14} best {min(values) * 1e3:8.1f} ms, median {statistics.median(values) * 1e3:8.1f} ms, "
-              f"{1 / statistics.median(values):6.1f} rounds/s, device busy {busy_share(players[name]):.0%}")  # fmt: skip
+              f"{1 / statistics.median(values):6.1f} rounds/s, "
+              f"device busy {busy_s(players[name]) / statistics.median(values):.0%}")  # fmt: skip
     best, median = (of(seconds["textbook loop"]) / of(seconds["engine"]) for of in (min, statistics.median))  # fmt: skip
     print(f"  engine: {best:.2f} × the loop's rounds per second by the best round, {median:.2f} × by the median")  # fmt: skip
     rate = useful_flops(work) / statistics.median(seconds["engine"])
-    print(f"  useful work {rate / 1e12:.1f} TFLOP/s; at most {torch.cuda.max_memory_allocated() / 1e9:.1f} GB on the device")  # fmt: skip
+    print(f"  useful work {rate / 1e12:.1f} TFLOP/s; the engine takes at most {engine_bytes / 1e9:.1f} GB on the device")  # fmt: skip
     work.close()
 
 
-def busy_share(play: Callable[[], object], times: int = 5) -> float:
-    """Part of the wall time in which the device computes or copies: kernels queue up, one at a time."""
+def by_default(play: Callable[[], object]) -> None:
+    """With convolutions in TF32, as PyTorch computes them where nobody asks for float32."""
+    cudnn: Any = torch.backends.cudnn
+    conv = cudnn.conv  # PyTorch 2.9 and later
+    before, conv.fp32_precision = conv.fp32_precision, "tf32"
+    try:
+        play()
+    finally:
+        conv.fp32_precision = before
+
+
+def busy_s(play: Callable[[], object], times: int = 5) -> float:
+    """Seconds of a call in which the device computes or copies: kernels queue up, one at a time.
+
+    To be compared with a call's time without the profiler, which slows every launch.
+    """
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        spent = timed_on_gpu(play, times)
-    return float(sum(e.self_device_time_total for e in seen.key_averages())) * 1e-6 / spent
+        timed_on_gpu(play, times)
+    of_device: Any = [
+        event
+        for event in seen.key_averages()
+        if event.device_type.name == "CUDA" and not event.is_user_annotation
+    ]
+    return float(sum(event.self_device_time_total for event in of_device)) * 1e-6 / times
 
 
 def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, cores: int) -> None:

@@ -28,7 +28,10 @@ def run(
         Path | None, typer.Option(help="The study's folder; studies/NAME if omitted.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at once on this machine; one per core if omitted.")
+        int | None,
+        typer.Option(
+            help="Runs at once on this machine; if omitted one per core, or one on a GPU."
+        ),
     ] = None,
     executor: Annotated[
         str, typer.Option(metavar="local|dask=ADDRESS", help="Where the runs are done.")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from simfed.compress.permutation import KeyedPermutation, keyed_generator
-from simfed.compress.selection import checked_k, random_k_indices, top_k_indices
+from simfed.compress.selection import checked_k, is_tensor, random_k_indices, top_k_indices
 from simfed.errors import InputError
 
 __all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK"]
@@ -81,6 +81,10 @@ class Dense:
     def select(
         self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
+        if is_tensor(update):
+            import torch
+
+            return Selection(torch.arange(len(update), device=update.device), state)
         return Selection(np.arange(len(update)), state)
 
 

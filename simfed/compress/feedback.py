@@ -14,7 +14,7 @@ import numpy as np
 
 from simfed.compress import wire
 from simfed.compress.compressors import Compressor, State
-from simfed.compress.selection import is_tensor
+from simfed.compress.selection import beside, is_tensor
 from simfed.errors import InputError
 
 __all__ = ["ErrorFeedback", "Payload", "undo", "with_error_feedback"]
@@ -138,11 +138,14 @@ def undo(residual: Any, payload: Payload) -> State:
     Returns the strategy's state from before the play, for a client whose round is undone.
     """
     current = residual[payload.indices]
+    if is_tensor(residual):
+        import torch
+
+        where: Any = torch.where
+    else:
+        where = np.where
     # Where nothing came since, the value itself: 0.0 + -0.0 would lose its sign.
-    untouched = current == 0
-    current += payload.values
-    current[untouched] = payload.values[untouched]
-    residual[payload.indices] = current
+    residual[payload.indices] = where(current == 0, payload.values, current + payload.values)
     return payload.state_before
 
 
@@ -173,9 +176,4 @@ def _indices_beside(indices: Any, residual: Any) -> Any:
     """`indices` as a tensor on the residual's device where that is a tensor."""
     if not is_tensor(residual) or is_tensor(indices):
         return indices
-    import torch
-
-    tensor = torch.from_numpy(indices)
-    if residual.is_cuda:
-        tensor = tensor.pin_memory()  # a copy from ordinary memory waits for the device
-    return tensor.to(residual.device, non_blocking=True)
+    return beside(indices, residual.device)

@@ -84,6 +84,16 @@ def is_tensor(values: object) -> bool:
     return torch is not None and isinstance(values, torch.Tensor)
 
 
+def beside(positions: Indices, device: Any) -> Any:
+    """`positions` as a tensor on a torch device; the host does not wait for it to get there."""
+    import torch
+
+    tensor = torch.from_numpy(positions)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # a copy from ordinary memory may wait for the device
+    return tensor.to(device, non_blocking=True)
+
+
 def _check_vector(values: Any, suits: bool) -> None:
     if values.ndim != 1 or not len(values) or not suits:
         got = f"shape {tuple(values.shape)} of {values.dtype}"

@@ -13,7 +13,6 @@ together, so on an accelerator equal bits need the same device and the same PyTo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from simfed.learn.engine import Engine
 from simfed.learn.models import plain
+from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.prototype import Prototype
 from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Unit
 from simfed.learn.worker import Answer, Worker
@@ -32,6 +32,8 @@ __all__ = ["AcceleratorEngine", "AcceleratorWorker"]
 
 _SMALL_FLOPS = 20e6
 """Forward FLOPs of a sample up to which clients are computed together (a LeNet-5 has 0.8e6)."""
+_TOGETHER = 64
+"""Clients in one pass: their activations are all there at once, and must stay below 2³¹ numbers."""
 
 
 class AcceleratorEngine(Engine):
@@ -52,12 +54,16 @@ class AcceleratorEngine(Engine):
         }
 
     def _results(self, units: Sequence[Unit]) -> list[Result]:
-        with _reproducible():
+        with exact_float32(), same_algorithms():
             answers = self.worker.answers(units)
             numbers = [number.double() for found, _ in answers for number in found]
             values = iter(torch.stack(numbers).tolist() if numbers else [])  # the one wait
         self.worker.stopwatch.settle()
         return [Result([next(values) for _ in found], sent) for found, sent in answers]
+
+    def initial_distillation_loss(self) -> dict[str, float]:
+        with exact_float32(), same_algorithms():
+            return super().initial_distillation_loss()
 
 
 class AcceleratorWorker(Worker):
@@ -125,12 +131,14 @@ class AcceleratorWorker(Worker):
         batches = [self.batches(unit.client, unit.round)[0] for unit in units]
         losses: dict[int, Tensor] = {}
         for size in sorted({len(batch) for batch in batches}):  # small clients have small batches
-            places = [i for i, batch in enumerate(batches) if len(batch) == size]
-            with self.stopwatch.spending("gradients"):
-                positions = torch.stack([self.on_device(batches[i]) for i in places])
-                rows = self.on_device(np.array([prototype.row[units[i].client] for i in places]))
-                found = self._gradients(prototype, positions, rows)
-            losses.update(zip(places, found.unbind(), strict=True))
+            alike = [i for i, batch in enumerate(batches) if len(batch) == size]
+            for first in range(0, len(alike), _TOGETHER):
+                places = alike[first : first + _TOGETHER]
+                with self.stopwatch.spending("gradients"):
+                    positions = self.on_device(np.stack([batches[i] for i in places]))
+                    rows = np.array([prototype.row[units[i].client] for i in places])
+                    found = self._gradients(prototype, positions, self.on_device(rows))
+                losses.update(zip(places, found.unbind(), strict=True))
         return [losses[i] for i in range(len(units))]
 
     def _gradients(self, prototype: Prototype, positions: Tensor, rows: Tensor) -> Tensor:
@@ -156,22 +164,26 @@ class AcceleratorWorker(Worker):
             for unit in units:
                 self.knowledge(unit)
             return
-        with self.stopwatch.spending("logits"), torch.no_grad():
-            weights = prototype.server.weights.repeat(len(units), 1)
-            for own, unit in zip(weights, units, strict=True):
-                indices, values = prototype.sent(unit.client, unit.entries)
-                own.index_add_(0, indices, unit.scale * values)
-            module = self._plain_module(prototype).eval()
+        for first in range(0, len(units), _TOGETHER):
+            with self.stopwatch.spending("logits"), torch.no_grad():
+                self._know_together(prototype, units[first : first + _TOGETHER])
 
-            def logits(parameters: dict[str, Tensor], x: Tensor) -> Any:
-                return functional_call(module, parameters, (x,))
+    def _know_together(self, prototype: Prototype, units: list[Knowledge]) -> None:
+        weights = prototype.server.weights.repeat(len(units), 1)
+        for own, unit in zip(weights, units, strict=True):
+            indices, values = prototype.sent(unit.client, unit.entries)
+            own.index_add_(0, indices, unit.scale * values)
+        module = self._plain_module(prototype).eval()
 
-            of_all = vmap(logits, in_dims=(0, None))
-            samples = self.public_samples(units[0].round)
-            for part in prototype.passes.chunks(0, len(samples)):
-                found = of_all(self._named(prototype, weights), samples[part])
-                for unit, own in zip(units, found, strict=True):
-                    prototype.logits[prototype.row[unit.client], part] = own
+        def logits(parameters: dict[str, Tensor], x: Tensor) -> Any:
+            return functional_call(module, parameters, (x,))
+
+        of_all = vmap(logits, in_dims=(0, None))
+        samples = self.public_samples(units[0].round)
+        for part in prototype.passes.chunks(0, len(samples)):
+            found = of_all(self._named(prototype, weights), samples[part])
+            for unit, own in zip(units, found, strict=True):
+                prototype.logits[prototype.row[unit.client], part] = own
 
     def _own_losses(self, prototype: Prototype, units: list[OwnLoss]) -> list[Tensor]:
         """Everybody's samples go through the prototype's weights as one long batch."""
@@ -180,7 +192,7 @@ class AcceleratorWorker(Worker):
         with self.stopwatch.spending("local_losses"):
             samples = [self.own_samples(unit.client, unit.round) for unit in units]
             sizes = [len(own) for own in samples]
-            positions = torch.cat([self.on_device(own) for own in samples])
+            positions = self.on_device(np.concatenate(samples))
             logits = prototype.passes.logits(positions, self.data.samples)
             losses = F.cross_entropy(logits, self.data.labels[positions], reduction="none")
             return [own.mean() for own in losses.split(sizes)]
@@ -201,15 +213,3 @@ class AcceleratorWorker(Worker):
             )
             start += size
         return named
-
-
-@contextmanager
-def _reproducible() -> Iterator[None]:
-    """float32 throughout and the same algorithms every time, whatever the caller has set."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):  # fmt: skip
-            yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before

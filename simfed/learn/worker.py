@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from simfed.compress import with_error_feedback
+from simfed.compress.selection import beside
 from simfed.errors import RunFailed
 from simfed.learn.federation import (
     Federation,
@@ -90,7 +91,8 @@ class Worker:
 
     def on_device(self, positions: Positions) -> Tensor:
         """Positions as a tensor beside the data."""
-        return torch.from_numpy(positions).to(self.data.device, non_blocking=True)
+        tensor: Tensor = beside(positions, self.data.device)
+        return tensor
 
     def own_count(self, client: int) -> int:
         """Samples behind f_n of this client."""

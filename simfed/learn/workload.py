@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from simfed.errors import InputError
 from simfed.learn.accelerator import AcceleratorEngine
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
+from simfed.learn.precision import exact_float32
 from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Unit
 from simfed.learn.worker import check_finite
 from simfed.registry import registry
@@ -99,10 +101,14 @@ class LearningWorkload:
         surge: Mapping[int, float] | None = None,
     ) -> None:
         place = _device(device)
+        if data is not None and data.device.type != place.type:
+            raise ValueError(
+                f"data on {place.type}, where it is to be learned; got it on {data.device}"
+            )
         self.scenario = scenario
         self.data = data if data is not None else load_federation(scenario, streams, place)
-        self._precision = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")  # the same bits whatever the caller has set
+        self._settings = ExitStack()  # the same bits whatever the caller has set
+        self._settings.enter_context(exact_float32())
         self.engine: Engine
         if place.type == "cpu":
             self.engine = Engine(scenario, streams, self.data, workers=workers)
@@ -211,7 +217,7 @@ class LearningWorkload:
         """End worker processes; safe to call twice."""
         self.engine.close()
         torch.set_num_threads(self._threads)
-        torch.set_float32_matmul_precision(self._precision)
+        self._settings.close()
 
     def contribution(self, client: int) -> Upload:
         """The upload of a client that is under way: what a resumed run goes on with."""

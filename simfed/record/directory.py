@@ -84,11 +84,13 @@ class RunDirectory:
         return made
 
     @classmethod
-    def resume(cls, path: str | os.PathLike[str], *, scenario_yaml: str, mode: str) -> RunDirectory:
+    def resume(
+        cls, path: str | os.PathLike[str], *, scenario_yaml: str, mode: str, device: str = "cpu"
+    ) -> RunDirectory:
         """A run that was interrupted, failed or died; nothing is changed before `go_on`.
 
-        `mode` is the manifest's (`full` or `time-only`); like the scenario it must be the same as
-        when the run began. Raises: `InputError`.
+        `mode` and `device` are the manifest's (`full` or `time-only`, where it learns); like the
+        scenario they must be the same as when the run began. Raises: `InputError`.
         """
         path = Path(path)
         manifest = _unfinished(path)
@@ -103,6 +105,12 @@ class RunDirectory:
         if manifest.get("mode") != mode:
             raise InputError(
                 f"a {manifest.get('mode')} run, as it began", where=str(path), got=mode
+            )
+        if manifest.get("device", device) != device:  # its last bits would be another machine's
+            raise InputError(
+                f"a run that learns on {manifest['device']}, as it began",
+                where=str(path),
+                got=device,
             )
         resumed = cls(path, {**manifest, "status": "running"})
         resumed.manifest.pop("reason", None)

@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -162,10 +164,34 @@ def _machine(device: str) -> dict[str, str]:
     facts |= {"device": device.partition(":")[0], "processor": _processor()}
     facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
     if facts["device"] == "cuda":
-        cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-        lines = [line for card in cards for line in card.read_text().splitlines()]
-        facts["cards"] = "; ".join(line for line in lines if line.startswith("Model"))
+        facts |= _gpu()
     return facts
+
+
+def _gpu() -> dict[str, str]:
+    """The cards, their driver, and the installed libraries that hold their kernels."""
+    proc = Path("/proc/driver/nvidia")
+    lines = [
+        line
+        for card in sorted(proc.glob("gpus/*/information"))
+        for line in card.read_text().splitlines()
+    ]
+    cards = "; ".join(line for line in lines if line.startswith("Model"))
+    if not cards:  # in a container
+        with suppress(OSError, subprocess.SubprocessError):
+            command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+            told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+            cards = told.stdout
+    driver = ""
+    with suppress(OSError):
+        driver = (proc / "version").read_text()
+    names = sorted({str(d.metadata["Name"]) for d in metadata.distributions()})
+    facts = {name: _version(name) for name in names if name.startswith("nvidia-")}
+    chosen = {
+        name: os.environ.get(name, "")
+        for name in ("CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES")
+    }
+    return {**facts, **chosen, "cards": cards, "driver": driver}
 
 
 def _version(package: str) -> str:

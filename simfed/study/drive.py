@@ -83,7 +83,7 @@ def run_study(
     Args:
         out: `studies/NAME` if omitted.
         executor: `local`, `dask=ADDRESS` of an existing cluster, or an executor of your own.
-        jobs: runs at once on this machine; one per core if omitted.
+        jobs: runs at once on this machine; if omitted one per core, or one on a GPU.
         retry_failed: try again what failed before; otherwise it is left as it is.
         device, time_only: as in `simfed.run`, for every run.
         trajectories: where learning is kept for replay; True is the user's cache, False or None
@@ -118,7 +118,7 @@ def run_study(
             job = _job_maker(plan, folder, device, time_only, store)
             if any(state.status == "waiting" for state in states.values()):
                 if isinstance(executor, str):
-                    executor = make_executor(executor, jobs=jobs)
+                    executor = make_executor(executor, jobs=jobs, device=device)
                 try:
                     _work(list(states.values()), folder, executor, job, shown, ctrl_c)
                 finally:

@@ -78,10 +78,10 @@ class Executor(Protocol):
         ...
 
 
-def make_executor(name: str, *, jobs: int | None) -> Executor:
+def make_executor(name: str, *, jobs: int | None, device: str = "cpu") -> Executor:
     """`local`, or `dask=ADDRESS`. Raises: `InputError`."""
     if name == "local":
-        return LocalExecutor(jobs if jobs is not None else available_cores())
+        return LocalExecutor(jobs if jobs is not None else default_jobs(device))
     kind, equals, address = name.partition("=")
     if kind != "dask" or not equals or not address:
         raise InputError("local or dask=ADDRESS", where="--executor", got=name)
@@ -90,6 +90,11 @@ def make_executor(name: str, *, jobs: int | None) -> Executor:
             "no --jobs beside a Dask cluster: its workers are the jobs", where="--jobs", got=jobs
         )
     return DaskExecutor(address)
+
+
+def default_jobs(device: str) -> int:
+    """Runs at once on this machine: one per core, or one where they would share a GPU."""
+    return 1 if device == "cuda" else available_cores()
 
 
 def available_cores() -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+
 import numpy as np
+import torch
 
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
@@ -42,11 +46,28 @@ def dataset(side=12, channels=1, train=400, test=60, classes=4):
     return Dataset(*split(train), *split(test), classes=classes, mean=(0.4,), sd=(0.3,))
 
 
-def federation(scenario, **shape):
+def federation(scenario, device="cpu", **shape):
     """The tiny data set dealt to the scenario's clients."""
     made = dataset(**shape)
     public = scenario.dataset.public if scenario.method == "fedkd" else 0
     split = deal(
         made.train_labels, Streams(scenario.seed), clients=scenario.client_count, public=public
     )
-    return Federation(made, split.clients, split.public)
+    return Federation(made, split.clients, split.public, torch.device(device))
+
+
+def where_no_gpu_is_seen(function, *arguments):
+    """Its result; beside a GPU from a process of its own, as this one may have computed gradients
+    already, and could not fork workers for more."""
+    if not torch.cuda.is_available():
+        return function(*arguments)
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    try:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return pool.apply(function, arguments)
+    finally:
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before

@@ -6,9 +6,11 @@ the same rounds on a GPU, and look for waits.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,9 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
 from simfed.errors import InputError
+from simfed.learn import accelerator, timing
 from simfed.learn import workload as workload_module
 from simfed.learn.accelerator import AcceleratorEngine
 from simfed.learn.plain import plain_rounds
+from simfed.learn.precision import same_algorithms
 from simfed.learn.workload import LearningWorkload
 from simfed.seeding import Streams
 
@@ -51,6 +55,8 @@ def assert_same(one, other, rel=1e-5):
     for left, right in zip(one[1], other[1], strict=True):
         assert left.rolled_back == right.rolled_back
         assert dict(left.kd_loss) == pytest.approx(dict(right.kd_loss), rel=rel, abs=1e-9)
+        before = dict(right.kd_loss_before or {})
+        assert dict(left.kd_loss_before or {}) == pytest.approx(before, rel=rel, abs=1e-9)
         assert set(left.local_loss) == set(right.local_loss)
         for client, losses in left.local_loss.items():
             assert losses == pytest.approx(right.local_loss[client], rel=rel)
@@ -80,18 +86,118 @@ def test_rounds_are_those_of_the_processes(name, request):
 
 
 def test_deep_models_with_statistics_run_one_after_another(on_cpu):
-    scenario = tiny.scenario(
-        rounds=1,
-        dataset={"name": "cifar10", "public": 12},
-        prototypes={"small": {"model": "lenet5-half"}, "large": {"model": "wresnet40-2"}},
-        training={"batch_size": 8},
-    )
+    scenario = tiny.scenario(**DEEP)
     data = tiny.federation(scenario, side=12, channels=3, train=120, test=12)
     work = LearningWorkload(scenario, Streams(0), data=data)
     assert work.engine.worker.together == {"small"}
     outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 500) for c in range(4)])
     assert set(outcome.kd_loss) == {"small", "large"}
     assert work.engine.prototypes["large"].server.statistics.std() > 0
+
+
+def test_clients_are_computed_together_in_slices(on_cpu, monkeypatch):
+    scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
+    expected = played(scenario)
+    monkeypatch.setattr(accelerator, "_TOGETHER", 2)
+    assert_same(played(scenario), expected)
+
+
+class Event:
+    """As on a GPU: what was queued is done once somebody has waited after it."""
+
+    now = 0
+    waited_until = -1
+
+    @classmethod
+    def wait(cls):
+        cls.waited_until = cls.now
+
+    def record(self):
+        Event.now += 1
+        self.at = Event.now
+
+    def query(self):
+        return self.at <= Event.waited_until
+
+    def elapsed_time(self, other):
+        assert self.query(), "both events must be completed"
+        assert other.query(), "both events must be completed"
+        return 1000.0 * (other.at - self.at)
+
+
+@pytest.fixture
+def queued(on_cpu, monkeypatch):
+    """Activities are timed by marks in a queue, which only numbers are waited for."""
+    tolist = torch.Tensor.tolist
+
+    def waiting(tensor):
+        Event.wait()
+        return tolist(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "tolist", waiting)
+    monkeypatch.setattr("simfed.learn.timing._mark", Event)
+    init = timing.Stopwatch.__init__
+
+    def on_gpu(self, *arguments, **options):
+        init(self, *arguments, **{**options, "cuda": True})
+
+    monkeypatch.setattr(timing.Stopwatch, "__init__", on_gpu)
+
+
+def test_phases_without_numbers_are_timed_when_somebody_has_waited(queued):
+    """A lost upload, or an index code whose size depends on the data: then a merge asks for logits alone."""
+    work = LearningWorkload(tiny.scenario(), Streams(0))
+    for round in (1, 2):
+        uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(4)]
+        work.discard(uploads[0])
+        work.merge(round, uploads[1:])
+    spent = work.timings()
+    assert min(spent[name] for name in ("gradients", "logits", "distillation")) > 0
+
+
+def test_precision_is_float32_whatever_the_caller_has_set():
+    torch.set_float32_matmul_precision("medium")  # bfloat16, where the processor knows it
+    try:
+        work = LearningWorkload(tiny.scenario(), Streams(0))
+        newer = getattr(torch.backends.mkldnn, "matmul", None)
+        inside = newer.fp32_precision if newer else torch.get_float32_matmul_precision()
+        assert inside in ("ieee", "highest")
+        work.close()
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends, "fp32_precision"), reason="PyTorch before 2.9 has one switch only"
+)
+def test_the_newer_switches_of_precision_are_put_back():
+    in_all = "import torch; torch.backends.fp32_precision = 'tf32'; from simfed.learn.precision import exact_float32"
+    check = """
+matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+with exact_float32():
+    assert (matmul.fp32_precision, conv.fp32_precision) == ("ieee", "ieee")
+assert (matmul.fp32_precision, conv.fp32_precision) == ("tf32", "tf32")
+"""
+    subprocess.run([sys.executable, "-c", f"{in_all}\n{check}"], check=True)
+
+
+def test_algorithms_are_those_of_the_shapes():
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        with same_algorithms():
+            assert torch.backends.cudnn.deterministic
+            assert not torch.backends.cudnn.benchmark
+        assert torch.backends.cudnn.benchmark
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def test_data_elsewhere_is_refused():
+    elsewhere = SimpleNamespace(device=torch.device("meta"))
+    with pytest.raises(ValueError, match="data on cpu, where it is to be learned; got it on meta"):
+        LearningWorkload(tiny.scenario(), Streams(0), data=elsewhere)
 
 
 def test_a_device_that_is_not_here_is_one_sentence():
@@ -102,36 +208,117 @@ def test_a_device_that_is_not_here_is_one_sentence():
             LearningWorkload(tiny.scenario(), Streams(0), device="cuda")
 
 
+DEEP = {
+    "rounds": 2,
+    "dataset": {"name": "cifar10", "public": 12},
+    "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "wresnet40-2"}},
+    "training": {"batch_size": 8},
+}
+
+
+def deep(device="cpu", **changes):
+    """Two rounds of a network with batch norm beside a small one."""
+    scenario = tiny.scenario(**{**DEEP, **changes})
+    data = tiny.federation(scenario, side=12, channels=3, train=120, test=12, device=device)
+    return played(scenario, device, data)
+
+
 @gpu
 @needs_gpu
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_gpu_rounds_are_those_of_the_cpu(name):
     scenario = tiny.scenario(**SCENARIOS[name])
-    assert_same(played(scenario, "cuda"), played(scenario), rel=1e-4)
+    assert_same(played(scenario, "cuda"), played(scenario), rel=2e-5)
 
 
 @gpu
 @needs_gpu
-def test_gpu_runs_repeat_bit_for_bit():
-    first, second = (played(tiny.scenario(), "cuda") for _ in range(2))
+def test_gpu_rounds_of_deep_models_are_those_of_the_cpu():
+    assert_same(deep("cuda"), deep(), rel=1e-3)
+
+
+@gpu
+@needs_gpu
+def test_gpu_bf16_is_near_float32():
+    coarse, fine = deep("cuda", precision={"public": "bf16"}), deep("cuda")
+    for name, loss in coarse[1][0].kd_loss.items():
+        assert loss == pytest.approx(fine[1][0].kd_loss[name], rel=0.1, abs=1e-3)
+
+
+@gpu
+@needs_gpu
+@pytest.mark.parametrize("play", [lambda: played(tiny.scenario(), "cuda"), lambda: deep("cuda")], ids=["lenets", "deep"])  # fmt: skip
+def test_gpu_runs_repeat_bit_for_bit(play):
+    first, second = play(), play()
     assert first[1] == second[1]
     assert all(torch.equal(first[2][n], w) for n, w in second[2].items())
 
 
 @gpu
 @needs_gpu
-def test_gpu_waits_do_not_grow_with_the_number_of_clients():
-    waits = []
-    for count in (2, 8):
-        clients = [{"count": count, "prototype": p, "device": "any"} for p in ("small", "large")]
-        scenario = tiny.scenario(clients=clients, policy={"kind": "uniform", "strategy": "top-k"})
-        work = LearningWorkload(scenario, Streams(0), device="cuda", learns=True)
-        for round in (1, 2):
-            uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(2 * count)]
-            torch.cuda.set_sync_debug_mode("warn")
+def test_a_run_on_a_gpu_goes_on_to_the_same_bits():
+    scenario = tiny.scenario(rounds=4)
+    whole = played(scenario, "cuda")
+    work = LearningWorkload(scenario, Streams(0), device="cuda")
+    rounds = plain_rounds(scenario, work, Streams(0))
+    begun = [next(rounds) for _ in range(2)]
+    facts, arrays = work.state()
+    other = LearningWorkload(scenario, Streams(0), device="cuda")
+    other.restore(facts, arrays)
+    for name, prototype in other.engine.prototypes.items():
+        assert torch.equal(prototype.server.weights, work.engine.prototypes[name].server.weights)
+    for round in (3, 4):
+        arms = whole[0][round - 1]
+        for made in (work, other):
+            made.merge(round, [made.execute(made.task(round, c), arms[c], 500) for c in range(4)])
+    for name, prototype in other.engine.prototypes.items():
+        assert torch.equal(prototype.server.weights, work.engine.prototypes[name].server.weights)
+    assert [r.outcome for r in begun] == whole[1][:2]
+
+
+@gpu
+@needs_gpu
+def test_gpu_sizes_that_depend_on_the_data_and_lost_uploads():
+    rice = {"strategies": ["top-k", "random-k"], "k": 500, "index_code": "rice"}
+    work = LearningWorkload(tiny.scenario(compression=rice), Streams(0), device="cuda")
+    for round in (1, 2):
+        uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(4)]
+        assert all(upload.uplink_bytes > 0 for upload in uploads)
+        work.discard(uploads[0])
+        work.merge(round, uploads[1:])
+    assert min(work.timings()[name] for name in ("gradients", "logits", "distillation")) > 0
+
+
+WAITS = {
+    "merged": {},
+    "rejected": {"safeguard": {"rollback": {"threshold": 1e-9}}},
+    "deep": DEEP,
+}
+
+
+@gpu
+@needs_gpu
+@pytest.mark.parametrize("name", WAITS)
+def test_gpu_waits_do_not_grow_with_the_number_of_clients(name):
+    waits = [waits_of_a_round(count, WAITS[name]) for count in (2, 8)]
+    assert waits[0] == waits[1] > 0
+
+
+def waits_of_a_round(count, changes):
+    clients = [{"count": count, "prototype": p, "device": "any"} for p in ("small", "large")]
+    fixed = {"kind": "uniform", "strategy": "top-k"}
+    scenario = tiny.scenario(**{**changes, "clients": clients, "policy": fixed})
+    data = None
+    if changes is DEEP:
+        data = tiny.federation(scenario, side=12, channels=3, train=400, test=12, device="cuda")
+    work = LearningWorkload(scenario, Streams(0), device="cuda", data=data)
+    for round in (1, 2):
+        uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(2 * count)]
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 work.merge(round, uploads)
+        finally:
             torch.cuda.set_sync_debug_mode("default")
-        waits.append(sum("synchroniz" in str(w.message) for w in caught))
-    assert waits[0] == waits[1]
+    return sum("synchroniz" in str(warning.message) for warning in caught)

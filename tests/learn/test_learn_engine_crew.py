@@ -228,17 +228,23 @@ def test_no_process_outlives_its_parent(ending):
 )  # fmt: skip
 def test_any_number_of_workers_gives_the_same_bits(changes):
     scenario = tiny.scenario(rounds=4, **changes)
-    found = []
-    for workers in (1, 2, 3):
-        work = LearningWorkload(scenario, Streams(scenario.seed), workers=workers)
-        outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(scenario.seed))]
-        facts, arrays = work.state()
-        work.close()
-        found.append((outcomes, facts, {name: array.tobytes() for name, array in arrays.items()}))
+    found = [tiny.where_no_gpu_is_seen(end_of, scenario, workers) for workers in (1, 2, 3)]
     assert found[0] == found[1] == found[2]
 
 
+def end_of(scenario, workers):
+    work = LearningWorkload(scenario, Streams(scenario.seed), workers=workers)
+    outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(scenario.seed))]
+    facts, arrays = work.state()
+    work.close()
+    return outcomes, facts, {name: array.tobytes() for name, array in arrays.items()}
+
+
 def test_dropout_in_a_model_of_a_user_s_own_is_keyed_by_client_and_round():
+    tiny.where_no_gpu_is_seen(check_keyed_dropout)
+
+
+def check_keyed_dropout():
     def factory(input_shape, classes):
         return torch.nn.Sequential(
             torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(784, classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -202,3 +203,37 @@ def test_a_factory_that_makes_something_else_is_refused(model_registry):
 def test_every_model_of_the_registry_is_exported():
     for name in ("lenet5", "lenet5-half", "resnet18", "wresnet40-2", "logistic-regression"):
         assert registry("model").get(name).__name__ in models.__all__
+
+
+def test_counting_computes_no_gradient_in_this_process():
+    """Beside a GPU, PyTorch would then let this process fork no workers that compute some."""
+    here = []
+
+    class Watched(torch.nn.Linear):
+        def forward(self, x):
+            logits = super().forward(x.flatten(1))
+            if logits.requires_grad:
+                logits.register_hook(lambda gradient: here.append(os.getpid()))
+            return logits
+
+    facts = count_facts(lambda shape, classes: Watched(784, classes), MNIST, 10)
+    assert facts.train_flops == 2 * facts.forward_flops  # no gradient of the images
+    assert here == []
+
+
+def test_a_model_that_cannot_be_trained_says_why():
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise RuntimeError("no way back")
+
+    class Model(torch.nn.Linear):
+        def forward(self, x):
+            return Broken.apply(super().forward(x.flatten(1)))
+
+    with pytest.raises(RuntimeError, match="no way back"):
+        count_facts(lambda shape, classes: Model(784, classes), MNIST, 10)

@@ -238,6 +238,11 @@ def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
         RunDirectory.resume(tmp_path / "run", scenario_yaml="name: tiny\nrounds: 4\n", mode="full")
     with pytest.raises(InputError, match="a full run, as it began"):
         RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="time-only")
+    begun = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    begun.manifest["device"] = "cuda"
+    begun.go_on()
+    with pytest.raises(InputError, match="a run that learns on cuda, as it began, got 'cpu'"):
+        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
     finished(tmp_path / "done")
     with pytest.raises(InputError, match="not finished"):
         RunDirectory.resume(tmp_path / "done", scenario_yaml=SCENARIO, mode="full")

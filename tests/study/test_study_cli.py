@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("fake_runs")
 
 @pytest.fixture(autouse=True)
 def inline(monkeypatch, tmp_path):
-    monkeypatch.setattr("simfed.study.executors.make_executor", lambda name, jobs: fakes.Inline())
+    monkeypatch.setattr("simfed.study.executors.make_executor", lambda name, **_: fakes.Inline())
     monkeypatch.setenv("SIMFED_CACHE", str(tmp_path / "cache"))
 
 

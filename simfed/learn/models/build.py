@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -89,16 +90,39 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
     if tuple(logits.shape) != (1, classes):
         name = _factory_and_name(model)[1]
         raise InputError(f"model {name}: logits of shape (n, {classes})", got=tuple(logits.shape))
-    with FlopCounterMode(display=False) as train:
-        module(sample).sum().backward()
+
+    def train_flops() -> int:
+        with FlopCounterMode(display=False) as train:
+            module(sample).sum().backward()
+        return int(train.get_total_flops())
+
     return ModelFacts(
         input_shape=tuple(input_shape),
         classes=classes,
         parameters=parameters,
         buffers=buffers,
         forward_flops=forward.get_total_flops(),
-        train_flops=train.get_total_flops(),
+        train_flops=_in_another_process(train_flops),
     )
+
+
+def _in_another_process(count: Callable[[], int]) -> int:
+    """Where there is a GPU, a process that has computed a gradient can fork no workers for more."""
+    answer, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)  # threads do not survive a fork
+            os.write(into, str(count()).encode())
+        finally:
+            os._exit(0)
+    os.close(into)
+    with os.fdopen(answer) as told:
+        found = told.read()
+    os.waitpid(child, 0)
+    if found:
+        return int(found)
+    return count()  # here its error is seen
 
 
 def _factory_and_name(model: str | Factory) -> tuple[Factory, str]:

@@ -1,0 +1,55 @@
+"""float32 that is float32, and the same algorithms every time, whatever the caller has set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+__all__ = ["exact_float32", "same_algorithms"]
+
+
+@contextmanager
+def exact_float32() -> Iterator[None]:
+    """Meanwhile no product or convolution is made in TF32 or bfloat16 in float32's place.
+
+    By default PyTorch computes a GPU's convolutions in TF32. What autocast asks for is not touched.
+    """
+    backends: Any = torch.backends
+    if not hasattr(backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
+        found = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+        torch.set_float32_matmul_precision("highest")
+        backends.cudnn.allow_tf32 = False
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(found[0])
+            backends.cudnn.allow_tf32 = found[1]
+        return
+    # here the older switches raise once somebody has used these
+    operations: list[Any] = [
+        backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn,
+        backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn,
+    ]  # fmt: skip
+    before = [operation.fp32_precision for operation in operations]
+    for operation in operations:
+        operation.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for operation, precision in zip(operations, before, strict=True):
+            operation.fp32_precision = precision
+
+
+@contextmanager
+def same_algorithms() -> Iterator[None]:
+    """Meanwhile cuDNN chooses its algorithms by shapes alone, and none that adds in any order."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.enabled, cudnn.benchmark, cudnn.deterministic
+    cudnn.enabled, cudnn.benchmark, cudnn.deterministic = True, False, True
+    try:
+        yield
+    finally:
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic = before

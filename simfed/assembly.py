@@ -283,6 +283,15 @@ class Parts:
             return (policy.strategy,)
         return self.scenario.compression.strategies
 
+    def _arms_and_forced(self, index: int) -> tuple[str, ...]:
+        """With the one that everybody plays after a rollback."""
+        arms, policy = (
+            self._arms(index),
+            self.scenario.policy_of_group(self.scenario.clients[index]),
+        )
+        may_roll_back = self.scenario.safeguard.rollback is not None and policy.arms_from is None
+        return tuple(dict.fromkeys((*arms, "top-k"))) if may_roll_back else arms
+
     def _try_device(self, index: int) -> None:
         group = self.scenario.clients[index]
         processor = self._processor(group.device)
@@ -290,8 +299,23 @@ class Parts:
         model = self.scenario.prototypes[group.prototype].model
         processor.nominal_s("training", model=model, batch=self.scenario.training.batch_size)
         k = min(self.scenario.k_of_group(group), of_model.parameters)
-        for arm in self._arms(index):
+        for arm in self._arms_and_forced(index):
             processor.nominal_s("compression", model=model, strategy=arm, k=k)
+        for phase in ("training", "compression"):
+            processor.noise_of(phase)
+        self._check_power(processor.profile)
+
+    def _check_power(self, profile: Profile) -> None:
+        """A profile that knows the power of some phases must know that of all that take time."""
+        phases = {"training", "compression", "uplink", "idle"}
+        if self.scenario.charge.downlink:
+            phases.add("downlink")
+        missing = sorted(phases - profile.power_w.keys())
+        if profile.power_w and missing:
+            raise InputError(
+                f"watts for each of {', '.join(sorted(phases))} (or no power at all)",
+                where=f"{profile.name}: power", got=f"none for {', '.join(missing)}",
+            )  # fmt: skip
 
     def _try_policy(self, index: int) -> None:
         try:
@@ -321,10 +345,12 @@ class Parts:
         device = self.server_device()
         if device is None:
             return
+        for phase in ("decompression", "inference", "distillation"):
+            device.processor.noise_of(phase)
         for i, group in enumerate(self.scenario.clients):
             model = self.scenario.prototypes[group.prototype].model
             k = min(self.scenario.k_of_group(group), self.facts[group.prototype].parameters)
-            for arm in self._arms(i):
+            for arm in self._arms_and_forced(i):
                 device.nominal_s("decompression", model=model, strategy=arm, k=k)
             if self.scenario.method == "fedkd":
                 samples = self.scenario.dataset.public_batch or self.scenario.dataset.public

@@ -109,6 +109,7 @@ class ErrorFeedback:
         """
         _accumulate(residual, update)
         chosen = self.compressor.select(residual, k, state=state, rng=rng)
+        self._check_count(chosen.indices, residual, k)
         indices = _indices_beside(chosen.indices, residual)
         values = residual[indices]
         if is_tensor(residual):
@@ -124,6 +125,15 @@ class ErrorFeedback:
             state_before=state,
             seed=chosen.seed,
         )
+
+    def _check_count(self, indices: Any, residual: Any, k: int) -> None:
+        """What is charged is K entries, so K entries must be sent."""
+        kept = len(residual) if getattr(self.compressor, "keeps_all", False) else k
+        if len(indices) != min(kept, len(residual)):
+            raise InputError(
+                f"{min(kept, len(residual))} indices chosen by strategy {self.compressor.name}",
+                got=len(indices),
+            )
 
 
 def with_error_feedback(compressor: Compressor) -> ErrorFeedback:

@@ -52,5 +52,6 @@ def kl_sum(targets: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor,
     [0.0, 0.0]
     """
     log_student = torch.log_softmax(logits.double() / temperature, dim=1)
-    value = F.kl_div(log_student, targets, reduction="sum")
+    # no less than 0, which rounding makes of it where student and teacher are one model
+    value = F.kl_div(log_student, targets, reduction="sum").clamp_(min=0.0)
     return value, log_student.exp_().sub_(targets).div_(temperature)

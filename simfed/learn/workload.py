@@ -28,6 +28,9 @@ __all__ = ["FORCED_ARM", "LearningWorkload", "Upload"]
 FORCED_ARM = "top-k"
 """What every client plays in the round after a rollback."""
 
+_NO_LOSS = 1e-12
+"""A distillation loss up to here is rounding: one client's model is its own teacher."""
+
 
 class Upload:
     """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
@@ -384,7 +387,7 @@ class LearningWorkload:
             return False
         surge = self._surge.get(round, 1.0)
         # not (≤) rather than (>), so that a NaN is rejected
-        return any(not surge * after[p] <= rollback.threshold * before[p] for p in after)
+        return any(not surge * after[p] <= rollback.threshold * before[p] + _NO_LOSS for p in after)
 
     def _measure(
         self, uploads: Sequence[Upload], round: int, evaluate: bool

@@ -8,7 +8,7 @@ over the weights), and the evaluation on the test set, which is the experimenter
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simfed.device import Device
@@ -35,13 +35,17 @@ class ServerLoad:
     public_samples: int
     """Images per pass over the public set of one round; 0: no knowledge is distilled (FedAvg)."""
     distillation_steps: int
+    models: Mapping[str, str]
+    """Prototype → model: each is distilled, whether or not one of its clients took part."""
 
     @classmethod
     def of(cls, scenario: Scenario) -> ServerLoad:
         """The load that a scenario implies."""
         data = scenario.dataset
         samples = data.public_batch or data.public
-        return cls(samples if scenario.method == "fedkd" else 0, scenario.distillation.steps)
+        models = {name: prototype.model for name, prototype in scenario.prototypes.items()}
+        samples = samples if scenario.method == "fedkd" else 0
+        return cls(samples, scenario.distillation.steps, models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,7 @@ def duties(device: Device, flights: Sequence[Flight], load: ServerLoad) -> list[
         )
         for f in flights
     ]  # fmt: skip
-    prototypes = {f.task.prototype: f.task.model for f in flights}
-    for prototype, model in prototypes.items():
+    for prototype, model in load.models.items():
         step_s = device.nominal_s("distillation", model=model, samples=load.public_samples)
         found.append(Duty("distillation", prototype, None, load.distillation_steps * step_s))
     return found

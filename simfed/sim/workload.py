@@ -12,7 +12,7 @@ from typing import Any
 
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Contribution, Outcome, Task
-from simfed.errors import InputError
+from simfed.errors import InputError, listed
 from simfed.record import Run
 
 __all__ = ["PrototypeSize", "Recorded", "TimeOnlyWorkload"]
@@ -48,25 +48,44 @@ class Recorded:
     def __init__(self, run: Run) -> None:
         table = run.table("participations")
         self._where = run.path
-        self._sizes: dict[tuple[int, int], float] = {}
+        scenario = run.scenario
+        self._index_code = scenario["compression"]["index_code"]
+        self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
+        self._sent: dict[tuple[int, int], Any] = {}
         self._arms: dict[int, list[str]] = {}
-        columns = (table.column(name).to_pylist() for name in ("round", "client", "arm", "uplink_bytes"))  # fmt: skip
-        for round, client, arm, size_bytes in zip(*columns, strict=True):
-            self._sizes[round, client] = size_bytes
+        names = ("round", "client", "arm", "prototype", "k", "uplink_bytes")
+        columns = (table.column(name).to_pylist() for name in names)
+        for round, client, arm, *sent in zip(*columns, strict=True):
+            self._sent[round, client] = sent
             self._arms.setdefault(client, []).append(arm)
 
     def arms(self, client: int) -> list[str]:
         """What this client played, round after round in which it took part."""
         return self._arms.get(client, [])
 
-    def uplink_bytes(self, round: int, client: int) -> float:
-        """What this client sent in this round. Raises: `InputError` where it took no part."""
-        if (round, client) not in self._sizes:
+    def uplink_bytes(self, task: Task, k: int, index_code: str) -> float:
+        """What this client sent in this round.
+
+        Raises: `InputError` where it took no part, or what it sent was made otherwise.
+        """
+        where = f"policy.arms_from: {self._where}"
+        if (task.round, task.client) not in self._sent:
             raise InputError(
-                f"a recorded run in which client {client} takes part in round {round}",
-                where=f"policy.arms_from: {self._where}",
+                f"a recorded run in which client {task.client} takes part in round {task.round}",
+                where=where,
             )
-        return self._sizes[round, client]
+        prototype, recorded_k, size_bytes = self._sent[task.round, task.client]
+        wanted = task.model, min(k, task.parameters), index_code
+        got = self._models[prototype], recorded_k, self._index_code
+        if wanted != got:
+            names = ("model", "K", "index code")
+            differ = [i for i in range(3) if wanted[i] != got[i]]
+            raise InputError(
+                "a recorded run with " + listed([f"{names[i]} {wanted[i]}" for i in differ])
+                + f" for client {task.client}, as sizes that depend on the data are taken from it",
+                where=where, got=listed([str(got[i]) for i in differ]),
+            )  # fmt: skip
+        return float(size_bytes)
 
 
 class TimeOnlyWorkload:
@@ -90,8 +109,8 @@ class TimeOnlyWorkload:
         recorded: Recorded | None = None,
     ) -> None:
         """
-        prototype_of: client → prototype. local_steps: client → steps per round. recorded: take the
-            sizes from this run, whatever the index code.
+        prototype_of: client → prototype. local_steps: client → steps per round. recorded: take
+            sizes that depend on the data from this run.
         Raises: `InputError` from `execute` for a size that depends on the data and was not recorded.
         """
         self._prototypes = dict(prototypes)
@@ -100,7 +119,7 @@ class TimeOnlyWorkload:
         self._batch_size = batch_size
         self._local_steps = local_steps
         self._recorded = recorded
-        self._known: dict[tuple[str, str, int], float] = {}
+        self._known: dict[tuple[str, str, int], float | None] = {}
         self._merges = 0
 
     def task(self, round: int, client: int) -> Task:
@@ -121,10 +140,10 @@ class TimeOnlyWorkload:
 
     def execute(self, task: Task, arm: str, k: int) -> Contribution:
         """A contribution with the size that the full run's would have."""
-        if self._recorded is not None:
-            size_bytes = self._recorded.uplink_bytes(task.round, task.client)
-        else:
-            size_bytes = self.size_bytes(task.prototype, arm, k)
+        known = self._known_bytes(task.prototype, arm, k)
+        if known is None and self._recorded is not None:
+            known = self._recorded.uplink_bytes(task, k, self._index_code)
+        size_bytes = self.size_bytes(task.prototype, arm, k) if known is None else known
         return SizedContribution(task, arm, k, size_bytes)
 
     def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
@@ -149,16 +168,21 @@ class TimeOnlyWorkload:
 
     def size_bytes(self, prototype: str, arm: str, k: int) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""
+        known = self._known_bytes(prototype, arm, k)
+        if known is None:
+            raise InputError(
+                "a size on the wire that does not depend on the data",
+                where="compression.index_code",
+                got=f"{self._index_code} with {arm}",
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+            )
+        return known
+
+    def _known_bytes(self, prototype: str, arm: str, k: int) -> float | None:
+        """The same, None where it depends on the data."""
         key = (prototype, arm, k)
         if key not in self._known:
             size = self._prototypes[prototype]
-            payload_bytes = uplink_bytes(arm, size.parameters, k, self._index_code)
-            if payload_bytes is None:
-                raise InputError(
-                    "a size on the wire that does not depend on the data",
-                    where="compression.index_code",
-                    got=f"{self._index_code} with {arm}",
-                    hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
-                )
-            self._known[key] = payload_bytes + size.uplink_buffer_bytes
+            payload = uplink_bytes(arm, size.parameters, k, self._index_code)
+            self._known[key] = None if payload is None else payload + size.uplink_buffer_bytes
         return self._known[key]

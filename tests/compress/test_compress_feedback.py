@@ -48,6 +48,18 @@ def test_zeros_at_the_sent_indices_and_the_rest_untouched(strategy, d, k, seed):
     assert bits(residual) == bits(expected)
 
 
+def test_a_strategy_that_chooses_fewer_than_k_is_refused():
+    class Few(TopK):
+        name = "few"
+
+        def select(self, update, k, *, state=None, rng=None):
+            return super().select(update, k // 2)
+
+    update = gradient(40, 0)
+    with pytest.raises(InputError, match="10 indices chosen by strategy few, got 5"):
+        with_error_feedback(Few()).encode(update, np.zeros_like(update), 10)
+
+
 def test_equals_a_slow_version():
     residual, slow = np.zeros(40, np.float32), [np.float32(0)] * 40
     for round in range(20):

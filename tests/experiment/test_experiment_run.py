@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -370,6 +371,39 @@ def test_a_failure_says_what_is_kept(tiny, tmp_path, every, kept):
     overrides = time_only_overrides(**{"checkpoint.every": every})
     with pytest.raises(RunFailed, match=f"the link is dead; .*{kept}"):
         play(tiny, tmp_path / "run", overrides, time_only=True, progress=fail)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """Changes the profile in use, beside the scenario, before it is read."""
+
+    def change(**changes):
+        known = yaml.safe_load(Path("calibration/rtx3090-ryzen4800h.yaml").read_text())
+        (tmp_path / "rtx3090-ryzen4800h.yaml").write_text(yaml.safe_dump({**known, **changes}))
+        return known
+
+    return change
+
+
+def test_what_a_rollback_forces_must_be_in_the_profile(tiny, profile):
+    known = profile()["compression"]
+    profile(compression={m: {s: v for s, v in of.items() if s != "top-k"} for m, of in known.items()})  # fmt: skip
+    blind = {"compression.strategies": ["random-k", "periodic-k"]}
+    assert "got 'top-k'" in "".join(sentences(tiny, blind))
+    assert simfed.check(simfed.load_scenario(tiny, {**blind, "safeguard.rollback": None}), source=tiny) is not None  # fmt: skip
+
+
+def test_power_is_known_of_every_phase_or_of_none(tiny, profile):
+    profile(power={"training": "4 W", "uplink": "1 W", "idle": "1 W"})
+    said = sentences(tiny, {})
+    assert "none for compression, downlink" in said[0]
+    profile(power=dict.fromkeys(("training", "compression", "uplink", "downlink", "idle"), "1 W"))
+    assert simfed.check(simfed.load_scenario(tiny), source=tiny) is not None
+
+
+def test_measured_noise_needs_a_profile_that_measured_it(tiny):
+    said = sentences(tiny, {"clients[0].device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "measured"}}})  # fmt: skip
+    assert "a kind of work whose noise was measured, got 'training'" in said[0]
 
 
 def test_stopping_politely_saves_a_checkpoint(tiny, tmp_path):

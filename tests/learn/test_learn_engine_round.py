@@ -230,6 +230,21 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
         assert torch.equal(prototype.residuals[prototype.row[c]], expected)
 
 
+@pytest.mark.parametrize("clients", [1, 4])
+def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
+    """Its distillation loss is 0 but for rounding, which doubles from round to round as it likes."""
+    scenario = tiny.scenario(
+        rounds=12,
+        prototypes={"small": {"model": "lenet5-half"}},
+        clients=[{"count": clients, "prototype": "small", "device": "any"}],
+        participation={"clients_per_round": 1},
+    )
+    work = LearningWorkload(scenario, Streams(0))
+    outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(0))]
+    assert not any(outcome.rolled_back for outcome in outcomes)
+    assert all(0 <= outcome.kd_loss["small"] < 1e-12 for outcome in outcomes)
+
+
 def test_two_rollbacks_in_a_row_where_they_are_allowed():
     scenario = tiny.scenario(rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}})  # fmt: skip
     _, rounds = played(scenario)

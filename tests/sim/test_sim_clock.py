@@ -113,6 +113,20 @@ def test_server_work_comes_after_the_last_upload_while_clients_wait():
     ]
 
 
+def test_every_prototype_is_distilled_whoever_took_part():
+    server = sim.Fixed(decompression=0.125, inference=0.25, distillation=0.5)
+    plain = sim.scenario(
+        rounds=3,
+        prototypes={"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+        clients=[{"count": 1, "prototype": p, "device": "rtx3090-ryzen4800h"} for p in ("small", "large")],
+        participation={"clients_per_round": 1},
+    )  # fmt: skip
+    world = sim.build(plain, devices=[sim.Fixed()] * 2, server_device=server).run()
+    assert world.column("rounds", "server_s") == [0.125 + 0.25 + 2 * 0.5] * 3
+    distilled = [name for kind, name, *_ in spans(world, "server") if kind == "distillation"]
+    assert distilled == ["small", "large"] * 3
+
+
 def test_fedavg_charges_the_server_for_decompression_only():
     server = sim.Fixed(decompression=0.125, inference=100.0, distillation=100.0)
     plain = sim.scenario(rounds=1, method="fedavg")

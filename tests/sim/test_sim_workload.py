@@ -51,10 +51,37 @@ def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
     assert replayed.column("participations", "arm") == full.participations.arm.tolist()
     assert replayed.column("rounds", "finished_at_s") == full.rounds.finished_at_s.tolist()
     assert set(replayed.column("participations", "choice")) == {"fixed"}
-    with pytest.raises(InputError, match="client 0 takes part in round 5"):
-        recorded.uplink_bytes(5, 0)
     with pytest.raises(InputError, match="more than 4 times"):
         sim.build(plain.model_copy(update={"rounds": 5}), recorded=recorded).run()
+
+
+def recorded_at(tmp_path, **compression):
+    plain = sim.scenario(rounds=2)
+    full = sim.write(tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain)
+    for key, value in compression.items():
+        assert f"{key}: raw32" in full.scenario_yaml
+        full.scenario_yaml = full.scenario_yaml.replace(f"{key}: raw32", f"{key}: {value}")
+    return Recorded(full)
+
+
+def test_a_recorded_run_at_another_k_gives_its_arms_alone(tmp_path):
+    sides = workload(recorded=recorded_at(tmp_path))
+    sent = sides.execute(sides.task(1, 0), "top-k", 700)
+    assert sent.uplink_bytes == workload().size_bytes("small", "top-k", 700)
+
+
+def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp_path):
+    recorded = recorded_at(tmp_path, index_code="rice")
+    sides = workload("rice", recorded=recorded)
+    k = sim.scenario().compression.k
+    assert sides.execute(sides.task(1, 0), "top-k", k).uplink_bytes > 0
+    with pytest.raises(InputError, match=r"a recorded run with K 5 for client 0.*got \"?'?\d+"):
+        sides.execute(sides.task(1, 0), "top-k", 5)
+    with pytest.raises(InputError, match="client 0 takes part in round 5"):
+        sides.execute(sides.task(5, 0), "top-k", k)
+    other = workload("rice", recorded=recorded_at(tmp_path / "other"))
+    with pytest.raises(InputError, match=r"with index code rice for client 0.*got 'raw32'"):
+        other.execute(other.task(1, 0), "top-k", k)
 
 
 @given(clients=st.integers(1, 300), data=st.data())

@@ -234,17 +234,25 @@ def _load(profile: str, table: Table | None) -> Profile:
 
 def _fitted_to(profile: Profile, tables: list[Path]) -> list[Path]:
     """Tables of these that the profile says it was made from."""
-    files = profile.provenance.get("files", [])
-    known = {file.get("sha256") for file in files if isinstance(file, dict)}
-    return [path for path in tables if hashlib.sha256(path.read_bytes()).hexdigest() in known]
+    known = {digest for _, digest in _files(profile)}
+    return [path for path in tables if _sha256(path) in known]
 
 
 def _own_files(profile: Profile) -> list[Path]:
     """The measurements that a profile names, where they lie beside it."""
+    files = [(Path(profile.source).parent / name, digest) for name, digest in _files(profile)]
+    there = all(path.is_file() and digest in (None, _sha256(path)) for path, digest in files)
+    return [path for path, _ in files] if there else []
+
+
+def _files(profile: Profile) -> list[tuple[str, str | None]]:
+    """(name, SHA-256 if it is said) of the tables that a profile was made from."""
     files = profile.provenance.get("files", [])
-    names = [f["name"] if isinstance(f, dict) else str(f) for f in files]
-    paths = [Path(profile.source).parent / name for name in names]
-    return paths if all(path.is_file() for path in paths) else []
+    return [(f, None) if isinstance(f, str) else (f["name"], f.get("sha256")) for f in files]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # ---- what is said ------------------------------------------------------------------------------

@@ -154,6 +154,7 @@ def _profile(data: Any, path: Path) -> Profile:
     uncertainty = _mapping(data.get("uncertainty", {}), "uncertainty", "a number per kind of work")
     _only(uncertainty, QUANTITIES, "uncertainty")
     provenance = dict(_mapping(data.get("provenance", {}), "provenance", "a mapping"))
+    _check_files(provenance.get("files", []))
     if "description" in data:
         provenance["description"] = str(data["description"])
     return Profile(
@@ -166,6 +167,16 @@ def _profile(data: Any, path: Path) -> Profile:
         provenance=provenance,
         source=str(path),
     )
+
+
+def _check_files(files: Any) -> None:
+    for file in files if isinstance(files, list) else [None]:
+        name = file.get("name") if isinstance(file, Mapping) else file
+        if not isinstance(name, str):
+            raise InputError(
+                "a list of tables, each its name or {name: …, sha256: …}", where="provenance.files",
+                got=files,
+            )  # fmt: skip
 
 
 def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:

@@ -2,11 +2,12 @@
 
 A table has one row per timed call. Columns: `quantity` (training, compression, decompression,
 inference or distillation), `model`, `strategy` (compression and decompression), the size under
-`k`, `batch_size` or `samples`, and `seconds`. `dataset`, `session` (one process that measured),
-`preempted` (how often the operating system took the processor away meanwhile) and what describes
-the machine are optional. Preempted calls are left out wherever a size has other ones: they tell of
-the load, not of the device. Without `quantity`, a table with strategy and k is one of
-compression times and a table with batch_size is one of training times.
+`k`, `batch_size` or `samples`, and `seconds`. `dataset`, `session` (one process that measured; of
+two files, sessions are never the same), `preempted` (how often the operating system took the
+processor away meanwhile) and what describes the machine are optional. Preempted calls are left out
+wherever a size has other ones: they tell of the load, not of the device. Without `quantity`, a
+table with strategy and k is one of compression times and a table with batch_size is one of
+training times.
 """
 
 from __future__ import annotations
@@ -94,25 +95,20 @@ def read_table(paths: Iterable[str | Path]) -> Table:
     """The measurements in some CSV files, checked.
 
     Raises: `InputError` in one sentence, with file and line, for missing columns, times that are no
-    positive numbers, unknown strategies, sizes that are no sizes, rows that disagree 100-fold, and
-    a single row.
+    positive numbers, unknown strategies, sizes that are no sizes, rows that disagree 100-fold, a
+    single row, and a table that is given twice.
     """
     rows: list[Row] = []
     files: list[tuple[str, str]] = []
     machine: dict[str, dict[str, None]] = defaultdict(dict)
     for path in map(Path, paths):
-        try:
-            content = path.read_bytes()
-            lines = content.decode("utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not text"
-            raise InputError("a readable CSV file", where=str(path), got=reason) from None
-        files.append((path.name, hashlib.sha256(content).hexdigest()))
-        records = csv.DictReader(lines)
-        _check_columns(records.fieldnames or [], path)
-        for record in records:
-            where = f"{path}: line {records.line_num}"
-            rows.append(_row(record, where, records.line_num, f"{path.name}:"))
+        digest, records = _read(path)
+        if digest in (known for _, known in files):
+            raise InputError("each table once, but another one holds the same", where=str(path))
+        files.append((path.name, digest))
+        for line, record in records:
+            # the number of the file, as tables of two folders may have one name
+            rows.append(_row(record, f"{path}: line {line}", line, f"{len(files)}:"))
             for column in MACHINE_COLUMNS:
                 if record.get(column):
                     machine[column][str(record[column])] = None
@@ -126,6 +122,20 @@ def read_table(paths: Iterable[str | Path]) -> Table:
         tuple(undisturbed), tuple(files), {c: list(v) for c, v in machine.items()},
         left_out=len(rows) - len(undisturbed),
     )  # fmt: skip
+
+
+def _read(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
+    """A file's SHA-256, and its records with their line numbers."""
+    try:
+        content = path.read_bytes()
+        records = csv.DictReader(content.decode("utf-8-sig").splitlines())
+        columns = records.fieldnames or []
+        found = [(records.line_num, record) for record in records]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise InputError("a readable CSV file", where=str(path), got=reason) from None
+    _check_columns(columns, path)
+    return hashlib.sha256(content).hexdigest(), found
 
 
 def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:

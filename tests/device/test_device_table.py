@@ -77,6 +77,7 @@ def test_the_shipped_law_of_the_source_is_the_fit_of_its_tables():
         (HEAD + "compression,m,top-k,10,,1\ncompression,m,top-k,0,,1\n", "line 3: k: a k of at least 1"),
         (HEAD + "trainin,m,,,32,0.1\n", "did you mean 'training'?"),
         (HEAD + "training,,,,32,0.1\n", "line 2: model: the name of a model"),
+        (HEAD + "training," + 200_000 * "m" + ",,,32,0.1\n", "a readable CSV file"),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,12\n", "0.1 s in line 2 and 12 s in line 3"),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,300\n", "0.1 s at 32 and 300 s at 64"),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,0.0001\n", "0.1 s at 32 and 0.0001 s at 64"),
@@ -103,3 +104,30 @@ def test_one_straggler_among_many_is_no_contradiction(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text(HEAD + "training,m,,,32,0.1\n" * 9 + "training,m,,,32,30\n")
     assert len(read_table([path]).rows) == 10
+
+
+def four_sizes(folder, name, factor):
+    """Training of `m`, in seconds that are `factor` times those of another device."""
+    folder.mkdir(exist_ok=True)
+    rows = [f"training,m,,,{batch},{factor * batch * (0.01 + 1e-5 * i)}" for batch in (8, 16, 32, 64) for i in range(5)]  # fmt: skip
+    path = folder / name
+    path.write_text(HEAD + "\n".join(rows) + "\n")
+    return path
+
+
+def test_two_files_are_two_sessions_whatever_their_names(tmp_path):
+    first, second = four_sizes(tmp_path / "1", "m.csv", 1.0), tmp_path / "2"
+    spreads = []
+    for name in ("m.csv", "n.csv"):
+        table = read_table([first, four_sizes(second, name, 1.3)])
+        assert table.sessions == 2
+        document = fit_profile(table, name="x").document
+        spreads.append(document["training"]["m"]["uncertainty"]["residual"])
+    assert spreads[0] == spreads[1] > 0.1
+
+
+def test_a_table_that_is_given_twice_is_refused(tmp_path):
+    path, copy = four_sizes(tmp_path, "m.csv", 1.0), four_sizes(tmp_path, "copy.csv", 1.0)
+    for again in (path, copy):
+        with pytest.raises(InputError, match=f"^{again}: each table once"):
+            read_table([path, again])

@@ -53,7 +53,7 @@ def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fl
     for number, path in enumerate(parsed.paths):
         latency_s = sum([parsed.latencies_s[k] for k in path])
         loss = 1 - float(np.prod([1 - parsed.losses[k] for k in path])) if lossy else 0.0
-        way = Path(path, latency_s, 2 * latency_s, loss)
+        way = Path(path, path, latency_s, 2 * latency_s, loss)
         size, weight, cap = parsed.sizes_bytes[number], parsed.weights[number], parsed.caps[number]
         flows.append(made.flow(number, size, way, capacity, weight, cap))
     engine.start_all(zip(parsed.starts_s, flows, strict=True))

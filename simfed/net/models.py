@@ -140,7 +140,7 @@ class Tcp:
     ) -> Flow:
         """The first burst, after handshake and latency; `SlowStart` sends the others."""
         segment = self.mss_bytes + self.header_bytes
-        per_byte_s = [1 / capacity(link) for link in path.links if capacity(link) > 0]
+        per_byte_s = [1 / capacity(link) for link in path.crossed if capacity(link) > 0]
         # One segment crosses link after link; the slowest link's turn is in the flow's own rate.
         last_s = segment * (sum(per_byte_s) - max(per_byte_s, default=0.0))
         handshake_s = (

@@ -33,6 +33,8 @@ class Path(NamedTuple):
 
     links: tuple[int, ...]
     """The links that can limit, in the order in which bytes cross them."""
+    crossed: tuple[int, ...]
+    """All links of finite rate, those that cannot limit included: each takes its time per packet."""
     latency_s: float
     """One-way delay of the whole path."""
     rtt_s: float
@@ -80,6 +82,7 @@ class _Way(NamedTuple):
     """A route in one direction, worked out."""
 
     links: tuple[int, ...]
+    crossed: tuple[int, ...]
     latency_s: float
     success: float
 
@@ -89,7 +92,7 @@ class Topology:
 
     Link ids: client i's uplink is 2i, its downlink 2i + 1, the lines follow. Nothing is stored per
     client but a few numbers, so a million clients are cheap. Links that can never limit (unlimited
-    ones, and lines at least as fast as all links that lead into them) are left out of the paths.
+    ones, and lines faster than all links that lead into them together) are no `links` of the paths.
 
     Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1).
     """
@@ -159,15 +162,18 @@ class Topology:
             raise InputError("one node index per client", where="node_of_client")
 
     def _work_out_routes(self) -> list[tuple[_Way, _Way]]:
+        first = 2 * self.clients
         binding = self._lines_that_can_bind()
+        finite = np.isfinite(self.capacities_bytes_per_s[first:])
         ways = []
         for route in self.routes:
             pair = []
             for indices in (route.up, route.down):
-                links = tuple(2 * self.clients + k for k in indices if k in binding)
+                links = tuple(first + k for k in indices if k in binding)
+                crossed = tuple(first + k for k in indices if finite[k])
                 latency_s = float(sum(self.lines[k].latency_s for k in indices))
                 success = float(np.prod([1 - self.lines[k].loss for k in indices]))
-                pair.append(_Way(links, latency_s, success))
+                pair.append(_Way(links, crossed, latency_s, success))
             ways.append((pair[0], pair[1]))
         return ways
 
@@ -209,12 +215,13 @@ class Topology:
         way = ways[k]
         here_s = float(self._latencies_s[k, client]) + way.latency_s
         back_s = float(self._latencies_s[1 - k, client]) + ways[1 - k].latency_s
-        access, links = 2 * client + k, way.links
+        access, links, crossed = 2 * client + k, way.links, way.crossed
         if self.capacities_bytes_per_s[access] < inf:
             links = (access, *links) if k == 0 else (*links, access)
+            crossed = (access, *crossed) if k == 0 else (*crossed, access)
         # written so that a path without loss has exactly 0
         loss = float(self._losses[client]) + (1 - float(self._losses[client])) * (1 - way.success)
-        return Path(links, here_s, here_s + back_s, loss)
+        return Path(links, crossed, here_s, here_s + back_s, loss)
 
     def link_name(self, link: int) -> str:
         """What a link is called in records, such as `client-3/up` or `server/receive`."""
@@ -261,7 +268,7 @@ class Star(Topology):
 
     >>> star = Star(2, up_bytes_per_s=[1e6, 2e6], receive_bytes_per_s=2.5e6, latency_s=0.01)
     >>> star.path(1, "up")
-    Path(links=(2, 4), latency_s=0.01, rtt_s=0.02, loss=0.0)
+    Path(links=(2, 4), crossed=(2, 4), latency_s=0.01, rtt_s=0.02, loss=0.0)
     >>> [star.link_name(link) for link in star.path(1, "up").links]
     ['client-1/up', 'server/receive']
     """

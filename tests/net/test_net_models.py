@@ -7,7 +7,7 @@ from math import sqrt
 import pytest
 
 from simfed.errors import InputError
-from simfed.net import Fluid, Tcp, replay
+from simfed.net import Access, Fluid, LinkTrace, Send, Star, Tcp, Tier, Trace, play, replay, tree
 from simfed.net.models import make_model
 
 SEGMENT = 1502.0
@@ -72,6 +72,42 @@ def test_a_segment_is_stored_and_forwarded_by_every_link_but_the_slowest():
     flow = {"start_s": 0.0, "size_bytes": 144800.0, "path": [0, 1, 2]}
     took = replay({"links": links, "flows": [flow]}, {"kind": "tcp", "handshake": False})[0]
     assert took == pytest.approx(100 * SEGMENT / 1e5 + SEGMENT / 2e5 + SEGMENT / 4e5, rel=1e-12)
+
+
+def test_clients_that_send_nothing_change_no_transfer():
+    """A server's link that one client cannot fill, and three can, takes its time per packet from either."""
+    took = {
+        play(
+            Star(n, up_bytes_per_s=1e6 / 8, latency_s=0.01, receive_bytes_per_s=2e6 / 8),
+            [Send(0.0, 0, 6000.0)],
+            "tcp",
+        )[0].duration_s
+        for n in (1, 2, 3)
+    }
+    assert len(took) == 1
+
+
+@pytest.mark.parametrize("receive", [0.9e5, 1e5, 1.0001e5, 1e6])
+def test_links_that_cannot_limit_store_and_forward_too(receive):
+    links = [
+        {"capacity_bytes_per_s": rate, "latency_s": delay}
+        for rate, delay in ((1e5, 0.005), (4e5, 0.002), (receive, 0.0))
+    ]
+    flow = {"start_s": 0.0, "size_bytes": 30_000.0, "path": [0, 1, 2]}
+    expected = replay({"links": links, "flows": [flow]}, "tcp")[0]
+    ap = [Tier("ap", 1, 4e5, latency_s=0.002)]
+    made = tree(1, Access(1e5, latency_s=0.005), ap, receive_bytes_per_s=receive)
+    assert play(made, [Send(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(expected, rel=1e-12)  # fmt: skip
+
+
+def test_a_varying_link_that_cannot_limit_stores_and_forwards_at_its_present_rate():
+    def took(at_s):
+        trace = LinkTrace(Trace.of([0.0, 1.0], [2e5, 4e5], 3.0, "hold"))
+        star = Star(1, up_bytes_per_s=1e5, receive_bytes_per_s=trace)
+        return play(star, [Send(at_s, 0, 1448.0)], Tcp(handshake=False))[0].duration_s
+
+    assert took(0.0) == pytest.approx(SEGMENT / 1e5 + SEGMENT / 2e5, rel=1e-12)
+    assert took(1.5) == pytest.approx(SEGMENT / 1e5 + SEGMENT / 4e5, rel=1e-12)
 
 
 def test_a_larger_initial_window_saves_round_trips():

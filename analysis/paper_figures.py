@@ -336,6 +336,6 @@ FIGURES: tuple[FigureSpec, ...] = (
                "Rounds of free choice. Dotted: a third.",
                _by_model((100_000, 2_000_000), _CIFAR_MODELS, _ADAPTIVE, "cifar10"), 3, _selection),
     FigureSpec("cifar10-reduced", "CIFAR-10, reduced to what a CPU can compute",
-               "Not the source's experiment: 40 rounds, 64 public images, probes of 64, one seed.",
+               "Not the source's experiment: 40 rounds, 64 public images (bfloat16), probes of 64, one seed.",
                _k_panels((100_000, 2_000_000), "cifar10-reduced"), 1, _curves),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from simfed.device.noise import Lognormal, Measured
-from simfed.device.profile import QUANTITIES, Profile
+from simfed.device.profile import QUANTITIES, Profile, is_free
 from simfed.device.speed import Clock, Cores, Load, Memory, Regimes, Thermal
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.seeding import Streams
@@ -33,9 +33,10 @@ class Processor:
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device, before speed and noise; see `Profile.seconds`.
 
-        What the scenario assumes for a quantity stands in place of the profile's.
+        What the scenario assumes for a quantity stands in place of the profile's; there is nothing
+        to assume of strategy `dense`, which takes 0 s.
         """
-        if quantity in self.assume:
+        if quantity in self.assume and not is_free(quantity, strategy):
             return self.assume[quantity]
         return self.profile.seconds(quantity, model=model, strategy=strategy, **size)
 

@@ -187,7 +187,9 @@ def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:
     def walk(node: Any, keys: tuple[str, ...]) -> None:
         where = ".".join((quantity, *keys))
         if len(keys) < depth and isinstance(node, Mapping):
-            for key, below in _mapping(node, where, "").items():
+            for key, below in node.items():
+                if keys and str(key) != ANY and str(key) not in registry("compressor"):
+                    raise registry("compressor").unknown(key, where=where)
                 walk(below, (*keys, str(key)))
             return
         filled = (*keys, *[ANY] * (depth - len(keys)))

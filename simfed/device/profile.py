@@ -21,7 +21,7 @@ from simfed.device.noise import Measured
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.seeding import Streams
 
-__all__ = ["ANY", "QUANTITIES", "Key", "ModelWork", "Profile"]
+__all__ = ["ANY", "QUANTITIES", "Key", "ModelWork", "Profile", "is_free"]
 
 ANY = "any"
 """The key of what holds for every model (or strategy) that has no key of its own."""
@@ -58,6 +58,11 @@ QUANTITIES: dict[str, Quantity] = {
         Quantity("distillation", "samples"),
     )
 }
+
+
+def is_free(quantity: str, strategy: str) -> bool:
+    """Whether this work takes 0 s by definition, whatever a profile or a scenario says."""
+    return QUANTITIES[quantity].per_strategy and strategy == FREE_STRATEGY
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class Profile:
         x = float(size[what.size])
         if not x >= 1:
             raise InputError(f"a {what.size} of at least 1", where=quantity, got=size[what.size])
-        if what.per_strategy and strategy == FREE_STRATEGY:
+        if is_free(quantity, strategy):
             return 0.0
         key = (quantity, model, strategy if what.per_strategy else "")
         known = self._seconds.get((key, x))
@@ -150,10 +155,8 @@ class Profile:
 
     def has(self, quantity: str, *, model: str, strategy: str = "") -> bool:
         """Whether there is a curve for this work (an estimate for any model counts)."""
-        return _known(quantity) is not None and (
-            self.find((quantity, model, strategy)) is not None
-            or (QUANTITIES[quantity].per_strategy and strategy == FREE_STRATEGY)
-        )
+        _known(quantity)
+        return is_free(quantity, strategy) or self.find((quantity, model, strategy)) is not None
 
     def _evaluate(self, key: Key, x: float) -> float:
         found = self.find(key)
@@ -221,20 +224,21 @@ class Profile:
     def _missing(self, key: Key) -> InputError:
         quantity, model, strategy = key
         of_quantity = {(m, s) for q, m, s in self.curves if q == quantity}
+        models = sorted({m for m, _ in of_quantity})
+        measured = next((of for of in (model, ANY) if of in models), None)
         if not of_quantity:
             allowed, hint = "seconds for this work, which this profile lacks", None
             got = f"model {model}"
-        elif not any(m == model for m, _ in of_quantity):
-            models = sorted({m for m, _ in of_quantity})
+        elif measured is None:
             allowed, hint = (
                 f"a model that was measured: {listed(models)}",
                 did_you_mean(model, models),
             )
             got = model
         else:
-            strategies = sorted({s for m, s in of_quantity if m == model})
+            strategies = sorted({s for m, s in of_quantity if m == measured})
             allowed, hint = (
-                f"a strategy measured for {model}: {listed(strategies)}",
+                f"a strategy measured for {measured}: {listed(strategies)}",
                 did_you_mean(strategy, strategies),
             )
             got = strategy

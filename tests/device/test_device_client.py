@@ -62,6 +62,13 @@ def test_an_assumption_stands_in_for_what_the_profile_lacks(profile):
         processor.nominal_s("decompression", model="lenet5", strategy="top-k", k=1)
 
 
+def test_dense_takes_no_time_whatever_is_assumed_of_compression(profile):
+    processor = build_processor({"assume": {"compression": 1.0, "decompression": 1.0}}, profile)
+    for quantity in ("compression", "decompression"):
+        assert processor.nominal_s(quantity, model="lenet5", strategy="dense", k=10) == 0.0
+        assert processor.nominal_s(quantity, model="lenet5", strategy="top-k", k=10) == 1.0
+
+
 def test_the_scenarios_words_arrive_as_plain_values():
     shape = DeviceShape.model_validate({"profile": "p", "speed": 2, "noise": {"cv": 0.1}})
     assert shape.plain() == {

@@ -88,6 +88,13 @@ def test_what_is_missing_is_an_error_that_names_it(source, call, names):
     assert "\n" not in str(error.value)
 
 
+def test_a_strategy_that_was_not_measured_for_any_model_is_named_as_such(tmp_path):
+    profile = load_profile(write(tmp_path, "{kind: table, compression: {any: {top-k: 0 s}}}"))
+    assert profile.seconds("compression", model="lenet5", strategy="top-k", k=3) == 0.0
+    with pytest.raises(InputError, match="a strategy measured for any: top-k, got 'random-k'"):
+        profile.seconds("compression", model="lenet5", strategy="random-k", k=3)
+
+
 def test_a_zero_must_be_written(tmp_path):
     path = write(
         tmp_path, "{kind: table, inference: 0 s, training: {m: 0 s}, compression: {m: 0 s}}"
@@ -145,6 +152,8 @@ def test_next_to_a_zero_row_it_is_linear():
         ("{kind: table, training: {m: {32: -1 ms}}}", "training.m.32: a duration"),
         ("{kind: table, training: {m: {0: 1 ms}}}", "at least 1"),
         ("{kind: table, training: {m: {}}}", "at least one row"),
+        ("{kind: table, compression: {any: {topk: 0 s}}}", "compression.any: a compressor: top-k, "),
+        ("{kind: table, decompression: {m: {topk: 0 s}}}", "got 'topk' (did you mean 'top-k'?)"),
         ("{kind: table, training: {m: {32: 1 ms, 32: 2 ms}}}", "the key 32 twice"),
         ("{kind: law, training: {m: {law: afine-samples}}}", "did you mean 'affine-samples'?"),
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 1}}}}", "a, b"),

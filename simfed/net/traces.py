@@ -231,52 +231,69 @@ def read_csv(
 ) -> Trace:
     """A table with a column of times and one of capacities, in the units that you declare.
 
-    Columns are names of the header line or numbers from 0. A row's capacity holds from its time to
-    the next row's; the last one's until `duration_s`, or if that is not given as long as the row
-    before it. Time counts from the first row.
+    Columns are names of the header line or numbers from 0. The first row is a header if a column
+    is asked for by name, or if neither of its two cells is a number. Lines that begin with # are
+    comments. A row's capacity holds from its time to the next row's; the last one's until
+    `duration_s`, or if that is not given as long as the row before it. Time counts from the first row.
     """
-    import csv
-
     second = units.parse_duration(f"1 {time_unit}", where="time_unit")
     byte_per_s = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
-    lines = list(_lines(path))
-    table = [[cell.strip() for cell in row] for row in csv.reader([line for line, _ in lines])]
-    header: list[str] = []
-    if not all(_is_number(cell) for cell in table[0] if cell):
-        header = table.pop(0)
-        lines.pop(0)
-    columns = [_column(name, header, path) for name in (time_column, rate_column)]
-    rows = []
-    for row, (_, where) in zip(table, lines, strict=True):
+    table = list(_rows(path))
+    if not table:
+        raise InputError("a trace with at least one line", where=str(path), got="an empty file")
+    asked = {"time_column": time_column, "rate_column": rate_column}
+    named = any(isinstance(column, str) for column in asked.values())
+    header = table.pop(0)[0] if named else []
+    columns = [_column(column, header, f"{path}: {key}") for key, column in asked.items()]
+    chosen = []
+    for row, where in table:
         if len(row) <= max(columns):
             raise InputError(f"at least {max(columns) + 1} columns", where=where, got=len(row))
-        rows.append([_number(row[k], where) for k in columns])
-    if not rows:
+        chosen.append(([row[k] for k in columns], where))
+    if not named and not any(_is_number(cell) for cell in chosen[0][0]):
+        del chosen[0]
+    if not chosen:
         raise InputError("a trace with at least one row", where=str(path), got="none")
-    times = np.array([row[0] for row in rows]) * second
+    found = np.array([[_number(cell, where) for cell in cells] for cells, where in chosen])
+    times, rates = found[:, 0] * second, found[:, 1] * byte_per_s
     _check_order(times, path)
     times = times - times[0]
     if duration_s is None:
         duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
-    rates = np.array([row[1] for row in rows]) * byte_per_s
     return Trace.of(times, rates, duration_s, end, where=str(path))
+
+
+def _rows(path: str | FilePath) -> Iterator[tuple[list[str], str]]:
+    """The rows of a CSV file that hold anything, each with its place for errors."""
+    import csv
+    import io
+
+    reader = csv.reader(io.StringIO(_text(path), newline=""))
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells) and not cells[0].startswith("#"):
+                yield cells, f"{path}: line {reader.line_num}"
+    except csv.Error as error:
+        where = f"{path}: line {reader.line_num}"
+        raise InputError("a row in CSV", where=where, got=str(error)) from None
+
+
+def _text(path: str | FilePath) -> str:
+    try:
+        return FilePath(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InputError("a readable text file", where=str(path), got=reason) from None
 
 
 def _lines(path: str | FilePath) -> Iterator[tuple[str, str]]:
     """The lines of a file that hold anything, each with its place for errors."""
-    try:
-        text = FilePath(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("a readable text file", where=str(path), got=_reason(error)) from None
-    lines = [(line, f"{path}: line {k + 1}") for k, line in enumerate(text.splitlines())]
+    lines = [(line, f"{path}: line {k + 1}") for k, line in enumerate(_text(path).splitlines())]
     held = [(line, where) for line, where in lines if line.strip() and line.lstrip()[0] != "#"]
     if not held:
         raise InputError("a trace with at least one line", where=str(path), got="an empty file")
     yield from held
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or "not UTF-8 text"
 
 
 def _is_number(text: str) -> bool:
@@ -309,13 +326,15 @@ def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> 
         raise InputError(allowed, where=f"{path}: entry {k + 2}", got=float(times[k + 1]))
 
 
-def _column(name: str | int, header: list[str], path: str | FilePath) -> int:
-    if isinstance(name, int):
-        return name
-    if name not in header:
-        allowed = f"a column of the file: {listed(header)}" if header else "a header line"
-        raise InputError(allowed, where=str(path), got=name, hint=did_you_mean(name, header))
-    return header.index(name)
+def _column(asked: str | int, header: list[str], where: str) -> int:
+    if isinstance(asked, int):
+        if asked < 0:
+            raise InputError("a column's name, or its number from 0", where=where, got=asked)
+        return asked
+    if asked not in header:
+        allowed = f"a column of the file: {listed(header)}"
+        raise InputError(allowed, where=where, got=asked, hint=did_you_mean(asked, header))
+    return header.index(asked)
 
 
 # ---- generators --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from simfed.net.traces import Moment
 
 def file(tmp_path, text):
     path = tmp_path / "trace.txt"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", newline="")
     return path
 
 
@@ -155,6 +155,28 @@ def test_csv_without_header_and_with_a_duration(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("0,8,wifi\n1,16,lte\n", (0, 1)),
+        ("2024-01-01T00:00:00,0,8\n2024-01-01T00:00:01,1,16\n", (1, 2)),
+        ("\ufeff0,8\n1,16\n", (0, 1)),
+        ("\ufefftime,rate\r\n0,8\r\n1,16\r\n", ("time", "rate")),
+        ('time,"ra\nte"\n0,8\n\n1,16\n', (0, 1)),
+        ("1,2\n0,8\n1,16\n", ("1", "2")),
+    ],
+)
+def test_the_first_row_of_a_csv_is_lost_only_if_it_is_a_header(tmp_path, text, columns):
+    trace = read_csv(file(tmp_path, text), time_column=columns[0], rate_column=columns[1])
+    assert trace == Trace((0.0, 1.0), (1e6, 2e6), 2.0, "loop")
+
+
+@pytest.mark.parametrize("columns", [(-1, 1), (0, -1), (-1, -5)])
+def test_columns_are_numbered_from_0(tmp_path, columns):
+    with pytest.raises(InputError, match="_column: a column's name, or its number from 0, got -"):
+        read_csv(file(tmp_path, "0,8\n1,16\n"), time_column=columns[0], rate_column=columns[1])
+
+
+@pytest.mark.parametrize(
     ("read", "text", "sentence"),
     [
         (read_mahimahi, "", "a trace with at least one line"),
@@ -176,6 +198,8 @@ def test_csv_without_header_and_with_a_duration(tmp_path):
         (read_csv, "0,1\n0,1\n", "forwards in time"),
         (read_csv, "nan,1\nnan,1\n", "forwards in time"),
         (read_csv, "0,1\n1\n", "line 2: at least 2 columns"),
+        (read_csv, '"0\n",1\n1,x\n', "line 3: a number, got 'x'"),
+        (read_csv, "0,-\n1,1\n", "line 1: a number, got '-'"),
         (read_csv, "a,b\n", "at least one row"),
     ],
 )

@@ -8,6 +8,7 @@ and any other graph.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -94,7 +95,8 @@ class Topology:
     client but a few numbers, so a million clients are cheap. Links that can never limit (unlimited
     ones, and lines faster than all links that lead into them together) are no `links` of the paths.
 
-    Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1).
+    Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1), two
+    links of one name.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Topology:
         self._losses = np.empty(n)
         self._fill(access)
         self._check()
+        self._check_names()
         self._ways = self._work_out_routes()
 
     def _fill(self, access: Access) -> None:
@@ -160,6 +163,16 @@ class Topology:
             raise InputError("a loss from 0 to below 1", where=self.link_name(int(link)), got=got)
         if self._nodes.min() < 0 or self._nodes.max() >= len(self.routes) or len(self._nodes) != n:
             raise InputError("one node index per client", where="node_of_client")
+
+    def _check_names(self) -> None:
+        """Records know a link by its name alone: two of one name would look like one."""
+        seen = set()
+        for name in (line.name for line in self.lines):
+            of_client = re.fullmatch(r"client-(0|[1-9]\d*)/(up|down)", name)
+            if name in seen or (of_client and int(of_client[1]) < self.clients):
+                hint = "rename a tier, or make parallel edges one"
+                raise InputError("a name that no other link has", where="links", got=name, hint=hint)  # fmt: skip
+            seen.add(name)
 
     def _work_out_routes(self) -> list[tuple[_Way, _Way]]:
         first = 2 * self.clients

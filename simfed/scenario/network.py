@@ -256,11 +256,6 @@ class Network(Part):
                     raise ValueError(InputError(f"only with topology {topology}", where=key))
         if self.topology == "tree" and not self.tiers:
             raise ValueError(InputError("at least one tier with topology tree", where="tiers"))
-        names = [tier.name for tier in self.tiers]
-        if len(set(names)) != len(names):
-            raise ValueError(
-                InputError("a name of its own for each tier", where="tiers", got=names)
-            )
         if self.topology == "graph" and bool(self.edges) == bool(self.file):
             raise ValueError(InputError("either edges or file with topology graph"))
         return self

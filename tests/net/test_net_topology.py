@@ -99,6 +99,10 @@ def test_a_loss_of_one_would_never_end():
         Star(1, loss=1.0)
 
 
+def test_a_shared_link_may_be_called_like_a_client_that_is_not_there():
+    assert names(tree(2, Access(), [Tier("client-2", 1, 1.0)]), 0) == ["client-2/up"]
+
+
 # ---- trees ---------------------------------------------------------------------------------------
 
 
@@ -172,6 +176,11 @@ def test_a_client_can_be_a_node_of_the_graph():
     lines = [*both("client-0", "server", 4.0), *both("client-1", "server", 5.0)]
     made = graph(2, Access(), lines, node_of_client=[None, None])
     assert names(made, 1) == ["client-1>server"]
+
+
+def test_parallel_edges_would_be_one_in_the_records():
+    with pytest.raises(InputError, match="a name that no other link has, got 'a>server'"):
+        graph(1, Access(), [*both("a", "server"), *both("server", "a")], node_of_client=["a"])
 
 
 def test_a_disconnected_client_is_named():

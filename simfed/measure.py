@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -94,8 +94,7 @@ class Plan:
 
     def cases(self, model: str, dataset: str) -> list[Case]:
         """All cases of one model."""
-        d = facts(model, dataset).parameters
-        ks = [k for k in sorted(set(self.ks)) if k <= d]
+        ks = [k for k in sorted(set(self.ks)) if k <= facts(model, dataset).parameters]
         per_strategy = [(strategy, k) for strategy in self.strategies for k in ks]
         sizes = {
             "training": [("", b) for b in sorted(set(self.batches))],
@@ -106,6 +105,18 @@ class Plan:
         }
         return [Case(q, strategy, x) for q in self.quantities for strategy, x in sizes[q]]
 
+    def left_out(self) -> list[str]:
+        """A sentence for each model that has fewer entries than some K."""
+        if not any(QUANTITIES[quantity].per_strategy for quantity in self.quantities):
+            return []
+        found = []
+        for model, dataset in self.models:
+            d = facts(model, dataset).parameters
+            above = [f"{k:,}" for k in sorted(set(self.ks)) if k > d]
+            if above:
+                found.append(f"K = {listed(above)} is left out: {model} has {d:,} entries")
+        return found
+
 
 def measure(
     plan: Plan, out: str | Path, *, progress: Callable[[int, int, str], None] | None = None
@@ -114,8 +125,8 @@ def measure(
 
     `progress(done, total, what)` is told of every repeat of a case. A table that is there goes on where it
     stopped: cases are repeated until each was measured `plan.repeat` times.
-    Raises: `InputError` for names, sizes and devices that do not exist, and for a table of another
-    machine or setting; `Interrupted` on Ctrl-C, every row so far being in the table.
+    Raises: `InputError` for names, sizes and devices that do not exist, a plan without a case, and a
+    table of another machine or setting; `Interrupted` on Ctrl-C, every row so far being in the table.
     """
     _check(plan)
     out = Path(out)
@@ -130,11 +141,10 @@ def measure(
     total = sum(left for _, _, _, left in todo)
     new = 0
     clock = "cpu" if _alone_on_a_cpu(plan) else "wall"
-    out.parent.mkdir(parents=True, exist_ok=True)
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     try:
-        with open(out, "a", newline="", encoding="utf-8") as file:
+        with _appending(out) as file:
             writer = csv.DictWriter(file, COLUMNS)
             if file.tell() == 0:
                 writer.writeheader()
@@ -196,6 +206,9 @@ def _check(plan: Plan) -> None:
     for model, dataset in plan.models:
         registry("model").get(model, where="--models")
         facts(model, dataset)
+    left_out = plan.left_out()
+    if left_out and not any(plan.cases(model, dataset) for model, dataset in plan.models):
+        raise InputError("a K that a model has", where="--k", got=min(plan.ks), hint="; ".join(left_out))  # fmt: skip
 
 
 def _alone_on_a_cpu(plan: Plan) -> bool:
@@ -203,30 +216,51 @@ def _alone_on_a_cpu(plan: Plan) -> bool:
     return plan.device == "cpu" and plan.threads == 1
 
 
+def _appending(out: Path) -> TextIO:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return open(out, "a", newline="", encoding="utf-8")
+    except OSError as error:
+        raise InputError("a file that can be written", where=str(out), got=error.strerror) from None
+
+
 def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, Case]]:
     """How often each case of a model was measured in a table."""
     done: Counter[tuple[str, Case]] = Counter()
     tries: Counter[tuple[str, Case]] = Counter()
-    if not out.exists() or out.stat().st_size == 0:
-        return done
-    with open(out, newline="", encoding="utf-8") as file:
-        rows = csv.DictReader(file)
-        if tuple(rows.fieldnames or ()) != COLUMNS:
-            raise InputError("a new file, or a table of `calibrate measure`", where=str(out), got=rows.fieldnames)  # fmt: skip
-        for row in rows:
-            for column in _SETTING:
-                if row[column] != machine[column]:
-                    raise InputError(
-                        f"a table of this machine and setting ({column} {machine[column]})",
-                        where=str(out), got=row[column], hint="measure into another file",
-                    )  # fmt: skip
-            size = int(row["k"] or row["samples"])
-            key = (row["model"], Case(row["quantity"], row["strategy"], size))
-            tries[key] += 1
-            if _counts(float(row["seconds"]), int(row["preempted"]), tries[key]):
-                done[key] += 1
-                tries[key] = 0
+    for line, row in _read(out):
+        for column in _SETTING:
+            if row[column] != machine[column]:
+                raise InputError(
+                    f"a table of this machine and setting ({column} {machine[column]})",
+                    where=str(out), got=row[column], hint="measure into another file",
+                )  # fmt: skip
+        try:
+            key = (row["model"], Case(row["quantity"], row["strategy"], int(row["k"] or row["samples"])))  # fmt: skip
+            seconds, preempted = float(row["seconds"]), int(row["preempted"])
+        except (TypeError, ValueError):
+            raise InputError("a row of `calibrate measure`", where=f"{out}: line {line}") from None
+        tries[key] += 1
+        if _counts(seconds, preempted, tries[key]):
+            done[key] += 1
+            tries[key] = 0
     return done
+
+
+def _read(out: Path) -> list[tuple[int, dict[str, str]]]:
+    """The rows of a table with their line numbers; none where there is no table yet."""
+    allowed = "a new file, or a table of `calibrate measure`"
+    try:
+        text = out.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise InputError(allowed, where=str(out), got=reason) from None
+    rows = csv.DictReader(text.splitlines())
+    if text and tuple(rows.fieldnames or ()) != COLUMNS:
+        raise InputError(allowed, where=str(out), got=rows.fieldnames)
+    return [(rows.line_num, row) for row in rows]
 
 
 def _counts(seconds: float, preempted: int, attempt: int) -> bool:

@@ -75,6 +75,8 @@ def measure(
     )
     with _progress() as progress:
         new = run(plan, out, progress=progress)
+    for note in plan.left_out():
+        print(f"note: {note}")
     print(f"{out}: {new} new measurements" if new else f"{out}: complete, nothing to measure")
 
 

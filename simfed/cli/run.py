@@ -120,9 +120,9 @@ def _draw(result: RunResult, folder: Path) -> list[str]:
 
 
 def _as_file_name(name: str) -> str:
-    """A scenario's name as one path component."""
+    """A scenario's name as one path component, of which file systems count the bytes."""
     kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
-    return kept[:80] or "run"
+    return kept.encode()[:80].decode(errors="ignore") or "run"
 
 
 @contextlib.contextmanager

@@ -65,11 +65,11 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     folders = [Path(folder) for folder in search]
     if given.suffix in (".yaml", ".yml"):
         for candidate in (*(folder / given for folder in folders), given):
-            if candidate.is_file():
+            if os.path.isfile(candidate):  # False too for a name that no file can have
                 return candidate
         raise InputError("a profile that exists", where=str(given))
     for folder in (*folders, *_SHIPPED):
-        if (folder / f"{given}.yaml").is_file():
+        if os.path.isfile(folder / f"{given}.yaml"):
             return folder / f"{given}.yaml"
     if str(given) in registry("device"):
         return _registered(str(given))
@@ -92,7 +92,7 @@ def _registered(name: str) -> Path:
     """The file behind a registered device: a path, or a function that returns one."""
     part = registry("device").get(name)
     path = part() if callable(part) else part
-    if not isinstance(path, (str, os.PathLike)) or not Path(path).is_file():
+    if not isinstance(path, (str, os.PathLike)) or not os.path.isfile(path):
         raise InputError("a path of a calibration profile", where=f"device {name}", got=path)
     return Path(path)
 

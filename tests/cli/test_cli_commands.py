@@ -45,6 +45,13 @@ def test_the_default_folder_is_the_next_free_one(tiny, tmp_path):
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2"}
 
 
+@pytest.mark.parametrize("letter", ["n", "日", "𝐀"])
+def test_a_long_name_is_cut_to_what_a_folder_may_be_called(tiny, tmp_path, letter):
+    command = ["run", tiny, "--time-only", "--quiet", "--no-figures", "--rounds", "1"]
+    assert main([*command, "--set", f"name={100 * letter}"]) == 0
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {80 // len(letter.encode()) * letter}
+
+
 def test_quiet_says_nothing(tiny, capsys):
     assert main(["run", tiny, "--time-only", "--quiet", "--no-figures"]) == 0
     assert capsys.readouterr() == ("", "")

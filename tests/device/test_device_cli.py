@@ -97,6 +97,12 @@ def test_show_draws_the_profile_over_its_points(folder):
         (["measure", "--out", "{}/m.csv", "--only", "trainin"], "kinds of work"),
         (["measure", "--out", "{}/m.csv", "--device", "gpu"], "cpu or cuda"),
         (["measure", "--out", "{}/table.csv", "--models", "lenet5"], "a new file"),
+        (["measure", "--out", "{}", "--models", "lenet5"], "got 'Is a directory'"),
+        (["measure", "--out", "{}/" + 300 * "x"], "got 'File name too long'"),
+        (["measure", "--out", "{}/table.csv/m.csv"], "got 'Not a directory'"),
+        (["measure", "--out", "{}/m.csv", "--k", "99999999", "--only", "compression"], "--k: a K that a model has, got 99999999"),
+        (["show", 300 * "x"], "a calibration profile"),
+        (["show", 300 * "x" + ".yaml"], "a profile that exists"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_end_in_one_sentence(folder, arguments, names):
@@ -104,3 +110,18 @@ def test_wrong_arguments_end_in_one_sentence(folder, arguments, names):
     assert isinstance(result.exception, InputError), result.output
     assert names in str(result.exception)
     assert "\n" not in str(result.exception)
+    assert not (folder / "m.csv").exists()
+
+
+def test_a_k_that_a_model_lacks_is_left_out_and_said(tmp_path):
+    result = call(
+        "measure", "--out", tmp_path / "m.csv", "--models", "logistic-regression,lenet5-half",
+        "--only", "compression", "--strategies", "top-k", "--k", "10,7851,99999999", "--repeat", 1,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    said = [line for line in result.output.splitlines() if line.startswith("note: ")]
+    assert said == [
+        "note: K = 7,851 or 99,999,999 is left out: logistic-regression has 7,850 entries",
+        "note: K = 99,999,999 is left out: lenet5-half has 15,738 entries",
+    ]
+    assert "3 new measurements" in result.output

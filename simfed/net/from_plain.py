@@ -115,8 +115,11 @@ class _Builder:
         for i, link in enumerate(self.links):
             if topology == "star" and link.get("at") is not None:
                 raise InputError("only with topology tree or graph", where=f"clients[{i}].link.at", got=link["at"])  # fmt: skip
-            if self.network.get("model", "fluid") == "fluid" and link.get("loss"):
-                raise InputError("no loss with model fluid, which ignores it", where=f"clients[{i}].link.loss", got=link["loss"])  # fmt: skip
+            self._check_loss(link.get("loss"), f"clients[{i}].link.loss")
+
+    def _check_loss(self, loss: float | None, where: str) -> None:
+        if loss and self.network.get("model", "fluid") == "fluid":
+            raise InputError("no loss with model fluid, which ignores it", where=where, got=loss)
 
     # ---- clients -------------------------------------------------------------------------------
 
@@ -158,7 +161,8 @@ class _Builder:
                 ]
                 for way in ("up", "down")
             }
-            loss = self._loss(spec, f"network.tiers[{i}].loss")
+            loss = spec.get("loss") or 0.0
+            self._check_loss(loss, f"network.tiers[{i}].loss")
             up_s, down_s = _latencies_s(spec)
             tiers.append(
                 Tier(plain.name, plain.count, rates["up"], rates["down"], up_s, down_s, loss)
@@ -189,6 +193,8 @@ class _Builder:
     def _graph(self, ends: dict[str, Any], server: str) -> Topology:
         file = self.network.get("file")
         lines = read_graph(self.folder / file) if file else self._edges()
+        for line in lines if file else ():
+            self._check_loss(line.loss, f"network.file: edge {line.tail} to {line.head}: loss")
         wanted = [self.links[i].get("at") for i in self.link_of_client.tolist()]
         routes = self.network.get("routes") or ()
         return graph(
@@ -198,6 +204,7 @@ class _Builder:
             node_of_client=wanted,
             routes=routes,
             server=server,
+            where="network.routes",
             **ends,
         )
 
@@ -206,7 +213,8 @@ class _Builder:
         for i, edge in enumerate(self.network.get("edges") or ()):
             where = f"network.edges[{i}]"
             first, second = edge["between"]
-            loss = self._loss(edge, f"{where}.loss")
+            loss = edge.get("loss") or 0.0
+            self._check_loss(loss, f"{where}.loss")
             up_s, down_s = _latencies_s(edge)
             ways = (("up", first, second, up_s), ("down", second, first, down_s))
             for way, tail, head, latency_s in ways:
@@ -216,12 +224,6 @@ class _Builder:
                 rate = self._rate(edge.get(way), f"{where}.{way}", name)
                 lines.append(Line(name, tail, head, rate, latency_s, loss))
         return lines
-
-    def _loss(self, spec: Plain, where: str) -> float:
-        loss = float(spec.get("loss") or 0.0)
-        if loss and self.network.get("model", "fluid") == "fluid":
-            raise InputError("no loss with model fluid, which ignores it", where=where, got=loss)
-        return loss
 
     # ---- rates and traces ----------------------------------------------------------------------
 

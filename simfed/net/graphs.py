@@ -6,6 +6,7 @@ its own, unless the user gives them. Routing is fixed for a run: nothing reacts 
 
 from __future__ import annotations
 
+import difflib
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     import networkx
 
 __all__ = ["Tier", "graph", "lines_of", "read_graph", "tree"]
+
+
+_WAYS = ("up", "down")
+_ATTRIBUTES = ("capacity", "up", "down", "latency", "down_latency", "loss")
 
 
 @dataclass(frozen=True)
@@ -126,15 +131,17 @@ def graph(
     server_latency_s: float = 0.0,
     server_down_latency_s: float | None = None,
     server: str = "server",
+    where: str = "routes",
 ) -> Topology:
     """Any graph: `lines` are its directed edges, `server` the name of the server's node.
 
     node_of_client: the node of each client; None for a client that is itself a node `client-i`.
-    routes: explicit ways as lists of nodes, from a node to the server or from the server to a node;
-    those of a node `client-i` are that client's own.
+    routes: explicit ways as lists of nodes, between the server and a node with clients, which all
+    take it, or between the server and a client `client-i`, whose own it is. `where` names them in
+    errors.
 
-    Raises: `InputError` for a client that has no way to the server or back, and for a route over
-    nodes that no line joins.
+    Raises: `InputError` for a client that has no way to the server or back, for a route that nobody
+    takes, and for one over nodes that no line joins or that it has passed before.
 
     >>> lines = [Line("a>server", "a", "server", 1e6, 0.01), Line("server>a", "server", "a", 9e6, 0.01)]
     >>> small = graph(1, Access(up_bytes_per_s=2e6), lines, node_of_client=["a"])
@@ -151,64 +158,91 @@ def graph(
     )
     last = len(lines)
     nodes = {node for line in lines for node in (line.tail, line.head)} | {server}
-    given = _explicit(routes, lines, server)
-    found = {way: _shortest(lines, server, way) for way in ("up", "down")}
-    made: dict[str, int] = {}
+    homes = _homes(node_of_client, nodes)
+    given = _explicit(routes, lines, server, homes, where)
+    found = {way: _shortest(lines, server, way) for way in _WAYS}
+    made: dict[int | str, int] = {}
     made_routes: list[Route] = []
     node_indices = []
-    for client, asked in enumerate(node_of_client):
-        name = f"client-{client}"
-        node = name if asked is None else asked
-        if node not in nodes:
-            allowed = "a node of the network" + (" to be attached to" if asked is None else "")
-            raise InputError(allowed, where=name, got=node, hint=did_you_mean(node, nodes))
+    for client, node in enumerate(homes):
         # clients of one node share its route, but for those that were given one of their own
-        owner = name if ((name, "up") in given or (name, "down") in given) else node
+        owner = client if any((client, way) in given for way in _WAYS) else node
         if owner not in made:
-            ways = {
-                way: given.get((owner, way), given.get((node, way), found[way].get(node)))
-                for way in ("up", "down")
-            }
-            up, down = ways["up"], ways["down"]
+            up, down = (
+                given.get((owner, way), given.get((node, way), found[way].get(node)))
+                for way in _WAYS
+            )
             if up is None:
                 got = f"none from its node {node!r}"
-                raise InputError(f"a path to node {server!r}", where=name, got=got)
+                raise InputError(f"a path to node {server!r}", where=f"client-{client}", got=got)
             if down is None:
                 got = f"none to its node {node!r}"
-                raise InputError(f"a path back from node {server!r}", where=name, got=got)
+                raise InputError(
+                    f"a path back from node {server!r}", where=f"client-{client}", got=got
+                )
             made[owner] = len(made_routes)
             made_routes.append(Route(node, (*up, last), (last + 1, *down)))
         node_indices.append(made[owner])
     return Topology(clients, access, [*lines, *own], made_routes, node_indices, server)
 
 
+def _homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[str]:
+    """The node of each client."""
+    homes = []
+    for client, asked in enumerate(node_of_client):
+        node = f"client-{client}" if asked is None else asked
+        if node not in nodes:
+            allowed = "a node of the network" + (" to be attached to" if asked is None else "")
+            hint = did_you_mean(node, nodes)
+            raise InputError(allowed, where=f"client-{client}", got=node, hint=hint)
+        homes.append(node)
+    return homes
+
+
 def _explicit(
-    routes: Iterable[Sequence[str]], lines: Sequence[Line], server: str
-) -> dict[tuple[str, str], tuple[int, ...]]:
-    """User-given routes by (node or client, direction). A leading `client-i` that no line touches
-    stands for that client's own link."""
-    between: dict[tuple[str, str], int] = {}
-    for k, line in enumerate(lines):
-        between.setdefault((line.tail, line.head), k)
-    nodes = {node for pair in between for node in pair}
-    given: dict[tuple[str, str], tuple[int, ...]] = {}
+    routes: Iterable[Sequence[str]],
+    lines: Sequence[Line],
+    server: str,
+    homes: Sequence[str],
+    where: str,
+) -> dict[tuple[int | str, str], tuple[int, ...]]:
+    """User-given routes by (client or node, direction): the indices of their lines."""
+    between = {(line.tail, line.head): k for k, line in enumerate(lines)}
+    owners: dict[str, tuple[int | str, str]] = {node: (node, node) for node in homes}
+    for client, node in enumerate(homes):
+        owners.setdefault(f"client-{client}", (client, node))
+    given: dict[tuple[int | str, str], tuple[int, ...]] = {}
     for number, route in enumerate(routes):
-        where = f"routes[{number}]"
+        place = f"{where}[{number}]"
         if len(route) < 2 or (route[0] == server) == (route[-1] == server):
             allowed = f"a list of nodes that begins or ends with {server!r}"
-            raise InputError(allowed, where=where, got=list(route))
+            raise InputError(allowed, where=place, got=list(route))
+        if len(set(route)) < len(route):
+            raise InputError("each node at most once", where=place, got=list(route))
         way = "up" if route[-1] == server else "down"
-        owner = route[0] if way == "up" else route[-1]
-        hops = list(route)
-        if owner not in nodes and owner.startswith("client-"):
-            hops.remove(owner)
-        indices = []
-        for pair in pairwise(hops):
-            if pair not in between:
-                raise InputError("nodes that a link joins", where=where, got=" to ".join(pair))
-            indices.append(between[pair])
-        given[owner, way] = tuple(indices)
+        hops = list(route) if way == "up" else list(route)[::-1]
+        if hops[0] not in owners:
+            hint = did_you_mean(hops[0], owners)
+            raise InputError("a client, or a node with clients", where=place, got=hops[0], hint=hint)  # fmt: skip
+        owner, node = owners[hops[0]]
+        if isinstance(owner, int):  # its own link leads to its node, and is no line
+            del hops[0]
+            if hops[0] != node:
+                allowed = f"{node!r} beside client-{owner}, which is attached to it"
+                raise InputError(allowed, where=place, got=hops[0])
+        if (owner, way) in given:
+            raise InputError("one route per owner and direction", where=place, got=list(route))
+        given[owner, way] = _joined(hops if way == "up" else hops[::-1], between, place)
     return given
+
+
+def _joined(
+    hops: Sequence[str], between: Mapping[tuple[str, str], int], where: str
+) -> tuple[int, ...]:
+    for pair in pairwise(hops):
+        if pair not in between:
+            raise InputError("nodes that a link joins", where=where, got=" to ".join(pair))
+    return tuple(between[pair] for pair in pairwise(hops))
 
 
 def _shortest(lines: Sequence[Line], server: str, way: str) -> dict[str, tuple[int, ...]]:
@@ -246,7 +280,8 @@ def read_graph(path: str | FilePath) -> list[Line]:
 
     Edge attributes are text with units: `capacity` (both directions, or the one of a directed
     edge), or `up` (source to target) and `down` (back) on an undirected edge; `latency`, and
-    `down_latency` where the way back differs; and the number `loss`. What is missing is unlimited, 0 and 0. Other attributes are ignored.
+    `down_latency` where the way back differs; and the number `loss`. What is missing is unlimited,
+    0 and 0. Other attributes are ignored, unless they look like one of these misspelt.
     """
     import networkx
 
@@ -271,10 +306,21 @@ def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
     lines = []
     for tail, head, data in graph.edges(data=True):
         place = f"{where}: edge {tail} to {head}"
+        _check_spelling(data, place)
         lines.append(_line(str(tail), str(head), data, "up", place))
         if not graph.is_directed():
             lines.append(_line(str(head), str(tail), data, "down", place))
     return lines
+
+
+def _check_spelling(data: Mapping[str, Any], where: str) -> None:
+    # Files carry attributes of all kinds (`class`, `owner`); only one that is nearly ours is wrong.
+    missing = [name for name in _ATTRIBUTES if name not in data]
+    for name in data:
+        close = difflib.get_close_matches(str(name).lower(), missing, n=1, cutoff=0.8)
+        if name not in _ATTRIBUTES and close:
+            allowed = f"one of the attributes {listed(_ATTRIBUTES)}"
+            raise InputError(allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?")
 
 
 def _line(tail: str, head: str, data: Mapping[str, Any], way: str, where: str) -> Line:

@@ -119,6 +119,17 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     assert names(topology, 3) == ["client-3/up", "hub>server"]
 
 
+def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
+    drawn = networkx.Graph()
+    drawn.add_edge("hub", "server", loss=0.1)
+    networkx.write_gml(drawn, tmp_path / "net.gml")
+    plain, links = {"topology": "graph", "file": "net.gml"}, [{"at": "hub"}]
+    with pytest.raises(InputError, match=r"network.file: edge hub to server: loss: no loss with model fluid, which ignores it, got 0.1"):  # fmt: skip
+        build(plain, links, Streams(0), folder=tmp_path)
+    drawn = build({**plain, "model": "tcp"}, links, Streams(0), folder=tmp_path)
+    assert drawn.path(0, "up").loss == pytest.approx(0.1)
+
+
 def test_models_and_their_options():
     assert build_model(scenario().network.plain()) == Fluid()
     assert build_model(scenario(network="{model: tcp}").network.plain()) == Tcp()
@@ -236,6 +247,7 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
         ("{up: {file: a.txt, format: csv, end: lop}}", "{}", r"clients\[0\].link.up.end: loop, hold or error, got 'lop'"),
         ("{up: {generate: {kind: markov}, end: loop}}", "{}", r"clients\[0\].link.up.generate.kind: markov-on-off or lognormal-ar1"),
         ("{up: {generate: {kind: markov-on-off, high: 1 Mbps}, end: loop}}", "{}", r"clients\[0\].link.up.generate: the key 'low' beside kind markov-on-off"),
+        ("{at: a}", "{topology: graph, edges: [{between: [a, server], loss: 0.1}]}", r"network.edges\[0\].loss: no loss with model fluid"),
         ("{}", "{topology: tree, tiers: [{name: ap, loss: 0.1}]}", r"network.tiers\[0\].loss: no loss with model fluid"),
     ],
 )  # fmt: skip
@@ -263,3 +275,9 @@ def test_the_examples_of_the_documentation_are_valid():
 def test_rates_given_without_a_scenario_are_checked_too():
     with pytest.raises(InputError, match=r"clients\[1\].link.up: a rate above 0 bytes/s, got nan"):
         build({}, [{"up": 1.0}, {"up": float("nan")}], Streams(0))
+
+
+def test_a_wrong_route_is_found_in_the_scenario():
+    network = {"topology": "graph", "edges": [{"between": ["a", "server"]}], "routes": [["a", "b", "a", "server"]]}  # fmt: skip
+    with pytest.raises(InputError, match=r"network.routes\[0\]: each node at most once"):
+        build(network, [{"at": "a"}], Streams(0))

@@ -179,7 +179,7 @@ def test_a_client_can_be_a_node_of_the_graph():
 
 
 def test_parallel_edges_would_be_one_in_the_records():
-    with pytest.raises(InputError, match="a name that no other link has, got 'a>server'"):
+    with pytest.raises(InputError, match="a name that no other link has, got 'server>a'"):
         graph(1, Access(), [*both("a", "server"), *both("server", "a")], node_of_client=["a"])
 
 
@@ -208,6 +208,33 @@ def test_a_route_over_nothing_is_refused(route, sentence):
     with pytest.raises(InputError, match=sentence) as error:
         graph(1, Access(), both("a", "server"), node_of_client=["a"], routes=[route])
     assert error.value.where == "routes[0]"
+
+
+@pytest.mark.parametrize(
+    ("routes", "sentence"),
+    [
+        ([["a", "b", "a", "b", "a", "server"]], r"routes\[0\]: each node at most once"),
+        ([["client-0", "b", "server"]], r"routes\[0\]: 'a' beside client-0, which is attached to it, got 'b'"),
+        ([["server", "b", "client-0"]], r"routes\[0\]: 'a' beside client-0"),
+        ([["client-0", "server"]], r"routes\[0\]: 'a' beside client-0"),
+        ([["client-7", "a", "server"]], r"routes\[0\]: a client, or a node with clients, got 'client-7'"),
+        ([["b", "server"]], r"routes\[0\]: a client, or a node with clients, got 'b'"),
+        ([["a", "server"], ["a", "b", "server"]], r"routes\[1\]: one route per owner and direction"),
+        ([["client-0", "a", "server"], ["server", "a", "client-0"], ["client-0", "a", "b", "server"]], r"routes\[2\]: one route"),
+    ],
+)  # fmt: skip
+def test_a_route_that_no_bytes_could_take_is_refused(routes, sentence):
+    lines = [*both("a", "server"), *both("a", "b"), *both("b", "server")]
+    with pytest.raises(InputError, match=sentence):
+        graph(1, Access(), lines, node_of_client=["a"], routes=routes)
+
+
+def test_a_route_from_a_client_may_begin_with_a_node_that_is_called_like_it():
+    lines = [*both("client-0", "server", 1.0), *both("client-0", "b", 2.0, 1.0), *both("b", "server", 1.0)]  # fmt: skip
+    made = graph(2, Access(), lines, node_of_client=[None, "client-0"],
+                 routes=[["client-0", "b", "server"], ["client-1", "client-0", "server"]])  # fmt: skip
+    assert names(made, 0) == ["client-0>b", "b>server"]
+    assert names(made, 1) == ["client-0>server"]
 
 
 @pytest.mark.parametrize("suffix", ["graphml", "gml"])
@@ -251,3 +278,20 @@ def test_a_rate_without_unit_in_a_graph_is_refused():
     drawn.add_edge("a", "server", capacity=5)
     with pytest.raises(InputError, match="edge a to server: up: a rate with its unit"):
         lines_of(drawn)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "meant"),
+    [("capacty", "capacity"), ("Latency", "latency"), ("los", "loss"), ("latency_ms", "latency")],
+)
+def test_a_misspelt_attribute_of_a_graph_is_refused(attribute, meant):
+    drawn = networkx.Graph()
+    drawn.add_edge("a", "server", **{attribute: "5 Mbps"})
+    with pytest.raises(InputError, match=f"edge a to server: one of the attributes .*{attribute}.*did you mean '{meant}'"):  # fmt: skip
+        lines_of(drawn)
+
+
+def test_attributes_of_the_users_own_are_left_alone():
+    drawn = networkx.Graph()
+    drawn.add_edge("a", "server", owner="x", domain="y", group=3, key=1, weight=2.0, **{"class": 3})
+    assert [line.name for line in lines_of(drawn)] == ["a>server", "server>a"]

@@ -297,8 +297,8 @@ def _fit_table(calibration: Calibration) -> RichTable:
         left_out = found.cross_validated if found and len(found.held_out) else None
         if c.other_model is not None:
             left_out = c.other_model
-        table.add_row(
-            *c.key, found.law.name if found else "(rows)", str(c.sizes),
+        _add_row(
+            table, *c.key, found.law.name if found else "(rows)", str(c.sizes),
             _percent(found.in_sample if found else None), _percent(found.worst if found else None),
             _percent(left_out), _percent(c.coverage),
         )  # fmt: skip
@@ -314,14 +314,16 @@ def _check_table(comparison: Comparison) -> RichTable:
     for key in dict.fromkeys(point.key for point in comparison.points):
         points = [p for p in comparison.points if p.key == key]
         part = type(comparison)(tuple(points))
-        table.add_row(
-            *key, str(len(points)), _percent(part.median_error), f"{part.worst.error:+.1%}",
+        _add_row(
+            table, *key, str(len(points)), _percent(part.median_error), f"{part.worst.error:+.1%}",
             f"{part.worst.size:,.0f}", _percent(part.coverage),
         )  # fmt: skip
     return table
 
 
 def _profile_table(profile: Profile) -> RichTable:
+    from rich.text import Text
+
     from simfed.device.curve import Constant, Fitted
     from simfed.units import format_duration
 
@@ -340,9 +342,10 @@ def _profile_table(profile: Profile) -> RichTable:
         else:
             cells = [f"{len(curve.sizes)} rows", _amount(curve.sizes[0]), _amount(curve.sizes[-1]),
                      None, profile.uncertainty.get(quantity)]  # fmt: skip
-        table.add_row(quantity, model, strategy, *cells[:3], _percent(cells[3]), _percent(cells[4]))
+        words = (quantity, model, strategy, *cells[:3])
+        _add_row(table, *words, _percent(cells[3]), _percent(cells[4]))
     described = profile.provenance.get("description") or profile.provenance.get("cpu") or ""
-    table.caption = f"{profile.name}: {profile.kind} profile; {described}".rstrip("; ")
+    table.caption = Text(f"{profile.name}: {profile.kind} profile; {described}".rstrip("; "))
     return table
 
 
@@ -364,6 +367,13 @@ def _table(*headers: str, words: int) -> RichTable:
     for i, header in enumerate(headers):
         table.add_column(header, justify="left" if i < words else "right", no_wrap=True)
     return table
+
+
+def _add_row(table: RichTable, *cells: str) -> None:
+    """Cells as they are written: a model's name may hold what rich takes for markup."""
+    from rich.text import Text
+
+    table.add_row(*map(Text, cells))
 
 
 def _print(table: RichTable) -> None:

@@ -177,10 +177,10 @@ def _cores(spec: Mapping[str, Any] | None, profile: Profile) -> float:
     if spec is None:
         return 1.0
     measured = spec.get("measured") or profile.provenance.get("threads")
-    if not isinstance(measured, int):
+    if not isinstance(measured, int) or measured < 1:
         raise InputError(
             f"the number of cores measured, which profile {profile.name} does not say",
-            where="cores.measured", got=None,
+            where="cores.measured", got=measured,
         )  # fmt: skip
     return Cores(spec["count"], measured, spec.get("efficiency", 1.0)).factor
 

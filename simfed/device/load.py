@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,10 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
         raise InputError("a profile in YAML", where=f"{path}{line}", got=problem) from None
+    except RecursionError:
+        raise InputError("a profile in YAML", where=str(path), got="nested too deeply") from None
+    except ValueError as error:  # a day or a number that looks like one and is none
+        raise InputError("a profile in YAML", where=str(path), got=str(error)) from None
     try:
         return _profile(data, path)
     except InputError as error:
@@ -117,13 +121,18 @@ class _Loader(yaml.SafeLoader):
 
 
 def _mapping_without_doubles(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} twice", node.start_mark
-            )
-    return dict(loader.construct_pairs(node, deep=True))
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        problem = None
+        if not isinstance(key, Hashable):
+            problem = "a key that is neither text nor a number"
+        elif key in found:
+            problem = f"the key {key!r} twice"
+        if problem:
+            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_doubles)
@@ -211,7 +220,7 @@ def _points(node: Mapping[Any, Any], variable: str, where: str) -> Points:
         raise InputError(f"at least one row `{variable}: seconds`", where=where, got={})
     rows = []
     for x, text in node.items():
-        if isinstance(x, bool) or not isinstance(x, (int, float)) or not 1 <= x < math.inf:
+        if isinstance(x, bool) or not isinstance(x, (int, float)) or not 1 <= x <= sys.float_info.max:
             raise InputError(f"a {variable} of at least 1 as the key", where=where, got=x)
         rows.append((float(x), parse_duration(text, where=f"{where}.{x}")))
     rows.sort()
@@ -260,7 +269,7 @@ def _spread(law: Law, node: Any, where: str) -> Spread:
     try:
         correlation = np.array(node["correlation"], dtype=float).reshape(len(used), len(used))
         sound = np.allclose(correlation, correlation.T) and np.linalg.eigvalsh(correlation).min() > -1e-3  # fmt: skip
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         sound = False
     if not sound or not np.allclose(np.diag(correlation), 1):
         raise InputError(
@@ -288,7 +297,7 @@ def _number(value: Any, where: str) -> float:
     """A finite number of at least 0; text too, because YAML reads `3e-9` as text."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 <= number < math.inf:
         raise InputError("a number of at least 0", where=where, got=value)

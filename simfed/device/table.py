@@ -109,6 +109,8 @@ def read_table(paths: Iterable[str | Path]) -> Table:
         for line, record in records:
             # the number of the file, as tables of two folders may have one name
             rows.append(_row(record, f"{path}: line {line}", line, f"{len(files)}:"))
+            if record.get("threads"):
+                record["threads"] = _whole(str(record["threads"]), f"{path}: line {line}: threads")
             for column in MACHINE_COLUMNS:
                 if record.get(column):
                     machine[column][str(record[column])] = None
@@ -201,6 +203,13 @@ def _positive(text: str, where: str, allowed: str, least: float) -> float:
     if not (least <= number < math.inf and number > 0):
         raise InputError(allowed, where=where, got=text)
     return number
+
+
+def _whole(text: str, where: str) -> str:
+    number = _positive(text, where, "a whole number of at least 1", 1.0)
+    if not number.is_integer():
+        raise InputError("a whole number of at least 1", where=where, got=text)
+    return str(int(number))
 
 
 def _check_agreement(rows: Sequence[Row], where: str) -> None:

@@ -93,6 +93,8 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, An
         raise InputError(f"valid YAML ({problem})", where=where) from None
     except RecursionError:
         raise InputError("valid YAML (nested too deeply)", where=str(path)) from None
+    except ValueError as error:  # a day or a number that looks like one and is none
+        raise InputError(f"valid YAML ({error})", where=str(path)) from None
     if data is None:
         raise InputError("a scenario, but the file is empty", where=str(path))
     if not isinstance(data, dict):
@@ -131,7 +133,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise InputError("key.path=value", where="--set", got=text)
     try:
         return path.strip(), yaml.load(value, _Loader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise InputError("a value in YAML", where=f"--set {path}", got=value) from None
 
 

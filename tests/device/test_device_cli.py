@@ -79,6 +79,38 @@ def test_show_draws_the_profile_over_its_points(folder):
     assert call("show", "rtx3090-ryzen4800h", "--out", folder / "source.svg").exit_code == 0
 
 
+@pytest.mark.parametrize("model", ["[/x]", "[bold]x[/]"])
+def test_a_models_name_is_said_as_it_is_written(tmp_path, model):
+    table, profile = tmp_path / "t.csv", tmp_path / "p.yaml"
+    table.write_text(f"model,batch_size,seconds\n{model},8,0.1\n{model},16,0.2\n")
+    for arguments in (
+        ("fit", table, "--out", profile, "--description", model),
+        ("check", profile, table),
+        ("show", profile, "--out", tmp_path / "p.png"),
+    ):
+        result = call(*arguments)
+        assert result.exit_code == 0, result.output
+        assert f"training   {model} " in result.output
+    assert f"p: law profile; {model} " in result.output
+
+
+def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeypatch):
+    rows = "model,batch_size,seconds\nm,8,{}\nm,16,{}\n"
+    for name, seconds in (("1", 0.1), ("2", 0.2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t.csv").write_text(rows.format(seconds, 2 * seconds))
+    one, two, profile = tmp_path / "1" / "t.csv", tmp_path / "2" / "t.csv", tmp_path / "1" / "p.yaml"  # fmt: skip
+    seen = []
+    monkeypatch.setattr(
+        "simfed.report.calibration.profile_figure", lambda profile, points: seen.append(points)
+    )
+    monkeypatch.setattr("simfed.report.pictures.save_picture", lambda figure, path: path)
+    for tables in ([one], [one, two]):
+        assert call("fit", *tables, "--out", profile).exit_code == 0
+        assert call("show", profile).exit_code == 0
+    assert [points if points is None else len(points.rows) for points in seen] == [2, None]
+
+
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [

@@ -155,6 +155,14 @@ def test_next_to_a_zero_row_it_is_linear():
         ("{kind: table, compression: {any: {topk: 0 s}}}", "compression.any: a compressor: top-k, "),
         ("{kind: table, decompression: {m: {topk: 0 s}}}", "got 'topk' (did you mean 'top-k'?)"),
         ("{kind: table, training: {m: {32: 1 ms, 32: 2 ms}}}", "the key 32 twice"),
+        ("kind: table\ntraining: {? [32] : 1 s}", "line 2: a profile in YAML, got 'a key that is neither"),
+        ("{kind: table, training: {m: " + 2000 * "[", "nested too deeply"),
+        ("{kind: table, training: {m: {32: 2026-13-45}}}", "a profile in YAML"),
+        ("{kind: table, training: {m: {1" + 400 * "0" + ": 1 s}}}", "training.m: a samples of at least 1"),
+        ("{kind: table, training: {m: {1: 1 s}}, uncertainty: {training: 1" + 400 * "0" + "}}", "uncertainty.training: a number"),
+        ("{kind: table, training: 1 s, provenance: {files: 7}}", "provenance.files: a list of tables"),
+        ("{kind: table, training: 1 s, provenance: {files: m.csv}}", "provenance.files: a list of tables"),
+        ("{kind: table, training: 1 s, provenance: {files: [{sha256: x}]}}", "provenance.files: a list of tables"),
         ("{kind: law, training: {m: {law: afine-samples}}}", "did you mean 'affine-samples'?"),
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 1}}}}", "a, b"),
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 1, b: -1}}}}", "at least 0"),
@@ -170,6 +178,8 @@ def test_next_to_a_zero_row_it_is_linear():
          " freedom: 2, standard_error: {a: 1, p: 1}, correlation: [[1, 0], [0, 1]]}}}}", "log_a or p"),
         ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 50}}}}", "an exponent"),
         ("{kind: law, training: {m: {law: power-samples, parameters: {a: nan, p: 1}}}}", "at least 0"),
+        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, uncertainty: {residual: 1,"
+         " freedom: 2, standard_error: {p: 1}, correlation: [[1" + 400 * "0" + "]]}}}}", "a correlation matrix"),
         ("{kind: table, training: {m: {1: 1 s}}, power: {training: 5}}", "a power with its unit"),
     ],
 )  # fmt: skip
@@ -180,6 +190,13 @@ def test_nonsense_is_refused_in_one_sentence(tmp_path, text, names):
     assert str(error.value).startswith(str(path))
     assert names in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_broken_profile_beside_a_good_one_does_no_harm(tmp_path):
+    write(tmp_path, "kind: table\ntraining: {? [1] : 1 s}", "broken.yaml")
+    write(tmp_path, "kind: table\ntraining: 1 s", "good.yaml")
+    assert {"broken", "good"} <= set(profile_names([tmp_path]))
+    assert load_profile("good", [tmp_path]).seconds("training", model="m", batch=1) == 1.0
 
 
 def test_profiles_are_found_by_name_and_a_wrong_name_gets_a_hint(tmp_path):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -216,3 +217,10 @@ def test_a_restored_device_goes_on_bit_for_bit(profile):
 def test_what_does_not_hang_together_is_refused(profile, spec, names):
     with pytest.raises(InputError, match=names):
         build_processor(spec, profile)
+
+
+@pytest.mark.parametrize("threads", [0, -1, "four"])
+def test_a_profile_of_no_threads_does_not_say_how_many_cores_it_was_measured_with(profile, threads):
+    odd = replace(profile, provenance={"threads": threads})
+    with pytest.raises(InputError, match="does not say"):
+        build_processor({"cores": {"count": 4}}, odd)

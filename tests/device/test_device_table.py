@@ -61,6 +61,17 @@ def test_the_shipped_law_of_the_source_is_the_fit_of_its_tables():
     assert [entry["sha256"] for entry in profile.provenance["files"]] == [d for _, d in table.files]
 
 
+def test_threads_are_a_whole_number_however_it_is_written(tmp_path):
+    path = tmp_path / "table.csv"
+    for text in ("2", "2.0"):
+        path.write_text(f"model,batch_size,seconds,threads\nm,8,0.1,{text}\nm,16,0.2,{text}\n")
+        assert fit_profile(read_table([path]), name="x").document["provenance"]["threads"] == 2
+    for text in ("four", "1.5", "0", "inf"):
+        path.write_text(f"model,batch_size,seconds,threads\nm,8,0.1,1\nm,16,0.2,{text}\n")
+        with pytest.raises(InputError, match="line 3: threads: a whole number of at least 1"):
+            read_table([path])
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

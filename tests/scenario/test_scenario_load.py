@@ -171,6 +171,8 @@ def test_all_errors_of_a_file_come_at_once(tiny):
         ("name: a\nname: b\n", "line 2: valid YAML (the key 'name' stands twice)"),
         ("? [a, b]\n: 1\n", "a key must be text"),
         ("name: !!python/object:os.system x\n", "valid YAML"),
+        ("name: 2026-13-45\n", "valid YAML (month must be in 1..12)"),
+        ("name: " + 5000 * "[", "valid YAML"),
         ("extends: 3\n", "extends: the name of another file, got 3"),
     ],
 )
@@ -243,7 +245,9 @@ def test_bad_key_paths(tiny, path, sentence):
     assert any(sentence in line for line in complaints(tiny, {path: 1}))
 
 
-@pytest.mark.parametrize("text", ["rounds", "=5", "rounds=[1"])
+@pytest.mark.parametrize(
+    "text", ["rounds", "=5", "rounds=[1", "rounds=2026-13-45", "rounds=" + 5000 * "["]
+)
 def test_bad_assignments(text):
     with pytest.raises(InputError, match="--set"):
         parse_assignment(text)

@@ -21,6 +21,10 @@ from simfed.scenario.fields import (
 __all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
 
 
+_WILDEST = 100.0
+"""A coefficient of variation above this is a percentage without its sign, or worse."""
+
+
 class Noise(Part):
     """Scatter of every compute duration, drawn per client, round and phase.
 
@@ -31,12 +35,14 @@ class Noise(Part):
     kind: Literal["lognormal", "measured"] = Field(
         default="lognormal", description="measured: as in the profile"
     )
-    cv: NonNegative | None = Field(default=None, description="lognormal only")
+    cv: NonNegative | None = Field(default=None, description="lognormal only; at most 100")
 
     @model_validator(mode="after")
     def _cv_of_kind(self) -> Noise:
         if (self.cv is None) != (self.kind == "measured"):
             raise ValueError(InputError("cv beside kind lognormal and not beside kind measured", got=self.cv))  # fmt: skip
+        if self.cv is not None and self.cv > _WILDEST:
+            raise ValueError(InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv))  # fmt: skip
         return self
 
 

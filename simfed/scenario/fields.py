@@ -55,11 +55,14 @@ class Part(BaseModel):
 
 def _number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
     def validate(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        try:
+            number = float(value) if is_number else math.nan
+        except OverflowError:  # an integer of more than 308 digits
+            number = math.inf
+        if not math.isfinite(number) or not check(number):
             raise ValueError(InputError(allowed, got=value))
-        if not math.isfinite(value) or not check(value):
-            raise ValueError(InputError(allowed, got=value))
-        return float(value)
+        return number
 
     return validate
 
@@ -89,13 +92,24 @@ def _written(unit: str) -> PlainSerializer:
     return PlainSerializer(lambda x: f"{x + 0.0!r} {unit}", return_type=str)
 
 
+def _countable(n: int) -> int:
+    if n > _MOST:
+        raise ValueError(InputError(f"a whole number of at most {_MOST:,}", got=n))
+    return n
+
+
+_MOST = 10**9
+"""Keys and sums of what is counted must fit into 64 bits."""
+
 Number = Annotated[float, BeforeValidator(_number("a number", lambda x: True))]
 Positive = Annotated[float, BeforeValidator(_number("a number above 0", lambda x: x > 0))]
 NonNegative = Annotated[float, BeforeValidator(_number("a number of at least 0", lambda x: x >= 0))]
 Fraction = Annotated[float, BeforeValidator(_number("a number from 0 to 1", lambda x: 0 <= x <= 1))]
 Int = Annotated[int, BeforeValidator(_integer("a whole number of at least 0", lambda n: n >= 0))]
 PositiveInt = Annotated[
-    int, BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1))
+    int,
+    BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1)),
+    AfterValidator(_countable),
 ]
 Duration = Annotated[
     float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])

@@ -188,7 +188,8 @@ class Policy(Part):
         if not isinstance(value, dict):
             return value
         kind = value.get("kind", "ascend")
-        own = {k: v for k, v in _POLICY_KEYS.get(kind, {}).items() if v is not ...}
+        keys = _POLICY_KEYS.get(kind, {}) if isinstance(kind, str) else {}
+        own = {k: v for k, v in keys.items() if v is not ...}
         return {**own, **value}
 
     @model_validator(mode="after")
@@ -366,6 +367,8 @@ class Scenario(Part):
     def _hangs_together(self) -> Scenario:
         if not self.clients:
             raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
+        if not self.prototypes:
+            raise ValueError(InputError("at least one prototype", where="prototypes", got={}))
         for i, group in enumerate(self.clients):
             if group.prototype not in self.prototypes:
                 raise ValueError(

@@ -137,6 +137,14 @@ BAD = [
     ({"clients": []}, "clients: at least one group of clients"),
     ({"clients": {}}, "clients: a list, got {}"),
     ({"network": "star"}, "network: a mapping of keys to values, got 'star'"),
+    ({"training.learning_rate": 10**400}, "training.learning_rate: a number above 0, got 1000"),
+    ({"policy.reward.clip": [0, 10**400]}, "policy.reward.clip[1]: a number, got 1000"),
+    ({"clients[0].device.background": 10**400}, "clients[0].device.background.trace[0][1]: a number from 0 to 1, got 1000"),
+    ({"clients[0].device.noise": {"cv": 1e200}}, "clients[0].device.noise.cv: a number from 0 to 100, got 1e+200"),
+    ({"clients[0].count": 1e300}, "clients[0].count: a whole number of at most 1,000,000,000, got 1000"),
+    ({"policy.warmup": 1e300}, "policy.warmup: a whole number of at most 1,000,000,000, got 1000"),
+    ({"policy.kind": ["a"]}, "policy.kind: a policy: uniform, ascend"),
+    ({"prototypes": {}}, "prototypes: at least one prototype, got {}"),
     ({"training.learning_rate": float("nan")}, "training.learning_rate: a number above 0, got nan"),
 ]  # fmt: skip
 

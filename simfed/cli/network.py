@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simfed.errors import InputError
+
 if TYPE_CHECKING:
     from simfed.net.cases import CaseErrors
 
@@ -41,8 +43,9 @@ def replay(
         bool, typer.Option(help="tcp: connections are open already, no handshake.")
     ] = False,
     header_bytes: Annotated[
-        float, typer.Option(help="tcp: bytes per segment besides its payload; Ethernet: 66.")
-    ] = 54.0,
+        float | None,
+        typer.Option(help="tcp: bytes per segment besides its payload: 54, on Ethernet 66."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write all finish times and errors there, as JSON.")
     ] = None,
@@ -53,13 +56,22 @@ def replay(
     indices of its links; finish_s if known). See docs/network.md.
     """
     from simfed import net
+    from simfed.net.models import make_model
 
-    chosen: dict[str, Any] = {"kind": model.value}
-    if model is ModelName.tcp:
-        chosen.update(handshake=not persistent, header_bytes=header_bytes)
-    loaded = net.load_cases(cases)
-    finishes = [net.replay(case, chosen) for case in loaded]
-    errors = net.error_table(loaded, finishes)
+    chosen = _model(model, persistent, header_bytes)
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise InputError("a file, in a folder that exists", where="--out", got=str(out))
+    made, loaded = make_model(chosen), net.load_cases(cases)
+    finishes = []
+    for number, case in enumerate(loaded):
+        try:
+            finishes.append(net.replay(case, made))
+        except InputError as error:
+            raise error.within(f"{cases}: cases[{number}]") from None
+    try:
+        errors = net.error_table(loaded, finishes)
+    except InputError as error:
+        raise error.within(str(cases)) from None
     if out is not None:
         _write(out, chosen, loaded, finishes, errors)
     if errors:
@@ -68,6 +80,18 @@ def replay(
         _print_finishes(loaded, finishes)
     if out is not None:
         print(f"written: {out}")
+
+
+def _model(model: ModelName, persistent: bool, header_bytes: float | None) -> dict[str, Any]:
+    from simfed.net import Tcp
+
+    if model is ModelName.tcp:
+        header = Tcp.header_bytes if header_bytes is None else header_bytes
+        return {"kind": "tcp", "handshake": not persistent, "header_bytes": header}
+    if persistent or header_bytes is not None:
+        option = "--persistent" if persistent else "--header-bytes"
+        raise InputError("only with --model tcp", where=option)
+    return {"kind": model.value}
 
 
 def _print_errors(rows: Sequence[CaseErrors]) -> None:

@@ -21,7 +21,8 @@ import numpy as np
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.net.engine import Engine
-from simfed.net.models import Model, make_model
+from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
+from simfed.net.models import Fluid, Model, make_model
 from simfed.net.topology import Floats, Path
 
 __all__ = ["Case", "CaseErrors", "error_table", "load_cases", "parse_case", "replay"]
@@ -33,9 +34,10 @@ _FLOW_KEYS = {"start_s", "size_bytes", "path", "finish_s", "weight", "cap_bytes_
 def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fluid") -> Floats:
     """When each flow of a case finishes, in seconds on the case's clock, in the order of the flows.
 
-    case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; optional `loss`) and
-    `flows` (`start_s`, `size_bytes`, `path`: a list of indices of links; optional `weight`,
-    `cap_bytes_per_s`). A round trip takes twice the latencies of the path.
+    case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; for `tcp` optional
+    `loss`) and `flows` (`start_s`, `size_bytes`, `path`: a list of indices of links; optional
+    `weight`, from 1e-9 to 1e9, and `cap_bytes_per_s`). A round trip takes twice the latencies of the
+    path.
     model: `"fluid"`, `"tcp"`, `{"kind": "tcp", "handshake": False}` or a model object.
 
     Raises: `InputError` in one sentence for anything else.
@@ -47,8 +49,12 @@ def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fl
     """
     parsed = parse_case(case)
     made = make_model(model, where="model")
+    lossy = any(parsed.losses)
+    if lossy and isinstance(made, Fluid):
+        where = next(f"links[{k}].loss" for k, loss in enumerate(parsed.losses) if loss)
+        raise InputError("no loss with model fluid, which ignores it", where=where)
     engine = Engine(parsed.capacities_bytes_per_s)
-    capacity, lossy = engine.sharing.capacity, any(parsed.losses)
+    capacity = engine.sharing.capacity
     flows = []
     for number, path in enumerate(parsed.paths):
         latency_s = sum([parsed.latencies_s[k] for k in path])
@@ -71,11 +77,11 @@ def load_cases(path: str | FilePath) -> list[dict[str, Any]]:
     """
     where = str(path)
     try:
-        found = json.loads(FilePath(path).read_text(encoding="utf-8"))
+        found = json.loads(FilePath(path).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InputError("a readable file", where=where, got=reason) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("a file in JSON", where=where, got=str(error)) from None
     cases = found
     if isinstance(found, dict):
@@ -117,6 +123,7 @@ def parse_case(case: Any) -> Case:
             if not part.keys() <= known:
                 _check_spelling(part, known, f"{key}[{number}]")
     links, flows = case["links"], case["flows"]
+    weights = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
     _numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
     return Case(
         _numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", _positive),
@@ -124,7 +131,7 @@ def parse_case(case: Any) -> Case:
         _numbers(links, "links", "loss", 0.0, "a number from 0 to below 1", _share),
         _numbers(flows, "flows", "start_s", None, "a number of at least 0"),
         _numbers(flows, "flows", "size_bytes", None, "a number of at least 0"),
-        _numbers(flows, "flows", "weight", 1.0, "a number above 0", _positive),
+        _numbers(flows, "flows", "weight", 1.0, weights, _weight),
         _numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", _positive),
         _paths(flows, len(links)),
     )
@@ -132,6 +139,10 @@ def parse_case(case: Any) -> Case:
 
 def _positive(x: float) -> bool:
     return x > 0
+
+
+def _weight(x: float) -> bool:
+    return LEAST_WEIGHT <= x <= MOST_WEIGHT
 
 
 def _share(x: float) -> bool:
@@ -163,13 +174,23 @@ def _numbers(
         if value is None and default is not None:
             values.append(default)
             continue
-        # bool is an int and is not meant; NaN is no number here
-        numeric = type(value) in (float, int) or isinstance(value, np.number)
-        if not numeric or not isfinite(value) or not within(value):
+        found = _as_float(value)
+        if not isfinite(found) or not within(found):
             got = value if key in part else "nothing"
             raise InputError(allowed, where=f"{name}[{number}].{key}", got=got)
-        values.append(float(value))
+        values.append(found)
     return values
+
+
+def _as_float(value: Any) -> float:
+    """NaN for what is no number, and for an int that no float can hold."""
+    # bool is an int and is not meant
+    if type(value) in (float, int) or isinstance(value, np.number):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    return nan
 
 
 def _paths(flows: Sequence[Mapping[str, Any]], links: int) -> list[tuple[int, ...]]:

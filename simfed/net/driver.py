@@ -15,7 +15,7 @@ from simpy.events import Event, EventPriority
 
 from simfed.errors import InputError, RunFailed
 from simfed.net.engine import DeadLink, Engine
-from simfed.net.flows import Flow
+from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 from simfed.net.models import Model, SlowStart, make_model
@@ -88,7 +88,11 @@ class Transfer:
         return self.network._cancel(self)
 
     def record(self) -> dict[str, Any]:
-        """All there is to know of a transfer in flight, as plain values for `Network.resume`."""
+        """What `Network.resume` needs of a transfer in flight, as plain values.
+
+        What has limited it until now is not among it: `limited_s` and `bottleneck` of the resumed
+        transfer count from there on.
+        """
         return self.network._record(self)
 
 
@@ -148,14 +152,15 @@ class Network:
     ) -> Transfer:
         """Start a transfer between `client` and the server now.
 
-        `weight` is its share against others' (above 0); `cap_bytes_per_s` a limit of its own.
+        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own.
         Raises `InputError` for a size, weight or cap that is not a number in range.
         """
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):
             raise InputError("a size of at least 0 bytes", where="size_bytes", got=size_bytes)
-        if not (isfinite(weight) and weight > 0):
-            raise InputError("a weight above 0", where="weight", got=weight)
+        if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+            allowed = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+            raise InputError(allowed, where="weight", got=weight)
         if not cap > 0:
             raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
         flow = self._flow(client, float(size_bytes), direction, weight, cap)

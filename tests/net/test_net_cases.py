@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -68,7 +69,12 @@ def test_keys_of_the_users_own_are_left_alone():
         (flow(start_s=-1), r"flows\[0\].start_s: a number of at least 0"),
         (flow(start_s=None), r"flows\[0\].start_s: a number of at least 0, got None"),
         (flow(size_bytes=float("nan")), r"flows\[0\].size_bytes"),
-        (flow(weight=0), r"flows\[0\].weight: a number above 0"),
+        (flow(weight=0), r"flows\[0\].weight: a number from 1e-09 to 1e\+09, got 0"),
+        (flow(weight=1e-320), r"flows\[0\].weight: a number from 1e-09 to 1e\+09"),
+        (flow(weight=1e300), r"flows\[0\].weight: a number from 1e-09 to 1e\+09"),
+        (flow(size_bytes=10**400), r"flows\[0\].size_bytes: a number of at least 0, got 1000"),
+        (link(latency_s=np.float32("inf")), r"links\[0\].latency_s: a number of at least 0"),
+        (link(loss=0.1), r"links\[0\].loss: no loss with model fluid, which ignores it"),
         (
             flow(wieght=2),
             r"flows\[0\]: one of the keys .* got 'wieght' \(did you mean 'weight'\?\)",
@@ -100,11 +106,18 @@ def test_files_may_hold_many_cases_or_one(tmp_path):
         assert net.load_cases(path) == [case()]
 
 
+def test_a_byte_order_mark_is_no_error(tmp_path):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps(case()), encoding="utf-8-sig")
+    assert net.load_cases(path) == [case()]
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (None, "a readable file, got 'No such file or directory'"),
         ("{", "a file in JSON"),
+        ("[" * 100_000, "a file in JSON"),
         ("3", "a list of cases under the key 'cases', got 3"),
         ("{}", "a list of cases under the key 'cases', got 'a mapping'"),
         ('{"cases": []}', "a list of cases"),
@@ -119,6 +132,19 @@ def test_a_wrong_file_is_refused_in_one_sentence(tmp_path, content, sentence):
     with pytest.raises(InputError, match=sentence) as error:
         net.load_cases(path)
     assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_the_furthest_weights_share_exactly(direction):
+    """10 bytes of one take the link first, then 10 of the other; both cross it alone in turn."""
+    flows = [
+        {"start_s": 0, "size_bytes": 10.0, "path": [0], "weight": 10.0 ** (sign * 9)}
+        for sign in (direction, -direction)
+    ]
+    links = [{"capacity_bytes_per_s": 10.0}]
+    finish = net.replay({"links": links, "flows": flows})
+    assert sorted(finish) == pytest.approx([1.0, 2.0], rel=1e-12)
+    assert (finish[0] < finish[1]) == (direction == 1)
 
 
 def test_errors_are_relative_to_the_time_the_flow_took():
@@ -189,6 +215,30 @@ def test_the_command_knows_tcp_and_its_options(tmp_path):
     ]
     assert len(set(shown)) == 3
     assert run(path, "--model", "udp").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "sentence"),
+    [
+        ({}, ["--persistent"], "--persistent: only with --model tcp"),
+        ({}, ["--header-bytes", "0"], "--header-bytes: only with --model tcp"),
+        (link(loss=0.1), [], r"cases.json: cases\[0\]: links\[0\].loss: no loss with model fluid"),
+        (flow(finish_s=0.0), [], r"cases.json: two: flows\[0\].finish_s: an instant after start_s"),
+    ],
+)
+def test_what_the_command_would_ignore_is_refused(tmp_path, changes, options, sentence):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps(case(**changes)))
+    result = run(path, *options)
+    assert isinstance(result.exception, InputError)
+    assert re.search(sentence, str(result.exception))
+
+
+@pytest.mark.parametrize("out", ["", "none/out.json"])
+def test_an_output_that_cannot_be_is_refused_before_anything_is_computed(tmp_path, out):
+    result = run(tmp_path / "cases.json", "--out", tmp_path / out)
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith("--out: a file, in a folder that exists, got ")
 
 
 def test_the_command_passes_errors_on_to_who_maps_them_to_exit_codes(tmp_path):

@@ -23,7 +23,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveInt,
 )
-from simfed.scenario.network import Link, Network
+from simfed.scenario.network import FoundFile, Link, Network
 
 __all__ = [
     "Aggregation",
@@ -178,7 +178,7 @@ class Policy(Part):
     )
     reward: Reward = Field(default=Reward(), description="what a choice was worth; ascend, exp3")
     parameters: dict[str, Any] = Field(default={}, description="arguments of a registered policy")
-    arms_from: str | None = Field(
+    arms_from: FoundFile | None = Field(
         default=None, description="a run directory whose recorded arms and sizes are replayed"
     )
 

@@ -163,6 +163,25 @@ def test_time_only_replays_the_arms_of_a_learning_policy(tiny, tmp_path):
     assert clock.participations["arm"].equals(full.participations["arm"])
 
 
+def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, monkeypatch):
+    """And from the new run's resolved scenario, which goes on and runs as it is."""
+
+    def stop_after_two(round, simulated_s, accuracy):
+        if round == 2:
+            raise KeyboardInterrupt
+
+    full = play(tiny, tmp_path / "full")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    overrides = {"policy.arms_from": "full", "checkpoint.every": 1}
+    with pytest.raises(Interrupted):
+        play(tiny, tmp_path / "clock", overrides, time_only=True, progress=stop_after_two)
+    clock = play(tiny, tmp_path / "clock", overrides, time_only=True, resume=True)
+    assert clock.participations["arm"].equals(full.participations["arm"])
+    again = play(tmp_path / "clock" / "scenario.yaml", time_only=True)
+    assert again.fingerprint == clock.fingerprint
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [

@@ -69,6 +69,20 @@ def test_the_address_counts_what_results_depend_on(write_study, tmp_path):
     assert len({here, *others}) == len(others) + 1
 
 
+def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
+    write_study, tmp_path, monkeypatch
+):
+    path = write_study(base={"rounds": 2}, set={"policy": {"arms_from": "old"}}, seeds=[0, 1])
+    base = tmp_path / "base.yaml"
+    old = experiment.run(load_scenario(base), tmp_path / "old", source=base, time_only=True, progress=False)  # fmt: skip
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = run_study(path, tmp_path / "out", jobs=2, time_only=True, progress=False)
+    assert len(result.finished) == 2
+    for _, run in result.finished:
+        assert run.participations["arm"].equals(old.participations["arm"])
+
+
 def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_path):
     first = tmp_path / "a.txt"
     first.write_text("1\n2\n")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Tier", "graph", "lines_of", "read_graph", "tree"]
 
 
+MOST_NODES = 100_000
+"""Of a tier: seconds to build, where more would take minutes."""
 _WAYS = ("up", "down")
 _ATTRIBUTES = ("capacity", "up", "down", "latency", "down_latency", "loss")
 
@@ -45,6 +47,11 @@ class Tier:
     down_latency_s: float | None = None
     """Of the way down; `latency_s` if not given."""
     loss: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MOST_NODES:
+            allowed = f"from 1 to {MOST_NODES:,} nodes"
+            raise InputError(allowed, where=f"tier {self.name}", got=self.count)
 
     def node(self, index: int) -> str:
         """`edge-2`; a tier of one node is called by its bare name."""
@@ -74,9 +81,6 @@ def tree(
     """
     if not tiers:
         raise InputError("at least one tier of nodes", where="tiers", got=[])
-    for tier in tiers:
-        if tier.count < 1:
-            raise InputError("at least one node", where=f"tier {tier.name}", got=tier.count)
     lines: list[Line] = []
     first_line: list[int] = []
     for level, tier in enumerate(tiers):

@@ -36,6 +36,8 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 EndPolicy = Literal["loop", "hold", "error"]
 
 MAHIMAHI_PACKET_BYTES = 1500
+MOST_PIECES = 1_000_000
+"""Of a trace in equal steps, or made up: more would take minutes and gigabytes."""
 
 
 class Moment(NamedTuple):
@@ -160,7 +162,7 @@ class Trace:
         """Pieces of `bin_s` seconds (the last one may be shorter) that carry the same bytes."""
         if not bin_s > 0:
             raise InputError("a bin above 0 s", where="bin", got=bin_s)
-        edges = _edges(self.duration_s, bin_s)
+        edges = _edges(self.duration_s, bin_s, "bin")
         bytes_ = np.array([self._bytes_of(edge) for edge in edges])
         rates = np.diff(bytes_) / np.diff(edges)
         return Trace.of(edges[:-1], rates, self.duration_s, self.end)
@@ -174,7 +176,10 @@ class LinkTrace:
     offset_s: float = 0.0
 
 
-def _edges(duration_s: float, bin_s: float) -> Floats:
+def _edges(duration_s: float, bin_s: float, where: str) -> Floats:
+    if not duration_s / bin_s <= MOST_PIECES:
+        allowed = f"at most {MOST_PIECES:,} pieces of {bin_s:g} s in a trace"
+        raise InputError(allowed, where=where, got=f"one of {duration_s:g} s")
     count = max(int(np.ceil(duration_s / bin_s - 1e-9)), 1)
     edges: Floats = np.linspace(0.0, count * bin_s, count + 1)
     edges[-1] = duration_s
@@ -195,7 +200,7 @@ def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float
     if times_ms[0] < 0 or times_ms[-1] <= 0:
         raise InputError("times in ms above 0", where=str(path), got=float(times_ms[-1]))
     duration_s = float(times_ms[-1]) / 1e3
-    edges = _edges(duration_s, bin_s)
+    edges = _edges(duration_s, bin_s, str(path))
     # The tolerance keeps 100 ms on the edge 0.1 s whatever 100/1e3 rounds to.
     which = np.clip(np.ceil(times_ms / 1e3 / bin_s - 1e-9).astype(int) - 1, 0, len(edges) - 2)
     packets = np.bincount(which, minlength=len(edges) - 1)
@@ -305,7 +310,7 @@ def _is_number(text: str) -> bool:
 
 
 def _number(text: str, where: str) -> float:
-    if not _is_number(text):
+    if not (_is_number(text) and isfinite(float(text))):
         raise InputError("a number", where=where, got=text.strip())
     return float(text)
 
@@ -356,6 +361,10 @@ def markov_on_off(
     mean_on / (mean_on + mean_off)). Where `off` is 0, a trace that would be silent throughout lasts
     until the first `on` is over.
     """
+    changes = 2 * duration_s / (mean_on_s + mean_off_s)
+    if not changes <= MOST_PIECES:
+        allowed = f"at most {MOST_PIECES:,} changes in a trace of {duration_s:g} s"
+        raise InputError(allowed, got=f"about {changes:g}")
     starts, rates, at_s, until_s = [], [], 0.0, duration_s
     on = bool(rng.random() < mean_on_s / (mean_on_s + mean_off_s))
     while at_s < until_s:
@@ -382,8 +391,10 @@ def lognormal_ar1(
 
     Their logarithms are a stationary AR(1) process: `correlation` is that of neighbouring steps.
     """
+    if not 0 <= cv <= 1000:
+        raise InputError("a number from 0 to 1000", where="cv", got=cv)
     sigma = sqrt(np.log1p(cv**2))
-    edges = _edges(duration_s, step_s)
+    edges = _edges(duration_s, step_s, "step")
     shocks = rng.standard_normal(len(edges) - 1)
     level = shocks.copy()
     for k in range(1, len(level)):

@@ -38,6 +38,12 @@ def _some_rate(rate: float) -> float:
     return rate
 
 
+def _some_size(size: float) -> float:
+    if size <= 0:
+        raise ValueError(InputError("a size above 0 such as 1448 B", got=f"{size:g} B"))
+    return size
+
+
 SomeRate = Annotated[Rate, AfterValidator(_some_rate)]
 
 
@@ -209,7 +215,7 @@ class TcpOptions(Part):
 
     handshake: bool = Field(default=True, description="false: connections are kept open")
     initial_window: PositiveInt = Field(default=10, description="segments of the first burst")
-    mss: Annotated[Size, AfterValidator(_some_rate)] = Field(
+    mss: Annotated[Size, AfterValidator(_some_size)] = Field(
         default=1448.0, description="payload of a full segment"
     )
     header: Size = Field(default=54.0, description="bytes that every segment carries besides")

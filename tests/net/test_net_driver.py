@@ -306,6 +306,7 @@ def test_only_a_transfer_in_flight_has_a_record():
         ({"size_bytes": float("nan")}, "size_bytes"),
         ({"size_bytes": inf}, "size_bytes"),
         ({"size_bytes": 1.0, "weight": 0.0}, "weight"),
+        ({"size_bytes": 1.0, "weight": 1e-320}, "weight"),
         ({"size_bytes": 1.0, "cap_bytes_per_s": 0.0}, "cap_bytes_per_s"),
         ({"size_bytes": 1.0, "cap_bytes_per_s": float("nan")}, "cap_bytes_per_s"),
         ({"size_bytes": 1.0, "client": 2}, "client"),

@@ -129,6 +129,12 @@ def test_clients_can_choose_their_node():
     assert (names(made, 0), names(made, 1)) == (["edge-1/up"], ["edge-0/up"])
 
 
+@pytest.mark.parametrize("count", [0, 100_001])
+def test_a_tier_has_some_nodes_but_no_more_than_can_be_built(count):
+    with pytest.raises(InputError, match=f"tier ap: from 1 to 100,000 nodes, got {count}"):
+        Tier("ap", count)
+
+
 def test_a_tree_needs_a_tier():
     with pytest.raises(InputError, match="at least one tier"):
         tree(2, Access(), [])

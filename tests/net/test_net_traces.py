@@ -188,15 +188,19 @@ def test_columns_are_numbered_from_0(tmp_path, columns):
         ),
         (read_mahimahi, "5\nx\n", "line 2: a number, got 'x'"),
         (read_mahimahi, "0\n0\n", "times in ms above 0"),
+        (read_mahimahi, "1\nnan\n", "line 2: a number, got 'nan'"),
+        (read_mahimahi, "1\ninf\n", "line 2: a number, got 'inf'"),
+        (read_mahimahi, "1\n1e300\n", "at most 1,000,000 pieces of 0.1 s in a trace"),
         (read_pensieve, "0 1\n", "at least two lines"),
         (read_pensieve, "0 1\n0 2\n", "forwards in time"),
         (read_pensieve, "0 1\n2 2\n1 4\n", "entry 3: a time after 2.0"),
-        (read_pensieve, "0 1\n1 nan\n", "a capacity of at least 0"),
+        (read_pensieve, "0 1\n1 nan\n", "line 2: a number, got 'nan'"),
         (read_pensieve, "0 1\n1 -2\n", "a capacity of at least 0"),
         (read_pensieve, "0 1\n1 0\n", "some capacity above 0"),
         (read_pensieve, "0 1\n1 2 3\n", "line 2: 2 numbers"),
         (read_csv, "0,1\n0,1\n", "forwards in time"),
-        (read_csv, "nan,1\nnan,1\n", "forwards in time"),
+        (read_csv, "nan,1\nnan,1\n", "line 1: a number, got 'nan'"),
+        (read_csv, "0,1\n1,inf\n", "line 2: a number, got 'inf'"),
         (read_csv, "0,1\n1\n", "line 2: at least 2 columns"),
         (read_csv, '"0\n",1\n1,x\n', "line 3: a number, got 'x'"),
         (read_csv, "0,-\n1,1\n", "line 1: a number, got '-'"),
@@ -250,3 +254,23 @@ def test_lognormal_ar1_has_the_mean_spread_and_memory_asked_for():
     assert rates.std() / rates.mean() == pytest.approx(0.5, rel=0.05)
     logs = np.log(rates)
     assert np.corrcoef(logs[:-1], logs[1:])[0, 1] == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"step_s": 1e-9}, "step: at most 1,000,000 pieces of 1e-09 s in a trace, got 'one of 600 s'"),
+        ({"duration_s": inf}, "step: at most 1,000,000 pieces"),
+        ({"cv": 1e200}, r"cv: a number from 0 to 1000, got 1e\+200"),
+    ],
+)  # fmt: skip
+def test_what_no_lognormal_trace_can_have_is_refused(changes, sentence):
+    wanted = {"mean_bytes_per_s": 1e6, "cv": 0.5, "correlation": 0.8, "step_s": 1.0, "duration_s": 600.0}  # fmt: skip
+    with pytest.raises(InputError, match=sentence):
+        lognormal_ar1(np.random.default_rng(0), **{**wanted, **changes})
+
+
+def test_a_markov_link_that_changes_all_the_time_is_refused():
+    with pytest.raises(InputError, match=r"at most 1,000,000 changes in a trace of 600 s, got 'about 6e\+11'"):  # fmt: skip
+        markov_on_off(np.random.default_rng(0), on_bytes_per_s=1.0, off_bytes_per_s=0.0,
+                      mean_on_s=1e-9, mean_off_s=1e-9, duration_s=600.0)  # fmt: skip

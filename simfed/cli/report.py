@@ -121,13 +121,13 @@ def _draw(run: Run, path: Path, rounds: tuple[int, int], clients: str | None, wi
 def _format(asked: str | None, out: Path | None) -> str:
     if asked is None:
         suffixes = {suffix: name for name, suffix in _FORMATS.items()}
-        found = [name for suffix, name in suffixes.items() if out and out.name.endswith(suffix)]
+        found = [name for suffix, name in suffixes.items() if out and out.name.lower().endswith(suffix)]
         if out is not None and not found:
             raise InputError(f"a file that ends in {listed(suffixes)}", where="--out", got=out.name)
         return found[0] if found else "png"
     if asked not in _FORMATS:
         hint = did_you_mean(asked, _FORMATS)
         raise InputError(listed(_FORMATS), where="--format", got=asked, hint=hint)
-    if out is not None and asked in ("png", "svg", "pdf") and out.suffix.lower() != _FORMATS[asked]:
+    if out is not None and not out.name.lower().endswith(_FORMATS[asked]):
         raise InputError(f"a file that ends in {_FORMATS[asked]}", where="--out", got=out.name)
     return asked

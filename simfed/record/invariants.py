@@ -100,7 +100,7 @@ def _values_are_in_range(facts: Facts) -> Broken:
             if not np.isfinite(values).all():
                 yield f"{where}: values that are not finite numbers"
             elif column.name not in _ANY_SIGN and (values < 0).any():
-                yield f"{where}: negative values, the lowest is {values.min()!r}"
+                yield f"{where}: negative values, the lowest is {float(values.min())!r}"
     parts = facts["participations"]
     for name, known in (("outcome", OUTCOMES), ("choice", CHOICES)):
         strange = sorted(set(parts[name].tolist()) - set(known))
@@ -245,7 +245,7 @@ def _links_carry_what_was_sent(facts: Facts) -> Broken:
         yield "links.parquet: intervals that end before they start"
     if (links["bytes"] > most * (1 + RELATIVE)).any():
         worst = int(np.argmax(links["bytes"] - most))
-        yield f"links.parquet: more bytes than the capacity allows, first on {links['link'][worst]} from {begun[worst]!r} s"  # fmt: skip
+        yield f"links.parquet: more bytes than the capacity allows, first on {links['link'][worst]} from {float(begun[worst])!r} s"  # fmt: skip
     if (links["flows"] < 1).any():
         yield "links.parquet: intervals in which nobody used the link"
     yield from _overlaps("links", links["link"], begun, ended)
@@ -263,7 +263,7 @@ def _links_carry_what_was_sent(facts: Facts) -> Broken:
         else:
             continue  # a link inside a topology of its own
         if abs(total - sent) > 1e-7 * sent:
-            yield f"links.parquet: {name} carried {total!r} bytes, the transfers over it are {sent!r}"  # fmt: skip
+            yield f"links.parquet: {name} carried {total!r} bytes, the transfers over it are {float(sent)!r}"  # fmt: skip
 
 
 def _pulls_follow_the_policy(facts: Facts) -> Broken:
@@ -398,7 +398,7 @@ def _overlaps(table: str, tracks: Array, begun: Array, ended: Array) -> Broken:
     wrong = (track[1:] == track[:-1]) & (ended[:-1] - begun[1:] > _rounding(begun[1:]))
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        yield f"{table}.parquet: {int(wrong.sum())} overlaps on one track, first on {track[first]} at {begun[first + 1]!r} s"  # fmt: skip
+        yield f"{table}.parquet: {int(wrong.sum())} overlaps on one track, first on {track[first]} at {float(begun[first + 1])!r} s"  # fmt: skip
 
 
 def _keys(rounds: Array, clients: Array) -> Array:

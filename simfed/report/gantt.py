@@ -275,6 +275,8 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At) -> None:
     rounds = timeline.rounds
     start, end = at(rounds["started_at_s"]), at(rounds["finished_at_s"])
     left, right = float(start.min()), float(end.max())
+    if right <= left:  # nothing took any time
+        right = left + 1.0
     for ax in axes:
         ax.set_xlim(left, right)
         for border in (*start[1:], right) if len(rounds) <= 200 else ():

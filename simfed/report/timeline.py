@@ -27,8 +27,8 @@ __all__ = [
     "timeline_of_rounds",
 ]
 
-_ROUNDS = re.compile(r"^\s*(\d*)\s*(:?)\s*(\d*)\s*$")
-_CLIENTS = re.compile(r"^(\d+)(?:-(\d+))?$")
+_ROUNDS = re.compile(r"^\s*(\d{0,18})\s*(:?)\s*(\d{0,18})\s*$")
+_CLIENTS = re.compile(r"^(\d{1,18})(?:-(\d{1,18}))?$")
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ def parse_clients(text: str, clients: pd.DataFrame) -> list[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _CLIENTS.match(part)
         if match:
-            chosen = set(range(int(match[1]), int(match[2] or match[1]) + 1)) & known
+            first, last = int(match[1]), int(match[2] or match[1])
+            chosen = {client for client in known if first <= client <= last}
         else:
             chosen = set(clients.loc[clients["prototype"] == part, "client"])
         if not chosen:

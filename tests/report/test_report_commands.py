@@ -71,6 +71,8 @@ def test_open_opens_the_page_and_says_where_it_is_when_there_is_no_browser(
         (["--width", "3 feet"], "--width: a width of 2 to 40 in"),
         (["--out", "a.gif"], "--out: a file that ends in .png, .svg, .pdf, .json.gz or .html"),
         (["--format", "svg", "--out", "a.png"], "--out: a file that ends in .svg"),
+        (["--format", "perfetto", "--out", "a.svg"], "--out: a file that ends in .json.gz, got 'a.svg'"),
+        (["--format", "html", "--out", "a.json.gz"], "--out: a file that ends in .html"),
         (["--out", "nowhere/a.png"], "nowhere/a.png: a file that can be written"),
     ],
 )
@@ -79,6 +81,12 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run, capsys, arguments, sente
     said = capsys.readouterr().err
     assert sentence in said
     assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["a.SVG", "a.JSON.GZ"])
+def test_a_files_ending_may_be_in_capitals(run, tmp_path, name):
+    assert main(["timeline", str(run), "--rounds", "1", "--out", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).stat().st_size > 0
 
 
 @pytest.mark.parametrize("command", ["timeline", "report"])

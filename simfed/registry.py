@@ -73,6 +73,8 @@ class Registry:
 
     def add(self, name: str, part: Any, *, replace: bool = False) -> None:
         """Register `part` (an object or `"module:attribute"`) under `name` in this process."""
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"text as the name of a {self.kind}", got=name)
         if not replace and name in self.names():
             raise InputError(f"a new name for a {self.kind}; this one is taken", got=name)
         self._added[name] = part

@@ -49,6 +49,14 @@ def test_a_taken_name_is_refused_unless_replaced():
     assert own.get("text") is int
 
 
+@pytest.mark.parametrize("name", ["", " ", None, 7, ["a"]])
+def test_a_part_needs_a_name(name):
+    own = Registry("policy", {})
+    with pytest.raises(InputError, match="text as the name of a policy"):
+        own.add(name, int)
+    assert own.names() == []
+
+
 def test_groups_are_the_documented_ones():
     groups = {r.group for r in REGISTRIES.values()}
     kinds = ("compressors", "policies", "models", "datasets", "devices")

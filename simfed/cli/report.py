@@ -121,7 +121,8 @@ def _draw(run: Run, path: Path, rounds: tuple[int, int], clients: str | None, wi
 def _format(asked: str | None, out: Path | None) -> str:
     if asked is None:
         suffixes = {suffix: name for name, suffix in _FORMATS.items()}
-        found = [name for suffix, name in suffixes.items() if out and out.name.lower().endswith(suffix)]
+        ending = out.name.lower() if out is not None else ""
+        found = [name for suffix, name in suffixes.items() if ending.endswith(suffix)]
         if out is not None and not found:
             raise InputError(f"a file that ends in {listed(suffixes)}", where="--out", got=out.name)
         return found[0] if found else "png"

@@ -220,7 +220,8 @@ def _points(node: Mapping[Any, Any], variable: str, where: str) -> Points:
         raise InputError(f"at least one row `{variable}: seconds`", where=where, got={})
     rows = []
     for x, text in node.items():
-        if isinstance(x, bool) or not isinstance(x, (int, float)) or not 1 <= x <= sys.float_info.max:
+        is_number = isinstance(x, (int, float)) and not isinstance(x, bool)
+        if not is_number or not 1 <= x <= sys.float_info.max:
             raise InputError(f"a {variable} of at least 1 as the key", where=where, got=x)
         rows.append((float(x), parse_duration(text, where=f"{where}.{x}")))
     rows.sort()

@@ -54,7 +54,9 @@ def test_a_long_name_is_cut_to_what_a_folder_may_be_called(tiny, tmp_path, lette
 
 def test_a_run_that_takes_no_time_has_a_picture_and_a_report(tiny, tmp_path, recwarn):
     free = ["--set", "clients[0].device.assume={training: 0 s, compression: 0 s}"]
-    assert main(["run", tiny, "--time-only", "--out", "r", "--set", "clients[0].link={}", *free]) == 0
+    assert (
+        main(["run", tiny, "--time-only", "--out", "r", "--set", "clients[0].link={}", *free]) == 0
+    )
     assert json.loads(Path("r/summary.json").read_text())["simulated_s"] == 0
     for kind in ("svg", "perfetto", "html"):
         assert main(["timeline", "r", "--format", kind]) == 0

@@ -71,7 +71,10 @@ def test_open_opens_the_page_and_says_where_it_is_when_there_is_no_browser(
         (["--width", "3 feet"], "--width: a width of 2 to 40 in"),
         (["--out", "a.gif"], "--out: a file that ends in .png, .svg, .pdf, .json.gz or .html"),
         (["--format", "svg", "--out", "a.png"], "--out: a file that ends in .svg"),
-        (["--format", "perfetto", "--out", "a.svg"], "--out: a file that ends in .json.gz, got 'a.svg'"),
+        (
+            ["--format", "perfetto", "--out", "a.svg"],
+            "--out: a file that ends in .json.gz, got 'a.svg'",
+        ),
         (["--format", "html", "--out", "a.json.gz"], "--out: a file that ends in .html"),
         (["--out", "nowhere/a.png"], "nowhere/a.png: a file that can be written"),
     ],

@@ -22,7 +22,9 @@ def test_rounds_are_a_range_with_both_ends(text, expected):
     assert parse_rounds(text, 20) == expected
 
 
-@pytest.mark.parametrize("text", ["", "0", "0:3", "5:2", "21", "21:30", "a", "1-3", "-1:3", "1.5", "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "0", "0:3", "5:2", "21", "21:30", "a", "1-3", "-1:3", "1.5", "9" * 5000]
+)
 def test_rounds_that_are_not_there_are_an_input_error(text):
     with pytest.raises(InputError, match="--rounds"):
         parse_rounds(text, 20)

@@ -37,7 +37,9 @@ def tamper(run, path, table, **changes):
     manifest = {**run.manifest, "fingerprint": fingerprint(lambda name: [changed.table(name)])}
     (path / "manifest.json").write_text(json.dumps(manifest))
     broken = verify(path)
-    assert not any("np." in sentence for sentence in broken), "numbers are said as people write them"
+    assert not any("np." in sentence for sentence in broken), (
+        "numbers are said as people write them"
+    )
     return broken
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from simfed.compress import Compressor, Payload, undo, wire, with_error_feedback
+from simfed.errors import InputError
 from simfed.policy import CHOICES, Policy, Pull
 from simfed.registry import registry
 from simfed.seeding import Streams
@@ -61,7 +62,11 @@ def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
     for round, update in enumerate(_updates(length, streams)):
         where = f"d = {length}, k = {k}, round {round}"
         total = residual + update
-        payload = feedback.encode_in_place(update, residual, k, streams("play", round), state=state)
+        try:
+            rng = streams("play", round)
+            payload = feedback.encode_in_place(update, residual, k, rng, state=state)
+        except InputError as error:
+            raise AssertionError(f"{error}; {where}") from None
         _check_indices(payload.indices, expected, length, where)
         untouched = np.array_equal(payload.values, total[payload.indices])
         sent = payload.dense()

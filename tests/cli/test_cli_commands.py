@@ -252,7 +252,8 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
                            "--out", "s", start_new_session=True)  # fmt: skip
     told = Path("s/partial").glob
     while (
-        process.poll() is None and sum("simulated_s" in p.read_text() for p in told("*.json")) < 2
+        process.poll() is None
+        and sum("simulated_s" in p.read_text() for p in told("[!.]*.json")) < 2
     ):
         pass
     os.killpg(process.pid, number)

@@ -86,7 +86,7 @@ def own_registry(monkeypatch):
 @pytest.mark.parametrize(
     ("cls", "complaint"),
     [
-        (OneTooFew, "1 indices, got 0"),
+        (OneTooFew, "1 indices chosen by strategy broken, got 0"),
         (Unsorted, "sorted, distinct"),
         (Repeats, "sorted, distinct"),
         (NarrowIndices, "int64"),

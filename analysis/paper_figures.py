@@ -45,6 +45,8 @@ _DASHES: dict[str, Any] = {
 }  # fmt: skip
 _WIDTH_IN = 7.0
 _POINTS = 200
+_FEW = 10
+"""Evaluations up to which each is marked."""
 _ENOUGH = 5
 """Seeds from which on an interval is drawn; below, Student's t is wider than all there is to see."""
 _LAST = 0.3
@@ -167,6 +169,11 @@ def _curve(
             ax.fill_between(grid, low, high, color=colour, alpha=0.18, lw=0)
         elif len(runs) > 1:
             ax.plot(grid, 100 * values.T, color=colour, lw=0.35, alpha=0.6)
+        for run in runs:
+            if len(run.at_s) <= _FEW:  # the line between them is not measured
+                ax.plot(
+                    run.at_s, [100 * a for a in run.accuracies(prototype)], ".", color=colour, ms=5
+                )
     return grid, 100 * values.mean(axis=0)
 
 

@@ -136,9 +136,7 @@ _FIGURE_RULES = """Accuracy over simulated time: above the whole runs; below the
 means and may cut bands off. Bands and whiskers are Student's 95 % t intervals over seeds at equal simulated times;
 where there are fewer than five seeds, each is drawn in their place, as a thin line or a dot."""
 
-_NUMBER_RULES = (
-    """Means over seeds with 95 % intervals. Rollbacks: rounds that the safeguard undid, per run."""
-)
+_NUMBER_RULES = """Means over seeds with 95 % intervals, cut off at 0 and 100 %. Rollbacks: rounds that the safeguard undid, per run."""
 
 _LEFT_RULES = """In the order in which `python analysis/paper.py run` does it (`--phase NAME` does one). A run that several phases
 need counts in the first of them."""
@@ -327,7 +325,7 @@ def _settings() -> Iterable[tuple[str, str, dict[str, float]]]:
 def _accuracy(estimate: Estimate) -> str:
     text = _percent(estimate.least)
     if not math.isnan(estimate.low):
-        text += f" [{_percent(estimate.low)}, {_percent(estimate.high)}]"
+        text += f" [{_percent(max(0.0, estimate.low))}, {_percent(min(1.0, estimate.high))}]"
     return text
 
 

@@ -214,11 +214,11 @@ class Parts:
         if not time_only:  # a clock without learning deals no samples
             self._gather(found, None, self._check_data)
         for i in range(len(self.scenario.clients)):
-            self._gather(found, f"clients[{i}].device", partial(self._try_device, i))
+            self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
             if time_only:
                 self._gather(found, None, partial(self._check_time_only, i))
-        self._gather(found, "server.device", self._try_server)
+        self._gather(found, "server.device", partial(self._try_server, time_only))
         self._gather(found, None, lambda: self.topology)
         self._gather(found, None, lambda: self.network_model)
         return list({str(error): error for error in found}.values())
@@ -283,23 +283,22 @@ class Parts:
             return (policy.strategy,)
         return self.scenario.compression.strategies
 
-    def _arms_and_forced(self, index: int) -> tuple[str, ...]:
-        """With the one that everybody plays after a rollback."""
-        arms, policy = (
-            self._arms(index),
-            self.scenario.policy_of_group(self.scenario.clients[index]),
-        )
-        may_roll_back = self.scenario.safeguard.rollback is not None and policy.arms_from is None
-        return tuple(dict.fromkeys((*arms, "top-k"))) if may_roll_back else arms
+    def _arms_and_forced(self, index: int, time_only: bool) -> tuple[str, ...]:
+        """With the one that everybody plays after a rollback, where something is distilled."""
+        scenario = self.scenario
+        recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
+        if time_only or recorded or scenario.method != "fedkd" or not scenario.safeguard.rollback:
+            return self._arms(index)
+        return tuple(dict.fromkeys((*self._arms(index), "top-k")))
 
-    def _try_device(self, index: int) -> None:
+    def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
         processor = self._processor(group.device)
         of_model = self.facts[group.prototype]
         model = self.scenario.prototypes[group.prototype].model
         processor.nominal_s("training", model=model, batch=self.scenario.training.batch_size)
         k = min(self.scenario.k_of_group(group), of_model.parameters)
-        for arm in self._arms_and_forced(index):
+        for arm in self._arms_and_forced(index, time_only):
             processor.nominal_s("compression", model=model, strategy=arm, k=k)
         for phase in ("training", "compression"):
             processor.noise_of(phase)
@@ -341,7 +340,7 @@ class Parts:
         for arm in self._arms(index):
             sizes.size_bytes(group.prototype, arm, k)
 
-    def _try_server(self) -> None:
+    def _try_server(self, time_only: bool) -> None:
         device = self.server_device()
         if device is None:
             return
@@ -350,7 +349,7 @@ class Parts:
         for i, group in enumerate(self.scenario.clients):
             model = self.scenario.prototypes[group.prototype].model
             k = min(self.scenario.k_of_group(group), self.facts[group.prototype].parameters)
-            for arm in self._arms_and_forced(i):
+            for arm in self._arms_and_forced(i, time_only):
                 device.nominal_s("decompression", model=model, strategy=arm, k=k)
             if self.scenario.method == "fedkd":
                 samples = self.scenario.dataset.public_batch or self.scenario.dataset.public

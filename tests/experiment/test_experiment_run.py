@@ -412,6 +412,21 @@ def test_what_a_rollback_forces_must_be_in_the_profile(tiny, profile):
     assert simfed.check(simfed.load_scenario(tiny, {**blind, "safeguard.rollback": None}), source=tiny) is not None  # fmt: skip
 
 
+def test_where_nothing_is_rolled_back_nothing_is_forced(tiny, profile):
+    known = profile()["compression"]
+    profile(compression={m: {"random-k": of["random-k"]} for m, of in known.items()})
+    blind = {
+        "compression.strategies": ["random-k"],
+        "policy": {"kind": "uniform", "strategy": "random-k"},
+        "safeguard.rollback": {"threshold": 2.0},
+    }
+    scenario = simfed.load_scenario(tiny, blind)
+    assert simfed.check(scenario, source=tiny, time_only=True) is not None
+    assert "got 'top-k'" in "".join(sentences(tiny, blind))
+    alone = {**blind, "method": "fedavg", "prototypes": {"small": {"model": "lenet5-half"}}, "clients[1].prototype": "small"}  # fmt: skip
+    assert simfed.check(simfed.load_scenario(tiny, alone), source=tiny) is not None
+
+
 def test_power_is_known_of_every_phase_or_of_none(tiny, profile):
     profile(power={"training": "4 W", "uplink": "1 W", "idle": "1 W"})
     said = sentences(tiny, {})

@@ -25,7 +25,7 @@ from simfed.learn.engine import Engine
 from simfed.learn.models import plain
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.prototype import Prototype
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Unit
+from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Answer, Worker
 
 __all__ = ["AcceleratorEngine", "AcceleratorWorker"]
@@ -44,7 +44,7 @@ class AcceleratorEngine(Engine):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, workers=1, make_worker=AcceleratorWorker, **options)
-        self.worker.together = {
+        self.worker.small = {
             name
             for name, prototype in self.prototypes.items()
             if self.facts[name].forward_flops <= _SMALL_FLOPS
@@ -69,13 +69,28 @@ class AcceleratorEngine(Engine):
 class AcceleratorWorker(Worker):
     """Answers many units at once."""
 
-    together: set[str]
+    small: set[str]
     """Prototypes whose clients are computed in one pass."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.together = set()
+        self.small = set()
         self._plain: dict[str, nn.Module] = {}
+
+    def together(self, prototype: Prototype, samples: int) -> int:
+        return _TOGETHER if self._one_step and prototype.name in self.small else 1
+
+    def train(self, unit: Train) -> Answer:
+        if len(unit.clients) == 1:
+            return super().train(unit)
+        prototype = self.prototype_of[unit.clients[0]]
+        with self.stopwatch.spending("gradients"):
+            batches = [self.batches(client, unit.round)[0] for client in unit.clients]
+            rows = np.array([prototype.row[client] for client in unit.clients])
+            losses = self._trained(
+                prototype, self.on_device(np.stack(batches)), self.on_device(rows)
+            )
+        return list(losses), None
 
     def answers(self, units: Sequence[Unit]) -> list[Answer]:
         """What each unit answers, in order, before anybody has waited."""
@@ -100,6 +115,8 @@ class AcceleratorWorker(Worker):
         for i, unit in enumerate(units):
             if isinstance(unit, (Distil, Evaluate)):
                 name = unit.prototype
+            elif isinstance(unit, Train):
+                name = self.prototype_of[unit.clients[0]].name
             else:
                 name = self.prototype_of[unit.client].name
             groups.setdefault((name, type(unit)), []).append(i)
@@ -107,9 +124,6 @@ class AcceleratorWorker(Worker):
             yield self.prototypes[name], kind, places
 
     def _send_all(self, prototype: Prototype, units: list[Send]) -> list[Answer]:
-        asked = [OwnLoss(unit.client, unit.round) for unit in units if unit.with_loss]
-        before = iter(self._own_losses(prototype, asked))
-        losses = self._train_all(prototype, units)
         sent = [self.compress(unit) for unit in units]
         self._know_all(
             prototype,
@@ -119,29 +133,9 @@ class AcceleratorWorker(Worker):
                 if unit.with_knowledge
             ],
         )
-        return [
-            ([loss, next(before)] if unit.with_loss else [loss], of)
-            for unit, loss, of in zip(units, losses, sent, strict=True)
-        ]
+        return [([], of) for of in sent]
 
-    def _train_all(self, prototype: Prototype, units: list[Send]) -> list[Tensor]:
-        one_step = self.scenario.method == "fedkd" and self.scenario.training.local_steps == 1
-        if prototype.name not in self.together or not one_step:
-            return [self.train(unit) for unit in units]
-        batches = [self.batches(unit.client, unit.round)[0] for unit in units]
-        losses: dict[int, Tensor] = {}
-        for size in sorted({len(batch) for batch in batches}):  # small clients have small batches
-            alike = [i for i, batch in enumerate(batches) if len(batch) == size]
-            for first in range(0, len(alike), _TOGETHER):
-                places = alike[first : first + _TOGETHER]
-                with self.stopwatch.spending("gradients"):
-                    positions = self.on_device(np.stack([batches[i] for i in places]))
-                    rows = np.array([prototype.row[units[i].client] for i in places])
-                    found = self._gradients(prototype, positions, self.on_device(rows))
-                losses.update(zip(places, found.unbind(), strict=True))
-        return [losses[i] for i in range(len(units))]
-
-    def _gradients(self, prototype: Prototype, positions: Tensor, rows: Tensor) -> Tensor:
+    def _trained(self, prototype: Prototype, positions: Tensor, rows: Tensor) -> Tensor:
         """The gradient of each row of positions is added to its client's residual; the losses."""
         module = self._plain_module(prototype).train()
         clients, size = positions.shape
@@ -160,7 +154,7 @@ class AcceleratorWorker(Worker):
         return losses  # type: ignore[no-any-return]
 
     def _know_all(self, prototype: Prototype, units: list[Knowledge]) -> None:
-        if prototype.name not in self.together or self._bf16 or len(units) < 2:
+        if prototype.name not in self.small or self._bf16 or len(units) < 2:
             for unit in units:
                 self.knowledge(unit)
             return

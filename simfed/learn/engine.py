@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,8 +18,8 @@ from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Unit
-from simfed.learn.worker import Worker
+from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Train, Unit
+from simfed.learn.worker import Worker, stretch
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -27,7 +27,7 @@ from simfed.seeding import Streams
 __all__ = ["Engine", "Part"]
 
 PARTS = 4
-"""A public or test set is worked through in so many units, whatever the number of processes."""
+"""A public or test set is worked through in so many units at most, whatever the number of processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,20 @@ class Engine:
 
     def _results(self, units: Sequence[Unit]) -> list[Result]:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
+
+    def trainings(self, clients: Iterable[int], round: int, rate: float) -> list[Train]:
+        """Units that train these clients, those of a prototype together as far as that is faster."""
+        alike: dict[tuple[str, int], list[int]] = {}
+        for client in clients:
+            key = self.worker.prototype_of[client].name, self.worker.training_count(client)
+            alike.setdefault(key, []).append(client)
+        units = []
+        for (name, samples), mine in alike.items():
+            count = -(-len(mine) // self.worker.together(self.prototypes[name], samples))
+            for part in range(count):
+                some = mine[slice(*stretch(len(mine), count, part))]
+                units.append(Train(tuple(some), round, rate))
+        return units
 
     def remember(self) -> None:
         """Keep the server's weights and statistics as they are, to return to."""
@@ -208,13 +222,14 @@ class Engine:
 
     def _distillation(self, round: int) -> dict[str, float]:
         units = [
-            Distil(name, part, round) for name in self.prototypes for part in range(self.parts)
+            Distil(name, part, round)
+            for name, prototype in self.prototypes.items()
+            for part in range(prototype.parts)
         ]
-        sums = [result.numbers[0] for result in self.run(units)]
-        return {
-            name: sum(sums[i * self.parts : (i + 1) * self.parts]) / self.worker.public
-            for i, name in enumerate(self.prototypes)
-        }
+        losses = dict.fromkeys(self.prototypes, 0.0)
+        for unit, result in zip(units, self.run(units), strict=True):
+            losses[unit.prototype] += result.numbers[0]
+        return {name: total / self.worker.public for name, total in losses.items()}
 
     def _set_targets(self, logits: Tensor) -> None:
         self.worker.targets.copy_(soft_targets(logits, self._temperature))
@@ -228,8 +243,13 @@ class Engine:
         if isinstance(unit, (Distil, Evaluate)):
             facts = self.facts[unit.prototype]
             if isinstance(unit, Distil):
-                return facts.train_flops * self.worker.public / self.parts
+                parts = self.prototypes[unit.prototype].parts
+                return facts.train_flops * self.worker.public / parts
             return facts.forward_flops * len(self.data.test_labels) / self.parts
+        if isinstance(unit, Train):
+            facts = self.facts[self.worker.prototype_of[unit.clients[0]].name]
+            counts = [self.worker.training_count(client) for client in unit.clients]
+            return float(facts.train_flops * sum(counts))
         facts = self.facts[self.worker.prototype_of[unit.client].name]
         public: float = facts.forward_flops * self.worker.public
         if isinstance(unit, Knowledge):
@@ -237,8 +257,7 @@ class Engine:
         own: float = facts.forward_flops * self.worker.own_count(unit.client)
         if isinstance(unit, OwnLoss):
             return own
-        training: float = facts.train_flops * self.worker.training_count(unit.client)
-        return float(training + unit.with_loss * own + unit.with_knowledge * public)
+        return float(facts.parameters + unit.with_knowledge * public)
 
 
 def _largest_k(scenario: Scenario, prototype: str) -> int | None:

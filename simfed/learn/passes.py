@@ -6,11 +6,10 @@ pass by hand needs no autograd tape and one by autograd starts from the same num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simfed.learn.flat import FlatModel
@@ -20,6 +19,9 @@ __all__ = ["LeNetPasses", "Loss", "Passes", "passes_of"]
 
 Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
 """logits (n, classes) → (value, gradient of the value in the logits)."""
+
+Share = tuple[Loss, Tensor]
+"""A loss of some of the samples, and the flat vector to which its gradient is added."""
 
 
 SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
@@ -38,6 +40,9 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
 
 class Passes:
     """The passes of any module, by autograd."""
+
+    together = 1
+    """Samples up to which `gradients` is faster for several shares at once than one by one."""
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         self.model = model
@@ -86,6 +91,16 @@ class Passes:
     def _autocast(self, bf16: bool) -> torch.autocast:
         return torch.autocast(self.model.weights.device.type, torch.bfloat16, enabled=bf16)
 
+    def gradients(
+        self, samples: Tensor, shares: Sequence[Share], *, training: bool
+    ) -> list[Tensor]:
+        """The losses of equal shares of the samples, one after the other; as `gradient` for each."""
+        parts = samples.split(len(samples) // len(shares))
+        return [
+            self.gradient(part, loss, into, training=training)
+            for part, (loss, into) in zip(parts, shares, strict=True)
+        ]
+
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
     ) -> Tensor:
@@ -113,6 +128,8 @@ class LeNetPasses(Passes):
     group's weights are the kernel, shifted, with zeros around). That is 1.44 times the work for a
     5×5 kernel, in less time, and pooling becomes a maximum of contiguous blocks.
     """
+
+    together = SMALL_CHUNK
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         super().__init__(model, chunk)
@@ -142,6 +159,7 @@ class LeNetPasses(Passes):
             convolution.prepare(gradients=False)
         return self._by_hand
 
+    @torch.inference_mode()  # a tenth of the time: views and versions need no account
     def _by_hand(self, samples: Tensor) -> Tensor:
         for convolution in self._convolutions:
             samples = convolution.maxima(samples)
@@ -152,28 +170,39 @@ class LeNetPasses(Passes):
     ) -> Tensor:
         if bf16:
             return super().gradient(samples, loss, into, training=training, bf16=True)
-        with torch.no_grad():
-            for convolution in self._convolutions:
-                convolution.prepare(gradients=True)
-            first, second = self._convolutions
-            pooled1 = first.pooled(samples)
-            pooled2 = second.pooled(pooled1[0])
-            inputs = [pooled2[0].flatten(1)]
-            inputs += self._classify(inputs[0])
-            value, gradient = loss(inputs.pop())
-            gradient = gradient.to(samples.dtype)
-            parts = list(self.model.split(into))  # weight, bias of conv1, conv2, fc1, fc2, fc3
-            for layer in (2, 1, 0):
-                x, (weight, _) = inputs[layer], self._linear[layer]
-                parts[4 + 2 * layer] += gradient.t() @ x
-                parts[5 + 2 * layer] += gradient.sum(0)
-                gradient = gradient @ weight
-                if layer:
-                    gradient = _relu_backward(gradient, x)
-            gradient = gradient.view_as(pooled2[0])
-            gradient = second.backward(gradient, pooled1[0], pooled2, parts[2], parts[3])
-            first.backward(gradient, samples, pooled1, parts[0], parts[1], wants_input=False)
-        return value
+        return self.gradients(samples, [(loss, into)], training=training)[0]
+
+    @torch.inference_mode()
+    def gradients(
+        self, samples: Tensor, shares: Sequence[Share], *, training: bool
+    ) -> list[Tensor]:
+        """As in `Passes`, bit for bit what each share would give alone.
+
+        Convolutions and what lies between them treat every sample by itself, so they see all at
+        once; the linear layers see a share at a time, because a product's rounding may depend on
+        its shape.
+        """
+        for convolution in self._convolutions:
+            convolution.prepare(gradients=True)
+        first, second = self._convolutions
+        pooled1 = first.pooled(samples)
+        pooled2 = second.pooled(pooled1[0])
+        features = pooled2[0].flatten(1)
+        gradient = torch.empty_like(features)
+        # of each share: its samples, and weight and bias of conv1, conv2, fc1, fc2, fc3
+        size = len(samples) // len(shares)
+        places = [slice(first, first + size) for first in range(0, len(samples), size)]
+        parts = [list(self.model.split(into)) for _, into in shares]
+        values = []
+        for place, part, (loss, _) in zip(places, parts, shares, strict=True):
+            value, gradient[place] = self._classified(features[place], loss, part[4:])
+            values.append(value)
+        gradient = gradient.view_as(pooled2[0])
+        into = [(place, part[2], part[3]) for place, part in zip(places, parts, strict=True)]
+        gradient = second.backward(gradient, pooled1[0], pooled2, into)
+        into = [(place, part[0], part[1]) for place, part in zip(places, parts, strict=True)]
+        first.backward(gradient, samples, pooled1, into, wants_input=False)
+        return values
 
     def _classify(self, features: Tensor) -> list[Tensor]:
         """What each linear layer puts out, after ReLU but for the last."""
@@ -184,6 +213,22 @@ class LeNetPasses(Passes):
                 features.clamp_(min=0)
             outputs.append(features)
         return outputs
+
+    def _classified(
+        self, features: Tensor, loss: Loss, into: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The loss behind the linear layers, whose gradients are added, and its gradient in the features."""
+        *inputs, logits = features, *self._classify(features)
+        value, gradient = loss(logits)
+        gradient = gradient.to(features.dtype)
+        for layer in (2, 1, 0):
+            x, (weight, _) = inputs[layer], self._linear[layer]
+            into[2 * layer] += gradient.t() @ x
+            into[2 * layer + 1] += gradient.sum(0)
+            gradient = gradient @ weight
+            if layer:
+                gradient = _relu_backward(gradient, x)
+        return value, gradient
 
 
 Pooled = tuple[Tensor, Tensor, Tensor, list[Tensor]]
@@ -204,42 +249,55 @@ class _ConvReluPool:
         # for the gradient in the inputs, which pays for its own padding, of up to 4.
         self.grouped = outputs <= 8
         self.grouped_back = inputs <= 4 and padding == 0
-        self._spread = weight.new_zeros(4, outputs, inputs, k + 1, k + 1)
-        self._spread_bias = bias.new_zeros(4, outputs)
-        self._spread_back = weight.new_zeros(inputs, 4, outputs, k + 1, k + 1)
+        # Layers of 16, 32, … channels fill the library's vectors, which are laid out again from and
+        # to tensors much faster then. So groups have channels that nobody reads.
+        self._lanes = _whole_quarters(outputs)
+        self._spread = weight.new_zeros(4, self._lanes, inputs, k + 1, k + 1)
+        self._spread_bias = bias.new_zeros(4, self._lanes)
+        self._lanes_back = _whole_quarters(inputs)
+        self._spread_back = weight.new_zeros(4, self._lanes_back, outputs, k + 1, k + 1)
+        self._kernels = self._under_kernel(self._spread[:, :outputs])
+        self._kernels_back = self._under_kernel(self._spread_back[:, :inputs])
 
     def prepare(self, *, gradients: bool) -> None:
         """Bring what is made of the weights up to date."""
         if self.grouped:
-            self._spread_bias.copy_(self.bias)
-            for part in self._under_kernel(self._spread):
-                part.copy_(self.weight)
+            self._spread_bias[:, : self.outputs] = self.bias
+            for kernel in self._kernels:
+                kernel.copy_(self.weight)
         if self.grouped_back and gradients:
             flipped = self.weight.flip(2, 3).transpose(0, 1)
-            for part in self._under_kernel(self._spread_back.transpose(0, 1)):
-                part.copy_(flipped)
+            for kernel in self._kernels_back:
+                kernel.copy_(flipped)
 
     def pooled(self, x: Tensor) -> Pooled:
         """(n, inputs, h, w) → the maxima, (n, outputs, h′ // 2, w′ // 2), and what led to them."""
-        if self.grouped:
-            spread, bias = self._spread.flatten(0, 1), self._spread_bias.flatten()
-            groups = torch.conv2d(x, spread, bias, 2, self.padding)
-            corners = [groups.narrow(1, i * self.outputs, self.outputs) for i in range(4)]
-        else:
-            whole = torch.conv2d(x, self.weight, self.bias, 1, self.padding)
-            # One copy that brings equal corners together: to compare every other pixel in place
-            # takes several times as long.
-            n, outputs, height, width = whole.shape
-            blocks = whole.view(n, outputs, height // 2, 2, width // 2, 2)
-            corners = list(blocks.permute(3, 5, 0, 1, 2, 4).contiguous().flatten(0, 1).unbind())
+        corners = self.corners(x)
         top = torch.maximum(corners[0], corners[1])
         bottom = torch.maximum(corners[2], corners[3])
         return torch.maximum(top, bottom).clamp_(min=0), top, bottom, corners
 
+    def corners(self, x: Tensor) -> list[Tensor]:
+        """The convolution's four results under each pooling window."""
+        if self.grouped:
+            spread, bias = self._spread.flatten(0, 1), self._spread_bias.flatten()
+            groups = torch.conv2d(x, spread, bias, 2, self.padding)
+            return [groups.narrow(1, i * self._lanes, self.outputs) for i in range(4)]
+        whole = torch.conv2d(x, self.weight, self.bias, 1, self.padding)
+        # One copy that brings equal corners together: to compare every other pixel in place
+        # takes several times as long.
+        n, outputs, height, width = whole.shape
+        blocks = whole.view(n, outputs, height // 2, 2, width // 2, 2)
+        return list(blocks.permute(3, 5, 0, 1, 2, 4).contiguous().flatten(0, 1).unbind())
+
     def maxima(self, x: Tensor) -> Tensor:
         """The first of what `pooled` gives, where no gradient will be asked for."""
         if self.grouped:
-            return self.pooled(x)[0]
+            corners = self.corners(x)
+            best = torch.maximum(corners[0], corners[1])
+            for corner in corners[2:]:
+                torch.maximum(best, corner, out=best)
+            return best.clamp_(min=0)
         whole = torch.conv2d(x, self.weight, self.bias, 1, self.padding)
         rows = torch.maximum(whole[..., ::2, :], whole[..., 1::2, :])
         return torch.maximum(rows[..., ::2], rows[..., 1::2]).clamp_(min=0)
@@ -249,37 +307,40 @@ class _ConvReluPool:
         gradient: Tensor,
         x: Tensor,
         pooled: Pooled,
-        into_weight: Tensor,
-        into_bias: Tensor,
+        into: Sequence[tuple[slice, Tensor, Tensor]],
         *,
         wants_input: bool = True,
     ) -> Tensor:
-        """Adds to the gradients of the parameters; returns that of the input (or anything)."""
+        """Adds to the gradients of the parameters, `into`: for some of the samples, those of weight
+        and bias. Returns the gradient in the input (or anything)."""
         gradient = _relu_backward(gradient, pooled[0])
-        into_bias += gradient.sum((0, 2, 3))
-        corners = self._to_corners(gradient, pooled)
-        n, _, outputs, height, width = corners.shape
+        for place, _, into_bias in into:
+            into_bias += gradient[place].sum((0, 2, 3))
         if self.grouped and not wants_input:
+            corners = self._to_corners(gradient, pooled, self._lanes).flatten(1, 2)
             spread = self._spread.flatten(0, 1)
-            found = _weight_gradient(corners.flatten(1, 2), x, spread, 2, self.padding)
-            parts = self._under_kernel(found.view_as(self._spread))
-            into_weight += parts[0] + parts[1] + parts[2] + parts[3]
+            for place, into_weight, _ in into:
+                found = _weight_gradient(corners[place], x[place], spread, 2, self.padding)
+                parts = self._under_kernel(found.view_as(self._spread)[:, : self.outputs])
+                into_weight += parts[0] + parts[1] + parts[2] + parts[3]
             return gradient
-        blocks = corners.view(n, 2, 2, outputs, height, width).permute(0, 3, 4, 1, 5, 2)
-        whole = blocks.reshape(n, outputs, 2 * height, 2 * width)
-        into_weight += _weight_gradient(whole, x, self.weight, 1, self.padding)
+        whole = _side_by_side(self._to_corners(gradient, pooled, self.outputs).unbind(1))
+        for place, into_weight, _ in into:
+            found = _weight_gradient(whole[place], x[place], self.weight, 1, self.padding)
+            into_weight += found
         return self._input_gradient(whole, x) if wants_input else gradient
 
-    def _to_corners(self, gradient: Tensor, pooled: Pooled) -> Tensor:
-        """Each window's gradient to its first maximum: (n, 4, outputs, height, width).
+    def _to_corners(self, gradient: Tensor, pooled: Pooled, lanes: int) -> Tensor:
+        """Each window's gradient to its first maximum: (n, 4, lanes, height, width).
 
-        By halves, then by corners, the earlier one at ties. The comparisons put out floats, because
-        to select by booleans takes twenty times as long.
+        What lies in lanes beyond the outputs is left open. By halves, then by corners, the earlier
+        one at ties. The comparisons put out floats, because to select by booleans takes twenty times
+        as long.
         """
         _, top, bottom, corners = pooled
         n, outputs, height, width = gradient.shape
-        whole = gradient.new_empty(n, 4, outputs, height, width)
-        into = whole.unbind(1)
+        whole = gradient.new_empty(n, 4, lanes, height, width)
+        into = whole[:, :, :outputs].unbind(1)
         mask = torch.empty_like(gradient)
         upper = gradient * torch.ge(top, bottom, out=mask)
         for half, left, right in ((upper, 0, 1), (gradient - upper, 2, 3)):
@@ -292,10 +353,10 @@ class _ConvReluPool:
             wanted = (True, False, False)
             return _convolution_backward(gradient, x, self.weight, 1, self.padding, wanted)[0]
         # The transposed convolution as an ordinary one with the flipped kernel, the four results of
-        # each 2×2 block as groups of channels again, which `pixel_shuffle` puts in their places.
-        k = self.weight.shape[-1]
-        blocks = torch.conv2d(gradient, self._spread_back.flatten(0, 1), None, 2, k - 1)
-        return F.pixel_shuffle(blocks, 2)
+        # each 2×2 block as groups of channels again.
+        k, inputs = self.weight.shape[-1], x.shape[1]
+        groups = torch.conv2d(gradient, self._spread_back.flatten(0, 1), None, 2, k - 1)
+        return _side_by_side([groups.narrow(1, i * self._lanes_back, inputs) for i in range(4)])
 
     def _under_kernel(self, spread: Tensor) -> list[Tensor]:
         """In each of four groups, the part that holds the kernel: shifted by the corner."""
@@ -304,6 +365,23 @@ class _ConvReluPool:
             group[..., row : row + k, column : column + k]
             for group, (row, column) in zip(spread, _CORNERS, strict=True)
         ]
+
+
+def _side_by_side(corners: Sequence[Tensor]) -> Tensor:
+    """Four (n, channels, height, width), the corners of 2×2 blocks, to (n, channels, 2 height, 2 width).
+
+    Four copies with gaps take a third of the time of one by permuted dimensions.
+    """
+    n, channels, height, width = corners[0].shape
+    whole = corners[0].new_empty(n, channels, height, 2, width, 2)
+    for corner, (row, column) in zip(corners, _CORNERS, strict=True):
+        whole[:, :, :, row, :, column] = corner
+    return whole.view(n, channels, 2 * height, 2 * width)
+
+
+def _whole_quarters(channels: int) -> int:
+    """As many channels or a few more, so that four groups of them are a multiple of 16."""
+    return -(-channels // 4) * 4
 
 
 def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:

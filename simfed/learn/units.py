@@ -5,12 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Distil", "Evaluate", "Knowledge", "OwnLoss", "Result", "Send", "Sent", "Unit"]
+__all__ = [
+    "Distil",
+    "Evaluate",
+    "Knowledge",
+    "OwnLoss",
+    "Result",
+    "Send",
+    "Sent",
+    "Train",
+    "Unit",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Local training of clients of one prototype, from the server's weights; each one's update is
+    added to its residual. Numbers: the loss of each one's last batch."""
+
+    clients: tuple[int, ...]
+    round: int
+    rate: float
+    """The learning rate of this round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One client's round up to its payload. Number: the training loss; then f_n, if asked for."""
+    """What a client that has trained sends of its residual. No number."""
 
     client: int
     round: int
@@ -18,12 +39,8 @@ class Send:
     k: int
     memory: Any
     """What the compressor remembers of this client."""
-    rate: float
-    """The learning rate of this round."""
     scale: float
     """As in `Knowledge`."""
-    with_loss: bool
-    """Also f_n at the weights the client starts from."""
     with_knowledge: bool
     """Also its model's public logits, when they are known to be needed."""
 
@@ -67,7 +84,7 @@ class Evaluate:
     part: int
 
 
-Unit = Send | Knowledge | Distil | OwnLoss | Evaluate
+Unit = Train | Send | Knowledge | Distil | OwnLoss | Evaluate
 
 
 class Sent(NamedTuple):

@@ -7,9 +7,9 @@ it runs.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from torch import Tensor
 
 from simfed.compress import with_error_feedback
 from simfed.compress.selection import beside
-from simfed.errors import RunFailed
 from simfed.learn.federation import (
     Federation,
     Positions,
@@ -33,12 +32,22 @@ from simfed.learn.memory import Arena
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import Stopwatch
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Sent, Unit
+from simfed.learn.units import (
+    Distil,
+    Evaluate,
+    Knowledge,
+    OwnLoss,
+    Result,
+    Send,
+    Sent,
+    Train,
+    Unit,
+)
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
-__all__ = ["Answer", "Worker", "check_finite", "stretch"]
+__all__ = ["Answer", "Worker", "stretch"]
 
 Answer = tuple[list[Tensor], Sent | None]
 """A unit's numbers before anybody has waited for them."""
@@ -75,6 +84,7 @@ class Worker:
         """What the students learn from in this round, written by the server."""
         self.stopwatch = Stopwatch(arena, processes, cuda=data.device.type == "cuda")
         self._bf16 = scenario.precision.public == "bf16"
+        self._one_step = scenario.method == "fedkd" and scenario.training.local_steps == 1
         self._compressors: dict[str, Any] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
@@ -108,6 +118,16 @@ class Worker:
             return training.local_epochs * -(-owned // training.batch_size)
         return training.local_steps
 
+    def together(self, prototype: Prototype, samples: int) -> int:
+        """Clients with so many samples each whose training is one unit.
+
+        What comes of it does not depend on who is in the unit: a share of 16, 32, … samples lies
+        in memory as it would alone.
+        """
+        if not self._one_step or samples % 16:
+            return 1
+        return max(1, prototype.client_passes.together // samples)
+
     def training_count(self, client: int) -> int:
         """Samples that pass through one round of local training."""
         training, owned = self.scenario.training, len(self.data.owned[client])
@@ -123,6 +143,8 @@ class Worker:
     def answer(self, unit: Unit) -> Answer:
         """The same, without waiting for the numbers."""
         match unit:
+            case Train():
+                return self.train(unit)
             case Send():
                 return self.send(unit)
             case Knowledge():
@@ -136,16 +158,31 @@ class Worker:
 
     # ---- units -----------------------------------------------------------------------------------
 
+    def train(self, unit: Train) -> Answer:
+        """Updates to the clients' residuals, new running statistics to their rows."""
+        prototype = self.prototype_of[unit.clients[0]]
+        rows = [prototype.row[client] for client in unit.clients]
+        with self.stopwatch.spending("gradients"), self._keyed_noise(unit):
+            scratch = prototype.fresh_scratch()
+            scratch.reset_counters()
+            if self._one_step:
+                # into the residuals that are there: residual + gradient without a pass of its own
+                batches = [self.batches(client, unit.round)[0] for client in unit.clients]
+                residuals = [prototype.residuals[row] for row in rows]
+                losses = self._gradients(prototype, batches, residuals)
+            else:
+                [client] = unit.clients
+                losses = [self._descend(prototype, client, unit)]
+            for row in rows:
+                prototype.statistics[row].copy_(scratch.statistics)
+        return losses, None
+
     def send(self, unit: Send) -> Answer:
-        """Local training, residual, compression."""
-        before = self.own_loss(OwnLoss(unit.client, unit.round))[0] if unit.with_loss else []
-        loss = self.train(unit)
-        if not loss.is_cuda:
-            check_finite(unit, loss.item())  # a compressor would only say that it met a NaN
+        """Compression, and knowledge where it is asked for."""
         sent = self.compress(unit)
         if unit.with_knowledge:
             self.knowledge(Knowledge(unit.client, unit.round, sent.entries, unit.scale))
-        return [loss, *before], sent
+        return [], sent
 
     def knowledge(self, unit: Knowledge) -> Answer:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
@@ -171,7 +208,7 @@ class Worker:
         with self.stopwatch.spending("distillation"):
             gradient.zero_()
             samples = self.public_samples(unit.round)
-            for part in prototype.passes.chunks(*stretch(self.public, self.parts, unit.part)):
+            for part in prototype.passes.chunks(*stretch(self.public, prototype.parts, unit.part)):
                 loss = self._distillation_loss(part)
                 total += prototype.passes.gradient(
                     samples[part], loss, gradient, training=False, bf16=self._bf16
@@ -197,30 +234,18 @@ class Worker:
 
     # ---- parts of units --------------------------------------------------------------------------
 
-    def train(self, unit: Send) -> Tensor:
-        """The client's update is added to its residual, its new running statistics go to its row;
-        the loss of its last batch."""
-        prototype = self.prototype_of[unit.client]
-        row = prototype.row[unit.client]
-        residual = prototype.residuals[row]
-        with self.stopwatch.spending("gradients"), self._keyed_noise(unit):
-            client = prototype.fresh_scratch()
-            client.reset_counters()
-            batches = self.batches(unit.client, unit.round)
-            if self.scenario.method == "fedkd" and len(batches) == 1:
-                # into the residual that is there: residual + gradient without a pass of its own
-                loss = self._gradient(prototype, batches[0], residual)
-            else:
-                gradient = torch.zeros_like(client.weights)
-                for batch in batches:
-                    gradient.zero_()
-                    loss = self._gradient(prototype, batch, gradient)
-                    client.weights.sub_(gradient, alpha=unit.rate)
-                change = prototype.server.weights - client.weights
-                residual += change / unit.rate if self.scenario.method == "fedkd" else change
-                prototype.scratch_epoch = -1
-            prototype.statistics[row].copy_(client.statistics)
-            return loss
+    def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
+        """Steps of SGD on the scratch model; their sum goes to the residual. The last batch's loss."""
+        scratch = prototype.scratch
+        gradient = torch.zeros_like(scratch.weights)
+        for batch in self.batches(client, unit.round):
+            [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
+            scratch.weights.sub_(gradient, alpha=unit.rate)
+        change = prototype.server.weights - scratch.weights
+        prototype.scratch_epoch = -1
+        residual = prototype.residuals[prototype.row[client]]
+        residual += change / unit.rate if self.scenario.method == "fedkd" else change
+        return loss
 
     def compress(self, unit: Send) -> Sent:
         """The payload of residual + update, to the client's row."""
@@ -241,15 +266,19 @@ class Worker:
             values.copy_(payload.values)
         return Sent(payload.k, payload.state, payload.seed)
 
-    def _gradient(self, prototype: Prototype, batch: Positions, into: Tensor) -> Tensor:
-        positions = self.on_device(batch)
-        labels = self.data.labels.index_select(0, positions)
-
-        def loss(logits: Tensor) -> tuple[Tensor, Tensor]:
-            return cross_entropy(logits, labels)
-
+    def _gradients(
+        self, prototype: Prototype, batches: Sequence[Positions], into: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """The loss of each batch, all of one size, at the scratch model; its gradient is added to its
+        vector."""
+        positions = self.on_device(np.concatenate(batches))
+        labels = self.data.labels.index_select(0, positions).split(len(batches[0]))
+        shares = [
+            (partial(cross_entropy, labels=own), vector)
+            for own, vector in zip(labels, into, strict=True)
+        ]
         samples = self.data.samples(positions)
-        return prototype.client_passes.gradient(samples, loss, into, training=True)
+        return prototype.client_passes.gradients(samples, shares, training=True)
 
     def _distillation_loss(self, part: slice) -> Loss:
         def loss(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -277,30 +306,22 @@ class Worker:
         return self._probes[client]
 
     @contextmanager
-    def _keyed_noise(self, unit: Send) -> Iterator[None]:
+    def _keyed_noise(self, unit: Train) -> Iterator[None]:
         """Where a user's own model draws random numbers (dropout): PyTorch's generator, for this unit
         keyed by client and round, so that its draws do not hang on which process runs what."""
-        if not self.prototype_of[unit.client].may_draw:
+        client = unit.clients[0]
+        if not self.prototype_of[client].may_draw:
             yield
             return
         index = self.data.device.index or 0
         cuda = self.data.device.type == "cuda"
         generator = torch.cuda.default_generators[index] if cuda else torch.default_generator
         found = generator.get_state()
-        generator.manual_seed(self.streams.integer("noise", unit.client, unit.round))
+        generator.manual_seed(self.streams.integer("noise", client, unit.round))
         try:
             yield
         finally:
             generator.set_state(found)
-
-
-def check_finite(unit: Send, loss: float) -> None:
-    """Raises `RunFailed` when training has left the numbers."""
-    if not math.isfinite(loss):
-        raise RunFailed(
-            f"client {unit.client}'s training loss is {loss} in round {unit.round}: the learning "
-            "has diverged; a smaller training.learning_rate may help"
-        )
 
 
 def stretch(total: int, parts: int, part: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -11,13 +12,12 @@ import torch
 
 from simfed.compress import Payload, undo, wire
 from simfed.contract import Contribution, Evaluation, Outcome, Task
-from simfed.errors import InputError
+from simfed.errors import InputError, RunFailed
 from simfed.learn.accelerator import AcceleratorEngine
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
 from simfed.learn.precision import exact_float32
-from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Unit
-from simfed.learn.worker import check_finite
+from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Train, Unit
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
@@ -262,6 +262,7 @@ class LearningWorkload:
     def _work(self, merging: Sequence[Upload] = (), round: int = 0) -> None:
         """Do what is pending, and what the merge of `merging` in `round` needs beyond it."""
         pending = [upload for upload in self._open.values() if upload.payload is None]
+        self._train(pending)
         sure = {u.task.client for u in merging if self._distils and u.task.round == round}
         units = [self._unit(upload, upload.task.client in sure) for upload in pending]
         for upload, unit, result in zip(pending, units, self.engine.run(units), strict=True):
@@ -269,37 +270,56 @@ class LearningWorkload:
         missing = [u for u in merging if self._distils and u.known_for != round]
         self.engine.run([self._knowledge(upload, round) for upload in missing])
 
-    def _unit(self, upload: Upload, with_knowledge: bool) -> Send:
-        task = upload.task
-        known = self._losses.get(task.client)
+    def _train(self, pending: Sequence[Upload]) -> None:
+        """Local training of all, and their losses before where a policy learns from them."""
+        trainings: list[Train] = []
+        for round in dict.fromkeys(upload.task.round for upload in pending):
+            clients = [upload.task.client for upload in pending if upload.task.round == round]
+            trainings += self.engine.trainings(clients, round, self._rate(round))
+        asked = [upload for upload in pending if self._wants_loss(upload)]
+        losses = [OwnLoss(upload.task.client, upload.task.round) for upload in asked]
+        results = self.engine.run([*trainings, *losses])
+        for unit, result in zip(trainings, results, strict=False):
+            for client, loss in zip(unit.clients, result.numbers, strict=True):
+                _check_finite(client, unit.round, loss)
+        for upload, result in zip(asked, results[len(trainings) :], strict=True):
+            upload.loss_before = result.numbers[0]
+
+    def _wants_loss(self, upload: Upload) -> bool:
+        """Whether a policy learns from f_n at the weights as they are now, and it is not known."""
+        client = upload.task.client
+        known = self._losses.get(client)
         # a batch is another one every round
         fresh = (
             known is not None
             and known[0] == self.version
-            and self._local_loss[task.client].data != "batch"
+            and self._local_loss[client].data != "batch"
         )
+        return self._learners[client] and not fresh
+
+    def _unit(self, upload: Upload, with_knowledge: bool) -> Send:
+        task = upload.task
         return Send(
             client=task.client,
             round=task.round,
             arm=upload.arm,
             k=upload.k,
             memory=self._memories.get((task.client, upload.arm)),
-            rate=self._rate(task.round),
             scale=self._scale(task.round),
-            with_loss=self._learners[task.client] and not fresh,
             with_knowledge=with_knowledge,
         )
 
     def _sent(self, upload: Upload, unit: Send, result: Result) -> None:
         client, sent = unit.client, result.sent
         assert sent is not None
-        check_finite(unit, result.numbers[0])
         upload.payload = self._payload_in_row(upload, sent, unit.memory)
         upload.known_for = unit.round if unit.with_knowledge else None
         self._memories[client, upload.arm] = sent.memory
         if self._learners[client]:
             printed = self._local_loss[client].credit == "as-printed"
-            now = result.numbers[1] if unit.with_loss else self._losses[client][1]
+            now = upload.loss_before
+            if now is None:
+                now = self._losses[client][1]
             held = self._losses[client][1] if client in self._losses else now
             upload.loss_before, upload.loss_after = (held, now) if printed else (now, None)
             if printed or self._local_loss[client].data != "batch":
@@ -444,6 +464,15 @@ def _device(name: str) -> torch.device:
     if not torch.cuda.is_available():
         raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def _check_finite(client: int, round: int, loss: float) -> None:
+    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it met a NaN."""
+    if not math.isfinite(loss):
+        raise RunFailed(
+            f"client {client}'s training loss is {loss} in round {round}: the learning "
+            "has diverged; a smaller training.learning_rate may help"
+        )
 
 
 def _learns(scenario: Scenario, group: ClientGroup) -> bool:

@@ -89,7 +89,7 @@ def test_deep_models_with_statistics_run_one_after_another(on_cpu):
     scenario = tiny.scenario(**DEEP)
     data = tiny.federation(scenario, side=12, channels=3, train=120, test=12)
     work = LearningWorkload(scenario, Streams(0), data=data)
-    assert work.engine.worker.together == {"small"}
+    assert work.engine.worker.small == {"small"}
     outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 500) for c in range(4)])
     assert set(outcome.kd_loss) == {"small", "large"}
     assert work.engine.prototypes["large"].server.statistics.std() > 0

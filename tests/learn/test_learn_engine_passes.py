@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -64,6 +66,21 @@ def test_a_gradient_is_added_to_what_is_there():
         total = residual.clone()
         passes.gradient(images((1, 28, 28)), lambda z: cross_entropy(z, labels()), total, training=True)  # fmt: skip
         assert torch.equal(total, residual + alone)
+
+
+@pytest.mark.parametrize(("name", "shape"), [*SHAPES, ("logistic-regression", (1, 12, 12))])
+def test_clients_in_one_pass_get_bit_for_bit_what_each_gets_alone(name, shape):
+    flat = FlatModel(build_model(name, shape, 10, seed=1))
+    passes, x = passes_of(flat, shape), images(shape, 48)
+    residuals = torch.randn(3, flat.parameters, generator=torch.Generator().manual_seed(2))
+    alone, together = residuals.clone(), residuals.clone()
+    own = [partial(cross_entropy, labels=(torch.arange(16) * i) % 10) for i in (1, 3, 7)]
+    batches = x.split(16)
+    values = [passes.gradient(*given, training=True) for given in zip(batches, own, alone, strict=True)]  # fmt: skip
+    found = passes.gradients(x, list(zip(own, together, strict=True)), training=True)
+    assert torch.equal(torch.stack(found), torch.stack(values))
+    assert torch.equal(together, alone)
+    assert not torch.equal(together[0] - residuals[0], together[1] - residuals[1])
 
 
 def test_images_whose_windows_do_not_fit_take_the_module():

@@ -19,7 +19,7 @@ from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.models import LeNet5
-from simfed.learn.passes import Passes
+from simfed.learn.passes import LeNetPasses, Passes
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
 from simfed.registry import registry
@@ -358,6 +358,35 @@ def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
         results.append((outcome, weights(work)))
     assert results[0][0] == results[1][0]
     assert all(torch.equal(results[0][1][n], w) for n, w in results[1][1].items())
+
+
+def test_who_trains_together_decides_no_bit(monkeypatch):
+    scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
+    work, rounds = played(scenario)
+    units = [unit.clients for unit in work.engine.trainings(range(10), 1, 0.1)]
+    assert units == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]  # eight batches of 16 fill a pass
+    monkeypatch.setattr(LeNetPasses, "together", 32)
+    units = [unit.clients for unit in work.engine.trainings(range(10), 1, 0.1)]
+    assert units == [(0,), (2, 4), (6, 8), (1,), (3, 5), (7, 9)]
+    other, again = played(scenario)
+    assert [r.outcome for r in again] == [r.outcome for r in rounds]
+    for name, prototype in work.engine.prototypes.items():
+        twin = other.engine.prototypes[name]
+        assert torch.equal(twin.server.weights, prototype.server.weights)
+        assert torch.equal(twin.residuals, prototype.residuals)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"batch_size": 10}},  # a share of it would lie otherwise in memory
+        {"training": {"batch_size": 16, "local_steps": 2}},
+        {"prototypes": {"small": {"model": "by-autograd"}, "large": {"model": "by-autograd"}}},
+    ],
+)
+def test_others_train_alone(changes):
+    work = workload(tiny.scenario(**changes))
+    assert [unit.clients for unit in work.engine.trainings([0, 2, 1], 1, 0.1)] == [(0,), (2,), (1,)]
 
 
 def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():

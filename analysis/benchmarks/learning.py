@@ -1,7 +1,8 @@
 """How fast the learning engine is, beside a textbook loop, in one process.
 
     python analysis/benchmarks/learning.py mnist          # 10 clients, LeNets, ASCEND
-    python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (minutes)
+    python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (an hour)
+    python analysis/benchmarks/learning.py cifar --quarter --rounds 5     # of the samples: minutes
     python analysis/benchmarks/learning.py cifar --device cuda   # the same on a GPU; mnist as well
     python analysis/benchmarks/learning.py options        # what public_batch and bf16 do to accuracy
     python analysis/benchmarks/learning.py accuracy       # what both have learnt after 1,000 rounds, five seeds
@@ -75,6 +76,15 @@ def scenario(case: str, **changes: Any) -> Scenario:
     )
 
 
+QUARTER: dict[str, Any] = {
+    "dataset": {**CASES["cifar"]["dataset"], "public": 64},
+    "training": {"batch_size": 8},
+    "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 64}}},
+}
+"""A quarter of the public images, of the batch and of the probes, for processors that take half a minute
+for a round of all."""
+
+
 def federation(made: Scenario, device: str = "cpu") -> Federation:
     """The scenario's data, or noise of the same shape where it is not on this machine."""
     try:
@@ -134,9 +144,12 @@ def timed_on_gpu(play: Callable[[], object], times: int = 1) -> float:
     return timed(until_done)
 
 
-def on_cpu(case: str, rounds: int, cores: int, *, bf16: bool = False) -> None:
+def on_cpu(
+    case: str, rounds: int, cores: int, *, bf16: bool = False, quarter: bool = False
+) -> None:
     """Loop and engines in turn; see the module's docstring."""
-    made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"})
+    changes = QUARTER if quarter else {}
+    made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"}, **changes)
     streams = Streams(made.seed)
     data = federation(made)
     engines = {
@@ -162,14 +175,14 @@ def on_cpu(case: str, rounds: int, cores: int, *, bf16: bool = False) -> None:
         work.close()
 
 
-def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None) -> None:
-    """What loop and engine have learnt after as many rounds, over five seeds.
+def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds: int) -> None:
+    """What loop and engine have learnt after as many rounds, over so many seeds.
 
     A last bit decides now and then which entry is sent and where a kink's gradient goes, so the two go apart
     as two seeds do: their means are to be compared.
     """
     found: dict[str, list[float]] = {"textbook loop": [], "engine": []}
-    for seed in range(5):
+    for seed in range(seeds):
         made = scenario(
             "mnist",
             seed=seed,
@@ -327,17 +340,33 @@ def main() -> None:
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="for mnist and cifar"
     )
+    parser.add_argument(
+        "--quarter", action="store_true", help="of the samples, for cifar on a processor"
+    )
     parser.add_argument("--strategy", help="for accuracy: a fixed one, in place of ASCEND")
+    parser.add_argument("--seeds", type=int, default=5, help="for accuracy")
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
     if arguments.case == "options":
         options(arguments.rounds or 1000, arguments.cores, arguments.dataset)
     elif arguments.case == "accuracy":
-        accuracy(arguments.rounds or 1000, arguments.cores, arguments.dataset, arguments.strategy)
+        accuracy(
+            arguments.rounds or 1000,
+            arguments.cores,
+            arguments.dataset,
+            arguments.strategy,
+            arguments.seeds,
+        )
     elif arguments.device == "cuda":
         on_gpu(arguments.case, arguments.rounds or 20, bf16=arguments.bf16)
     else:
-        on_cpu(arguments.case, arguments.rounds or 20, arguments.cores, bf16=arguments.bf16)
+        on_cpu(
+            arguments.case,
+            arguments.rounds or 20,
+            arguments.cores,
+            bf16=arguments.bf16,
+            quarter=arguments.quarter,
+        )
 
 
 if __name__ == "__main__":

@@ -6,19 +6,19 @@ import math
 import os
 import re
 import sys
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
 from simfed.device.laws import LAWS, Law
 from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Profile
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.reading import parse_yaml, read_text
 from simfed.registry import registry
 from simfed.units import parse_duration, parse_power
 
@@ -44,19 +44,7 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
     """
     path = find_profile(name_or_path, search)
-    try:
-        data = _parsed(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("a readable profile", where=str(path), got=str(error)) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise InputError("a profile in YAML", where=f"{path}{line}", got=problem) from None
-    except RecursionError:
-        raise InputError("a profile in YAML", where=str(path), got="nested too deeply") from None
-    except ValueError as error:  # a day or a number that looks like one and is none
-        raise InputError("a profile in YAML", where=str(path), got=str(error)) from None
+    data = _parsed(read_text(path), where=str(path))
     try:
         return _profile(data, path)
     except InputError as error:
@@ -116,32 +104,10 @@ def _is_profile(path: Path) -> bool:
     return re.search(r"^\W*kind:\s*(table|law)\b", text, re.MULTILINE) is not None
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys; a profile with two is a mistake."""
-
-
-def _mapping_without_doubles(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        problem = None
-        if not isinstance(key, Hashable):
-            problem = "a key that is neither text nor a number"
-        elif key in found:
-            problem = f"the key {key!r} twice"
-        if problem:
-            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_doubles)
-
-
 @lru_cache(maxsize=16)
-def _parsed(text: str) -> Any:
+def _parsed(text: str, *, where: str) -> Any:
     """What a profile's YAML says, only to be read: a study of 300 runs asks 300 times for one file."""
-    return yaml.load(text, Loader=_Loader)  # a SafeLoader
+    return parse_yaml(text, where=where)
 
 
 def _profile(data: Any, path: Path) -> Profile:

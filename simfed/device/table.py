@@ -24,6 +24,7 @@ from pathlib import Path
 
 from simfed.device.profile import QUANTITIES, Key
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.reading import why_unreadable
 from simfed.registry import registry
 
 __all__ = ["Row", "Table", "medians", "read_table"]
@@ -134,7 +135,7 @@ def _read(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
         columns = records.fieldnames or []
         found = [(records.line_num, record) for record in records]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or "not text"
+        reason = str(error) if isinstance(error, csv.Error) else why_unreadable(error)
         raise InputError("a readable CSV file", where=str(path), got=reason) from None
     _check_columns(columns, path)
     return hashlib.sha256(content).hexdigest(), found

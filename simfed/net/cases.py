@@ -24,6 +24,7 @@ from simfed.net.engine import Engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
 from simfed.net.models import Fluid, Model, make_model
 from simfed.net.topology import Floats, Path
+from simfed.reading import read_text
 
 __all__ = ["Case", "CaseErrors", "error_table", "load_cases", "parse_case", "replay"]
 
@@ -76,11 +77,9 @@ def load_cases(path: str | FilePath) -> list[dict[str, Any]]:
     Raises: `InputError` that names the file and the place.
     """
     where = str(path)
+    text = read_text(path)
     try:
-        found = json.loads(FilePath(path).read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputError("a readable file", where=where, got=reason) from None
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError("a file in JSON", where=where, got=str(error)) from None
     cases = found

@@ -19,6 +19,7 @@ import numpy as np
 
 from simfed import units
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.reading import read_text
 
 __all__ = [
     "EndPolicy",
@@ -273,7 +274,7 @@ def _rows(path: str | FilePath) -> Iterator[tuple[list[str], str]]:
     import csv
     import io
 
-    reader = csv.reader(io.StringIO(_text(path), newline=""))
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
@@ -284,17 +285,9 @@ def _rows(path: str | FilePath) -> Iterator[tuple[list[str], str]]:
         raise InputError("a row in CSV", where=where, got=str(error)) from None
 
 
-def _text(path: str | FilePath) -> str:
-    try:
-        return FilePath(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputError("a readable text file", where=str(path), got=reason) from None
-
-
 def _lines(path: str | FilePath) -> Iterator[tuple[str, str]]:
     """The lines of a file that hold anything, each with its place for errors."""
-    lines = [(line, f"{path}: line {k + 1}") for k, line in enumerate(_text(path).splitlines())]
+    lines = [(line, f"{path}: line {k + 1}") for k, line in enumerate(read_text(path).splitlines())]
     held = [(line, where) for line, where in lines if line.strip() and line.lstrip()[0] != "#"]
     if not held:
         raise InputError("a trace with at least one line", where=str(path), got="an empty file")

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.reading import parse_yaml, read_text
 from simfed.scenario.fields import renamed
 from simfed.scenario.model import Scenario
 
@@ -76,25 +77,7 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, An
     path = Path(path)
     if path.resolve() in _seen:
         raise InputError("a file that does not extend itself", where=str(path))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError("a file that exists", where=str(path)) from None
-    except IsADirectoryError:
-        raise InputError("a file, not a folder", where=str(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"a readable text file ({_reason(error)})", where=str(path)) from None
-    try:
-        data = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}: line {mark.line + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise InputError(f"valid YAML ({problem})", where=where) from None
-    except RecursionError:
-        raise InputError("valid YAML (nested too deeply)", where=str(path)) from None
-    except ValueError as error:  # a day or a number that looks like one and is none
-        raise InputError(f"valid YAML ({error})", where=str(path)) from None
+    data = parse_yaml(read_text(path), where=str(path))
     if data is None:
         raise InputError("a scenario, but the file is empty", where=str(path))
     if not isinstance(data, dict):
@@ -132,8 +115,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not path.strip():
         raise InputError("key.path=value", where="--set", got=text)
     try:
-        return path.strip(), yaml.load(value, _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        return path.strip(), parse_yaml(value, where=path)
+    except InputError:
         raise InputError("a value in YAML", where=f"--set {path}", got=value) from None
 
 
@@ -328,37 +311,6 @@ def _element(annotation: Any) -> Any:
 # --- YAML --------------------------------------------------------------------------------------
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as people write it: `1e5` is a number, a key that stands twice is an error."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
-
-
-def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, (str, int, float, bool)):
-            raise yaml.MarkedYAMLError(
-                problem="a key must be text", problem_mark=key_node.start_mark
-            )
-        if key in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"the key {key!r} stands twice", problem_mark=key_node.start_mark
-            )
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _unique_keys)
-
-
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
@@ -375,7 +327,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_copied(inner) for inner in value]
     return value
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or "not UTF-8 text"

@@ -115,7 +115,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "a readable file, got 'No such file or directory'"),
+        (None, "a file that exists"),
         ("{", "a file in JSON"),
         ("[" * 100_000, "a file in JSON"),
         ("3", "a list of cases under the key 'cases', got 3"),

@@ -246,7 +246,7 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
         ("{up: {file: a.txt, format: csv}}", "{}", r"clients\[0\].link.up.end: this key is required"),
         ("{up: {end: loop}}", "{}", r"clients\[0\].link.up: either file or generate"),
         ("{up: {file: a.txt, end: loop}}", "{}", r"clients\[0\].link.up: the key 'format' beside file"),
-        ("{up: {file: none.txt, format: csv, end: loop}}", "{}", r"clients\[0\].link.up: .*none.txt: a readable text file"),
+        ("{up: {file: none.txt, format: csv, end: loop}}", "{}", r"clients\[0\].link.up: .*none.txt: a file that exists"),
         ("{up: {file: a.txt, format: csv, end: lop}}", "{}", r"clients\[0\].link.up.end: loop, hold or error, got 'lop'"),
         ("{up: {generate: {kind: markov}, end: loop}}", "{}", r"clients\[0\].link.up.generate.kind: markov-on-off or lognormal-ar1"),
         ("{up: {generate: {kind: markov-on-off, high: 1 Mbps}, end: loop}}", "{}", r"clients\[0\].link.up.generate: the key 'low' beside kind markov-on-off"),

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simfed.contract import FORCED_ARM
 from simfed.device import (
     Device,
     ModelWork,
@@ -289,7 +290,7 @@ class Parts:
         recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
         if time_only or recorded or scenario.method != "fedkd" or not scenario.safeguard.rollback:
             return self._arms(index)
-        return tuple(dict.fromkeys((*self._arms(index), "top-k")))
+        return tuple(dict.fromkeys((*self._arms(index), FORCED_ARM)))
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]

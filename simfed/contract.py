@@ -21,7 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Contribution", "Evaluation", "Outcome", "Task", "Workload"]
+__all__ = ["FORCED_ARM", "Contribution", "Evaluation", "Outcome", "Task", "Workload"]
+
+FORCED_ARM = "top-k"
+"""What everybody plays in the round after a rollback, whatever their policies may choose."""
 
 
 @dataclass(frozen=True, slots=True)

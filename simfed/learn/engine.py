@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simfed.contract import Evaluation
+from simfed.contract import FORCED_ARM, Evaluation
 from simfed.learn.catalogue import ModelFacts, model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, prototype_clients
@@ -265,7 +265,7 @@ def _largest_k(scenario: Scenario, prototype: str) -> int | None:
     groups = [group for group in scenario.clients if group.prototype == prototype]
     if any(scenario.policy_of_group(group).arms_from for group in groups):
         return None  # what the recorded run played is not known here
-    arms = {"top-k", *scenario.compression.strategies}  # top-k may be forced upon anybody
+    arms = {FORCED_ARM, *scenario.compression.strategies}
     arms |= {s for g in groups if (s := scenario.policy_of_group(g).strategy) is not None}
     if any(getattr(registry("compressor").get(arm), "keeps_all", False) for arm in arms):
         return None

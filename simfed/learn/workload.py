@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from simfed.compress import Payload, undo, wire
-from simfed.contract import Contribution, Evaluation, Outcome, Task
+from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
 from simfed.errors import InputError, RunFailed
 from simfed.learn.accelerator import AcceleratorEngine
 from simfed.learn.engine import Engine, Part
@@ -23,10 +23,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 
-__all__ = ["FORCED_ARM", "LearningWorkload", "Upload"]
-
-FORCED_ARM = "top-k"
-"""What every client plays in the round after a rollback."""
+__all__ = ["LearningWorkload", "Upload"]
 
 _NO_LOSS = 1e-12
 """A distillation loss up to here is rounding: one client's model is its own teacher."""

@@ -288,10 +288,12 @@ def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
     """The model inside an annotation such as `Rollback | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if get_origin(annotation) in (tuple, list, dict):
+    origin = get_origin(annotation)
+    if origin in (tuple, list, dict):
         return None
+    # Python 3.10 takes `tuple[int]` for a type, too
+    if origin is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
     found = [m for m in map(_model_of, get_args(annotation)) if m is not None]
     return found[0] if len(found) == 1 else None
 

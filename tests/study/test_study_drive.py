@@ -197,11 +197,12 @@ def test_sizes_that_depend_on_data_are_refused_where_nothing_is_learned(write_st
 
 
 def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path, monkeypatch):
+    from simfed import reading
     from simfed.device import find_profile, load
 
     parsed = []
-    real = load.yaml.load
-    monkeypatch.setattr(load.yaml, "load", lambda *a, **k: parsed.append(1) or real(*a, **k))
+    real = reading.yaml.load
+    monkeypatch.setattr(reading.yaml, "load", lambda *a, **k: parsed.append(1) or real(*a, **k))
     (tmp_path / "calibration").mkdir()
     mine = tmp_path / "calibration" / "mine.yaml"
     mine.write_text(find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n")

@@ -32,6 +32,9 @@ _BYTES = {**{p + "B": m for p, m in _PREFIXES.items()}, **_BINARY}
 _BITS = {p + unit: m for p, m in _PREFIXES.items() for unit in ("bit", "b")}
 _WATTS = {"mW": 1e-3, "W": 1.0, "kW": 1e3}
 
+_LEAST, _MOST = 1e-18, 1e18
+"""Of seconds, bytes, bytes per second, watts: beyond them, times become 0 or infinite."""
+
 
 def parse_duration(text: object, *, where: str | None = None) -> float:
     """Seconds from `20 ms`, `1.5 s`, `2 h`; not negative.
@@ -81,7 +84,11 @@ def _parse(text: object, scales: dict[str, float], allowed: str, where: str | No
     number, unit = float(match[1]), match[2]
     if unit not in scales or not math.isfinite(number) or number < 0:
         raise error
-    return number * scales[unit]
+    value = number * scales[unit]
+    if value and not _LEAST <= value <= _MOST:
+        hint = "too large to be meant" if value > 1 else "too small to be meant"
+        raise InputError(allowed, where=where, got=text, hint=hint)
+    return value
 
 
 def format_duration(seconds: float) -> str:

@@ -42,7 +42,21 @@ def test_refuses_a_duration(text):
         units.parse_duration(text)
 
 
-@given(st.floats(min_value=0, max_value=1e15))
+@pytest.mark.parametrize(
+    ("parse", "text", "hint"),
+    [
+        (units.parse_rate, "1e-310 B/s", "too small"),
+        (units.parse_rate, "1e300 Tbps", "too large"),
+        (units.parse_duration, "1e-200 ns", "too small"),
+        (units.parse_size, "1e30 MB", "too large"),
+    ],
+)
+def test_refuses_what_would_make_times_nothing_or_infinite(parse, text, hint):
+    with pytest.raises(InputError, match=rf"such as .*, got '{text}' \({hint} to be meant\)"):
+        parse(text)
+
+
+@given(st.just(0.0) | st.floats(min_value=1e-18, max_value=1e15))
 def test_a_rate_in_base_units_reads_back_exactly(value):
     assert units.parse_rate(f"{value!r} B/s") == value
 

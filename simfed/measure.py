@@ -1,7 +1,7 @@
 """Times the learning side's own functions on this machine: the raw table behind a calibration profile.
 
 What is timed is what a run calls (`simfed.learn.passes`, `losses`, `flat`; `simfed.compress`): a
-client's gradient from the received weights, the compression of residual + gradient, the server's
+single client's gradient from the received weights, the compression of residual + gradient, the server's
 sparse addition of a payload, the public logits of a client's model, a distillation step. The model
 has its right shape, the samples are random. One call is one row; nothing is averaged here.
 Cases take turns in an order that is shuffled anew in every repeat, so a slow minute falls on all
@@ -353,7 +353,8 @@ class _Bench:
 
     def _distillation(self, case: Case) -> Callable[[], object]:
         """One student step on the public set: loss, gradient, new weights."""
-        parts = 1 if self._plan.device == "cuda" else PARTS  # as in a run
+        most = 1 if self._plan.device == "cuda" else PARTS
+        parts = self._server_passes.parts(case.size, most)  # as in a run
 
         def call() -> None:
             self._gradient.zero_()

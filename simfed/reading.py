@@ -56,6 +56,8 @@ def parse_yaml(text: str, *, where: str) -> Any:
         problem = "nested too deeply"
     except ValueError as error:  # a day or a number that looks like one and is none
         problem = str(error)
+    except (AttributeError, LookupError, TypeError):  # PyYAML's, where a tag and its text disagree
+        problem = "a value that is not what its tag says"
     raise InputError(f"valid YAML ({problem})", where=where)
 
 
@@ -71,9 +73,10 @@ _Loader.add_implicit_resolver(
 
 
 def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue  # what it brings stands beneath the keys written here
         key = loader.construct_object(key_node, deep=True)
         problem = None
         if not isinstance(key, (str, int, float, bool)):
@@ -83,6 +86,7 @@ def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
         if problem:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
         seen.add(key)
+    loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
 

@@ -85,7 +85,8 @@ def _parse(text: object, scales: dict[str, float], allowed: str, where: str | No
     if unit not in scales or not math.isfinite(number) or number < 0:
         raise error
     value = number * scales[unit]
-    if value and not _LEAST <= value <= _MOST:
+    written = float(match[1].lower().partition("e")[0])  # 1e-400 is no 0, but becomes one
+    if written and not _LEAST <= value <= _MOST:
         hint = "too large to be meant" if value > 1 else "too small to be meant"
         raise InputError(allowed, where=where, got=text, hint=hint)
     return value

@@ -261,7 +261,7 @@ def _range(pair: Any, where: str) -> tuple[float, float]:
 
 
 def _number(value: Any, where: str) -> float:
-    """A finite number of at least 0; text too, because YAML reads `3e-9` as text."""
+    """A finite number of at least 0; one in quotes is one, too."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):

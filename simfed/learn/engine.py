@@ -85,6 +85,8 @@ class Engine:
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts
         )
         self._wall: dict[str, float] = dict.fromkeys((*ACTIVITIES, "server"), 0.0)
+        self._unshared = 0.0
+        """Wall time of which it is not known yet what it was spent on."""
         self._crew = Crew(self.worker, workers)
 
     @property
@@ -98,9 +100,11 @@ class Engine:
         results = self._results(units)
         wall, after = time.perf_counter() - begin, self.worker.stopwatch.totals()
         spent = [now - then for now, then in zip(after, before, strict=True)]
-        total = sum(spent)
-        for activity, share in zip(ACTIVITIES, spent, strict=True):
-            self._wall[activity] += wall * share / total if total else 0.0
+        self._unshared += wall
+        if total := sum(spent):  # 0 until somebody has waited for an accelerator
+            for activity, share in zip(ACTIVITIES, spent, strict=True):
+                self._wall[activity] += self._unshared * share / total
+            self._unshared = 0.0
         return results
 
     def _results(self, units: Sequence[Unit]) -> list[Result]:
@@ -115,6 +119,8 @@ class Engine:
         units = []
         for (name, samples), mine in alike.items():
             count = -(-len(mine) // self.worker.together(self.prototypes[name], samples))
+            # who is with whom decides no bit, so every process may get some
+            count = max(count, min(len(mine), -(-self.workers // len(alike))))
             for part in range(count):
                 some = mine[slice(*stretch(len(mine), count, part))]
                 units.append(Train(tuple(some), round, rate))

@@ -18,7 +18,10 @@ from simfed.learn.models import LeNet5
 __all__ = ["LeNetPasses", "Loss", "Passes", "passes_of"]
 
 Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""logits (n, classes) → (value, gradient of the value in the logits)."""
+"""logits (n, classes) → (value, gradient of the value in the logits).
+
+Called without a tape, maybe in inference mode: no autograd inside, and the value is only to be read.
+"""
 
 Share = tuple[Loss, Tensor]
 """A loss of some of the samples, and the flat vector to which its gradient is added."""
@@ -41,8 +44,8 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
 class Passes:
     """The passes of any module, by autograd."""
 
-    together = 1
-    """Samples up to which `gradients` is faster for several shares at once than one by one."""
+    samples_together = 1
+    """Up to so many, `gradients` is faster for several shares at once than one by one."""
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         self.model = model
@@ -58,6 +61,10 @@ class Passes:
         """The slices from `start` to `stop` in which samples go through the model."""
         for first in range(start, stop, self.chunk):
             yield slice(first, min(first + self.chunk, stop))
+
+    def parts(self, samples: int, most: int) -> int:
+        """In how many units so many samples are worked through: no more than there are chunks."""
+        return max(1, min(most, -(-samples // self.chunk)))
 
     def logits(
         self,
@@ -126,10 +133,11 @@ class LeNetPasses(Passes):
     leaves most of a vector register empty: here the four results under each pooling window are
     made as four groups of channels by one convolution of stride 2 whose kernel is one wider (each
     group's weights are the kernel, shifted, with zeros around). That is 1.44 times the work for a
-    5×5 kernel, in less time, and pooling becomes a maximum of contiguous blocks.
+    5×5 kernel, and more where channels are added to fill vectors, in less time, and pooling becomes
+    a maximum of contiguous blocks.
     """
 
-    together = SMALL_CHUNK
+    samples_together = SMALL_CHUNK
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         super().__init__(model, chunk)
@@ -146,7 +154,7 @@ class LeNetPasses(Passes):
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
         """Whether the passes by hand are of this model: pooling windows must fit without rest."""
         return (
-            type(model.module).forward is LeNet5.forward
+            _is_lenet(model.module, input_shape)
             and model.weights.device.type == "cpu"
             and all(p.requires_grad for p in model.module.parameters())
             and all(side % 4 == 0 for side in input_shape[1:])
@@ -365,6 +373,17 @@ class _ConvReluPool:
             group[..., row : row + k, column : column + k]
             for group, (row, column) in zip(spread, _CORNERS, strict=True)
         ]
+
+
+def _is_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
+    """Whether it computes what `LeNet5` does: a user's own may have put other layers in its places."""
+    if type(module).forward is not LeNet5.forward or len(input_shape) != 3:
+        return False
+    assert isinstance(module, LeNet5)
+    as_made: LeNet5 = LeNet5.__new__(type(module))
+    with torch.device("meta"):
+        LeNet5.__init__(as_made, input_shape, getattr(module.fc3, "out_features", 1))
+    return str(module) == str(as_made)
 
 
 def _side_by_side(corners: Sequence[Tensor]) -> Tensor:

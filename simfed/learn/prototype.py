@@ -64,8 +64,8 @@ class Prototype:
         self.values = arena.zeros(n, self.capacity)
         self.statistics = arena.zeros(n, b)
         self.logits = arena.zeros(n, public, classes)
-        self.parts = max(1, min(parts, -(-public // self.passes.chunk)))
-        """Units in which it is distilled: no more than there are chunks of public samples."""
+        self.parts = self.passes.parts(public, parts)
+        """Units in which it is distilled."""
         self.gradients = arena.zeros(self.parts, d if public else 0)
         """Distillation gradients of the parts of the public set."""
         self.epoch = arena.zeros(1, dtype=torch.int64, on_host=True)

@@ -1,8 +1,7 @@
 """Units of learning work on the CPU, which any process may run.
 
-Everything that outlives a unit lies in arrays that the processes share. Each unit has shapes of its
-own, whoever it is run beside, so its result depends neither on the number of processes nor on when
-it runs.
+Everything that outlives a unit lies in arrays that the processes share. A unit's result depends
+neither on the number of processes nor on when and beside what it runs.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class Worker:
         """
         if not self._one_step or samples % 16:
             return 1
-        return max(1, prototype.client_passes.together // samples)
+        return max(1, prototype.client_passes.samples_together // samples)
 
     def training_count(self, client: int) -> int:
         """Samples that pass through one round of local training."""
@@ -237,7 +236,7 @@ class Worker:
     def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
         """Steps of SGD on the scratch model; their sum goes to the residual. The last batch's loss."""
         scratch = prototype.scratch
-        gradient = torch.zeros_like(scratch.weights)
+        gradient = torch.empty_like(scratch.weights)
         for batch in self.batches(client, unit.round):
             [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
             scratch.weights.sub_(gradient, alpha=unit.rate)

@@ -54,7 +54,8 @@ class Upload:
         """The round on whose public samples its model's logits are in the client's row."""
         self.loss_before: float | None = None
         self.loss_after: float | None = None
-        """f_n before and after, where a policy learns from it."""
+        """f_n before and after, where a policy learns from it; before the work is done, f_n now, if it was
+        asked for."""
 
     @property
     def uplink_bytes(self) -> float:

@@ -16,6 +16,7 @@ from simfed.errors import InputError
         (units.parse_rate, "1 kbit/s", 125.0),
         (units.parse_rate, "6.25 MB/s", 6.25e6),
         (units.parse_rate, "0 bps", 0.0),
+        (units.parse_rate, "0.00e-400 bps", 0.0),
         (units.parse_duration, "20 ms", 0.02),
         (units.parse_duration, "2 h", 7200.0),
         (units.parse_duration, "1.5e-3 s", 1.5e-3),
@@ -47,7 +48,8 @@ def test_refuses_a_duration(text):
     [
         (units.parse_rate, "1e-310 B/s", "too small"),
         (units.parse_rate, "1e300 Tbps", "too large"),
-        (units.parse_duration, "1e-200 ns", "too small"),
+        (units.parse_duration, "1e-320 ns", "too small"),
+        (units.parse_rate, "1e-400 Mbps", "too small"),
         (units.parse_size, "1e30 MB", "too large"),
     ],
 )

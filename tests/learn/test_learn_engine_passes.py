@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
-from simfed.learn.models import build_model, plain
+from simfed.learn.models import LeNet5, build_model, plain
 from simfed.learn.passes import LeNetPasses, Passes, passes_of
 
 SHAPES = [("lenet5", (1, 28, 28)), ("lenet5-half", (1, 28, 28)), ("lenet5", (3, 32, 32)), ("lenet5-half", (5, 16, 20))]  # fmt: skip
@@ -88,6 +88,28 @@ def test_images_whose_windows_do_not_fit_take_the_module():
     passes = passes_of(flat, (1, 30, 30))
     assert type(passes) is Passes
     assert passes.logits(images((1, 30, 30))).shape == (9, 10)
+
+
+class WithDropout(LeNet5):
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        self.pool2 = torch.nn.Sequential(self.pool2, torch.nn.Dropout(0.5))
+
+
+class Wider(LeNet5):
+    widths = (8, 20, 60, 30)
+
+
+def test_other_layers_in_a_lenet_s_places_take_the_module():
+    shape = (1, 28, 28)
+    assert type(passes_of(FlatModel(WithDropout(shape, 10)), shape)) is Passes
+    without_bias = LeNet5(shape, 10)
+    without_bias.fc3 = torch.nn.Linear(84, 10, bias=False)
+    assert type(passes_of(FlatModel(without_bias), shape)) is Passes
+    reflecting = LeNet5(shape, 10)
+    reflecting.conv1 = torch.nn.Conv2d(1, 6, 5, padding=2, dilation=1, padding_mode="reflect")
+    assert type(passes_of(FlatModel(reflecting), shape)) is Passes
+    assert type(passes_of(FlatModel(Wider(shape, 10)), shape)) is LeNetPasses
 
 
 def test_ties_go_to_the_first_maximum():

@@ -14,6 +14,7 @@ import engine_worlds as tiny
 from reference_loop import ReferenceLoop
 
 from simfed.compress import wire
+from simfed.errors import RunFailed
 from simfed.learn.catalogue import facts
 from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
@@ -21,6 +22,7 @@ from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.models import LeNet5
 from simfed.learn.passes import LeNetPasses, Passes
 from simfed.learn.plain import plain_rounds
+from simfed.learn.units import Train
 from simfed.learn.workload import LearningWorkload
 from simfed.registry import registry
 from simfed.seeding import Streams
@@ -365,7 +367,7 @@ def test_who_trains_together_decides_no_bit(monkeypatch):
     work, rounds = played(scenario)
     units = [unit.clients for unit in work.engine.trainings(range(10), 1, 0.1)]
     assert units == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]  # eight batches of 16 fill a pass
-    monkeypatch.setattr(LeNetPasses, "together", 32)
+    monkeypatch.setattr(LeNetPasses, "samples_together", 32)
     units = [unit.clients for unit in work.engine.trainings(range(10), 1, 0.1)]
     assert units == [(0,), (2, 4), (6, 8), (1,), (3, 5), (7, 9)]
     other, again = played(scenario)
@@ -374,6 +376,49 @@ def test_who_trains_together_decides_no_bit(monkeypatch):
         twin = other.engine.prototypes[name]
         assert torch.equal(twin.server.weights, prototype.server.weights)
         assert torch.equal(twin.residuals, prototype.residuals)
+
+
+def test_every_process_gets_some_training():
+    work = workload(tiny.scenario(), workers=3)
+    assert [u.clients for u in work.engine.trainings([0, 2, 1], 1, 0.1)] == [(0,), (2,), (1,)]
+    work.close()
+
+
+def test_learning_that_diverged_names_the_client(monkeypatch):
+    work = workload(tiny.scenario())
+    uploads = [work.execute(work.task(1, c), "top-k", 500) for c in range(4)]
+    run = work.engine.run
+
+    def with_a_loss_that_is_none(units):
+        results = run(units)
+        for unit, result in zip(units, results, strict=True):
+            if isinstance(unit, Train) and 3 in unit.clients:
+                result.numbers[unit.clients.index(3)] = float("nan")
+        return results
+
+    monkeypatch.setattr(work.engine, "run", with_a_loss_that_is_none)
+    with pytest.raises(RunFailed, match=r"client 3's training loss is nan in round 1: .*diverged"):
+        work.merge(1, uploads)
+
+
+def test_clients_of_two_rounds_train_as_each_would_alone():
+    alone, together = (workload(tiny.scenario()) for _ in range(2))
+    early, late = alone.task(1, 0), alone.task(2, 2)
+    for task in (early, late):
+        alone.execute(task, "top-k", 500)
+        alone.state()  # the work is done
+    for task in (early, late):
+        together.execute(task, "top-k", 500)
+    together.state()
+    residuals = [work.engine.prototypes["small"].residuals for work in (alone, together)]
+    assert residuals[0].any()
+    assert torch.equal(*residuals)
+
+
+@pytest.mark.parametrize(("public", "parts"), [(48, 1), (129, 2), (1000, 4)])
+def test_no_more_units_of_distillation_than_chunks(public, parts):
+    work = workload(tiny.scenario(dataset={"name": "mnist-mini", "public": public}))
+    assert {p.parts for p in work.engine.prototypes.values()} == {parts}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ Nothing here simulates or learns; `run` joins what does, and lets the clock play
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from simfed.assembly import Parts, checked
 from simfed.contract import Workload
+from simfed.cores import available_cores
 from simfed.errors import InputError, Interrupted, RunFailed
 from simfed.interrupt import CtrlC
 from simfed.progress import RunProgress
@@ -207,11 +207,7 @@ def _replaying(
 
 def default_workers(scenario: Scenario) -> int:
     """One learning process per core that this process may use, at most one per client."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:  # macOS
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, scenario.client_count))
+    return max(1, min(available_cores(), scenario.client_count))
 
 
 def _simulation(parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:

@@ -17,9 +17,9 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from simfed.cores import available_cores
 from simfed.errors import InputError, RunFailed
 from simfed.study.work import Job, Result, do
 
@@ -31,7 +31,6 @@ __all__ = [
     "Executor",
     "ExecutorLost",
     "LocalExecutor",
-    "available_cores",
     "make_executor",
 ]
 
@@ -95,20 +94,6 @@ def make_executor(name: str, *, jobs: int | None, device: str = "cpu") -> Execut
 def default_jobs(device: str) -> int:
     """Runs at once on this machine: one per core, or one where they would share a GPU."""
     return 1 if device == "cuda" else available_cores()
-
-
-def available_cores() -> int:
-    """Cores that this process may use: its affinity, and its control group's quota."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:  # macOS
-        cores = os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass  # no control groups here, or no quota ("max")
-    return max(1, cores)
 
 
 # --- this machine ------------------------------------------------------------------------------

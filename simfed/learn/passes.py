@@ -199,7 +199,7 @@ class LeNetPasses(Passes):
         gradient = torch.empty_like(features)
         # of each share: its samples, and weight and bias of conv1, conv2, fc1, fc2, fc3
         size = len(samples) // len(shares)
-        places = [slice(first, first + size) for first in range(0, len(samples), size)]
+        places = [slice(start, start + size) for start in range(0, len(samples), size)]
         parts = [list(self.model.split(into)) for _, into in shares]
         values = []
         for place, part, (loss, _) in zip(places, parts, shares, strict=True):

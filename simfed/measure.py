@@ -46,6 +46,7 @@ from simfed.learn.models import build_model
 from simfed.learn.passes import passes_of
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.worker import stretch
+from simfed.reading import why_unreadable
 from simfed.registry import registry
 from simfed.seeding import Streams
 from simfed.version import VERSION
@@ -255,8 +256,7 @@ def _read(out: Path) -> list[tuple[int, dict[str, str]]]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise InputError(allowed, where=str(out), got=reason) from None
+        raise InputError(allowed, where=str(out), got=why_unreadable(error)) from None
     rows = csv.DictReader(text.splitlines())
     if text and tuple(rows.fieldnames or ()) != COLUMNS:
         raise InputError(allowed, where=str(out), got=rows.fieldnames)

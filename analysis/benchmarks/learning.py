@@ -76,13 +76,14 @@ def scenario(case: str, **changes: Any) -> Scenario:
     )
 
 
-QUARTER: dict[str, Any] = {
-    "dataset": {**CASES["cifar"]["dataset"], "public": 64},
-    "training": {"batch_size": 8},
-    "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 64}}},
-}
-"""A quarter of the public images, of the batch and of the probes, for processors that take half a minute
-for a round of all."""
+def a_quarter(case: str) -> dict[str, Any]:
+    """Of the public images, of the batch and of the probes: on a processor, a round of all may take half a
+    minute."""
+    return {
+        "dataset": {**CASES[case]["dataset"], "public": 64},
+        "training": {"batch_size": 8},
+        "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 64}}},
+    }
 
 
 def federation(made: Scenario, device: str = "cpu") -> Federation:
@@ -148,7 +149,7 @@ def on_cpu(
     case: str, rounds: int, cores: int, *, bf16: bool = False, quarter: bool = False
 ) -> None:
     """Loop and engines in turn; see the module's docstring."""
-    changes = QUARTER if quarter else {}
+    changes = a_quarter(case) if quarter else {}
     made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"}, **changes)
     streams = Streams(made.seed)
     data = federation(made)
@@ -341,7 +342,7 @@ def main() -> None:
         "--device", choices=("cpu", "cuda"), default="cpu", help="for mnist and cifar"
     )
     parser.add_argument(
-        "--quarter", action="store_true", help="of the samples, for cifar on a processor"
+        "--quarter", action="store_true", help="of the samples, for mnist and cifar on a processor"
     )
     parser.add_argument("--strategy", help="for accuracy: a fixed one, in place of ASCEND")
     parser.add_argument("--seeds", type=int, default=5, help="for accuracy")

@@ -25,7 +25,7 @@ from simfed.learn.engine import Engine
 from simfed.learn.models import plain
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.prototype import Prototype
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Train, Unit
+from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Answer, Worker
 
 __all__ = ["AcceleratorEngine", "AcceleratorWorker"]
@@ -113,13 +113,8 @@ class AcceleratorWorker(Worker):
         """Places of units of one kind and prototype, in order of their first."""
         groups: dict[tuple[str, type], list[int]] = {}
         for i, unit in enumerate(units):
-            if isinstance(unit, (Distil, Evaluate)):
-                name = unit.prototype
-            elif isinstance(unit, Train):
-                name = self.prototype_of[unit.clients[0]].name
-            else:
-                name = self.prototype_of[unit.client].name
-            groups.setdefault((name, type(unit)), []).append(i)
+            key = self.prototype_for(unit).name, type(unit)
+            groups.setdefault(key, []).append(i)
         for (name, kind), places in groups.items():
             yield self.prototypes[name], kind, places
 

@@ -18,7 +18,7 @@ from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Train, Unit
+from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Worker, stretch
 from simfed.registry import registry
 from simfed.scenario import Scenario
@@ -246,24 +246,23 @@ class Engine:
 
     def _cost(self, unit: Unit) -> float:
         """FLOPs, roughly: enough to balance the processes."""
-        if isinstance(unit, (Distil, Evaluate)):
-            facts = self.facts[unit.prototype]
-            if isinstance(unit, Distil):
-                parts = self.prototypes[unit.prototype].parts
-                return facts.train_flops * self.worker.public / parts
-            return facts.forward_flops * len(self.data.test_labels) / self.parts
-        if isinstance(unit, Train):
-            facts = self.facts[self.worker.prototype_of[unit.clients[0]].name]
-            counts = [self.worker.training_count(client) for client in unit.clients]
-            return float(facts.train_flops * sum(counts))
-        facts = self.facts[self.worker.prototype_of[unit.client].name]
-        public: float = facts.forward_flops * self.worker.public
-        if isinstance(unit, Knowledge):
-            return public
-        own: float = facts.forward_flops * self.worker.own_count(unit.client)
-        if isinstance(unit, OwnLoss):
-            return own
-        return float(facts.parameters + unit.with_knowledge * public)
+        worker, prototype = self.worker, self.worker.prototype_for(unit)
+        facts = self.facts[prototype.name]
+        match unit:
+            case Train():
+                samples = sum(worker.training_count(client) for client in unit.clients)
+                return float(facts.train_flops * samples)
+            case Send():
+                knowledge = unit.with_knowledge * facts.forward_flops * worker.public
+                return float(facts.parameters + knowledge)
+            case Knowledge():
+                return float(facts.forward_flops * worker.public)
+            case Distil():
+                return facts.train_flops * worker.public / prototype.parts
+            case OwnLoss():
+                return float(facts.forward_flops * worker.own_count(unit.client))
+            case Evaluate():
+                return facts.forward_flops * len(self.data.test_labels) / self.parts
 
 
 def _largest_k(scenario: Scenario, prototype: str) -> int | None:

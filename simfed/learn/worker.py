@@ -134,6 +134,13 @@ class Worker:
             return owned * training.local_epochs
         return min(owned, training.batch_size) * training.local_steps
 
+    def prototype_for(self, unit: Unit) -> Prototype:
+        """The prototype that a unit is about."""
+        if isinstance(unit, (Distil, Evaluate)):
+            return self.prototypes[unit.prototype]
+        client = unit.clients[0] if isinstance(unit, Train) else unit.client
+        return self.prototype_of[client]
+
     def run(self, unit: Unit) -> Result:
         """The result of a unit of any kind."""
         numbers, sent = self.answer(unit)

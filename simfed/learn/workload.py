@@ -54,8 +54,7 @@ class Upload:
         """The round on whose public samples its model's logits are in the client's row."""
         self.loss_before: float | None = None
         self.loss_after: float | None = None
-        """f_n before and after, where a policy learns from it; before the work is done, f_n now, if it was
-        asked for."""
+        """f_n before and after, where a policy learns from it."""
 
     @property
     def uplink_bytes(self) -> float:
@@ -260,32 +259,34 @@ class LearningWorkload:
     def _work(self, merging: Sequence[Upload] = (), round: int = 0) -> None:
         """Do what is pending, and what the merge of `merging` in `round` needs beyond it."""
         pending = [upload for upload in self._open.values() if upload.payload is None]
-        self._train(pending)
+        losses = self._train(pending)
         sure = {u.task.client for u in merging if self._distils and u.task.round == round}
         units = [self._unit(upload, upload.task.client in sure) for upload in pending]
         for upload, unit, result in zip(pending, units, self.engine.run(units), strict=True):
-            self._sent(upload, unit, result)
+            self._sent(upload, unit, result, losses.get(unit.client))
         missing = [u for u in merging if self._distils and u.known_for != round]
         self.engine.run([self._knowledge(upload, round) for upload in missing])
 
-    def _train(self, pending: Sequence[Upload]) -> None:
-        """Local training of all, and their losses before where a policy learns from them."""
+    def _train(self, pending: Sequence[Upload]) -> dict[int, float]:
+        """Local training of all; f_n at the weights as they are now, of those who need it."""
         trainings: list[Train] = []
         for round in dict.fromkeys(upload.task.round for upload in pending):
             clients = [upload.task.client for upload in pending if upload.task.round == round]
             trainings += self.engine.trainings(clients, round, self._rate(round))
-        asked = [upload for upload in pending if self._wants_loss(upload)]
-        losses = [OwnLoss(upload.task.client, upload.task.round) for upload in asked]
+        losses = [
+            OwnLoss(upload.task.client, upload.task.round)
+            for upload in pending
+            if self._wants_loss(upload.task.client)
+        ]
         results = self.engine.run([*trainings, *losses])
         for unit, result in zip(trainings, results, strict=False):
             for client, loss in zip(unit.clients, result.numbers, strict=True):
                 _check_finite(client, unit.round, loss)
-        for upload, result in zip(asked, results[len(trainings) :], strict=True):
-            upload.loss_before = result.numbers[0]
+        found = zip(losses, results[len(trainings) :], strict=True)
+        return {unit.client: result.numbers[0] for unit, result in found}
 
-    def _wants_loss(self, upload: Upload) -> bool:
+    def _wants_loss(self, client: int) -> bool:
         """Whether a policy learns from f_n at the weights as they are now, and it is not known."""
-        client = upload.task.client
         known = self._losses.get(client)
         # a batch is another one every round
         fresh = (
@@ -307,7 +308,8 @@ class LearningWorkload:
             with_knowledge=with_knowledge,
         )
 
-    def _sent(self, upload: Upload, unit: Send, result: Result) -> None:
+    def _sent(self, upload: Upload, unit: Send, result: Result, now: float | None) -> None:
+        """Note what came of a `Send`. `now`: f_n at the weights as they are, unless it is known."""
         client, sent = unit.client, result.sent
         assert sent is not None
         upload.payload = self._payload_in_row(upload, sent, unit.memory)
@@ -315,7 +317,6 @@ class LearningWorkload:
         self._memories[client, upload.arm] = sent.memory
         if self._learners[client]:
             printed = self._local_loss[client].credit == "as-printed"
-            now = upload.loss_before
             if now is None:
                 now = self._losses[client][1]
             held = self._losses[client][1] if client in self._losses else now

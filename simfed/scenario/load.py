@@ -310,7 +310,7 @@ def _element(annotation: Any) -> Any:
     return None
 
 
-# --- YAML --------------------------------------------------------------------------------------
+# --- plain mappings ----------------------------------------------------------------------------
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

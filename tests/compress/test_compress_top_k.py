@@ -29,7 +29,9 @@ def sampled_path(sample=16, block=8):
 
 def vectors():
     """Flat vectors with many ties, both zeros, the smallest and the largest finite numbers."""
-    tied = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, 2.0**-149, -(2.0**-149), 2.0**127])
+    tied = st.sampled_from(
+        [0.0, -0.0, 1.0, -1.0, 2.0, 2.0**-149, -(2.0**-149), (2 - 2.0**-23) * 2.0**127]
+    )
     any_finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
     sizes = st.integers(1, 80)
     return st.one_of(

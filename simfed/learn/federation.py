@@ -12,12 +12,14 @@ from torch import Tensor
 
 from simfed.learn.data import Dataset, deal, load_dataset
 from simfed.scenario import Scenario
+from simfed.scenario.model import Training
 from simfed.seeding import Streams
 
 __all__ = [
     "Federation",
     "draw_batches",
     "draw_epoch",
+    "draw_local",
     "draw_probe",
     "draw_public",
     "load_federation",
@@ -90,12 +92,20 @@ def load_federation(scenario: Scenario, streams: Streams, device: torch.device =
         dataset.train_labels,
         streams,
         clients=scenario.client_count,
-        public=scenario.dataset.public if scenario.method == "fedkd" else 0,
+        public=scenario.public_dealt,
         kind=partition.kind,
         alpha=partition.alpha,
         shards_per_client=partition.shards_per_client,
     )
     return Federation(dataset, split.clients, split.public, device)
+
+
+def draw_local(rng: np.random.Generator, owned: Positions, training: Training) -> list[Positions]:
+    """The batches of one participation: epochs, or steps, as the scenario's `training` says."""
+    if training.local_epochs is not None:
+        return draw_epoch(rng, owned, training.batch_size, training.local_epochs)
+    assert training.local_steps is not None
+    return draw_batches(rng, owned, training.batch_size, training.local_steps)
 
 
 def draw_batches(

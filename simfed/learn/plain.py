@@ -86,7 +86,7 @@ def plain_rounds(
         yield PlainRound(
             round,
             {client: pull.arm for client, pull in pulls.items()},
-            {upload.task.client: upload.uplink_bytes for upload in uploads},
+            {upload.task.client: upload.uplink_bytes() for upload in uploads},
             rewards,
             outcome,
         )
@@ -95,6 +95,6 @@ def plain_rounds(
 def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:
     """The gain that this round brought one client."""
     local_before, local_after = outcome.local_loss.get(task.client, (None, None))
-    kd_before = outcome.kd_loss_before.get(task.prototype)
-    kd_after = outcome.kd_loss.get(task.prototype)
-    return gain(rule.rho, rule.beta, kd_before, kd_after, local_before, local_after)
+    before = outcome.shared_loss_before.get(task.prototype)
+    after = outcome.shared_loss.get(task.prototype)
+    return gain(rule.rho, rule.beta, before, after, local_before, local_after)

@@ -7,10 +7,11 @@ to the very same numbers.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -19,11 +20,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    TypeAdapter,
+    ValidationError,
     ValidationInfo,
 )
 
 from simfed import units
-from simfed.errors import InputError
+from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import registry
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "Rate",
     "Size",
     "files_in",
+    "made_of",
     "renamed",
 ]
 
@@ -175,6 +179,34 @@ def renamed(plain: Any, names: Mapping[str, str]) -> Any:
 def _is_file(annotation: Any) -> bool:
     marks = getattr(annotation, "__metadata__", ())
     return _FILE_MARK in marks or any(map(_is_file, get_args(annotation)))
+
+
+def made_of(cls: type[Any], options: Mapping[str, Any], kind: str) -> Any:
+    """A dataclass from the keys that a file gives beside its name.
+
+    Raises: `InputError` for options that it does not have, for values of another type, and what its
+    constructor raises.
+    """
+    hints = {field.name: hint for field, hint in _hinted(cls)}
+    for name, value in options.items():
+        if name not in hints:
+            raise InputError(
+                f"an option of {kind}: {listed(hints) or 'it has none'}",
+                got=name,
+                hint=did_you_mean(name, hints),
+            )
+        try:
+            TypeAdapter(hints[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            allowed = error.errors()[0]["msg"].removeprefix("Input should be ")
+            raise InputError(allowed, where=name, got=value) from None
+    return cls(**options)
+
+
+def _hinted(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        yield field, hints[field.name]
 
 
 def Named(kind: str) -> Any:

@@ -6,14 +6,18 @@ of them is a bug. A `Scenario` is frozen and complete: no other module has a def
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_serializer, model_validator
 
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.method import Method
+from simfed.registry import registry
 from simfed.scenario.device import Device
 from simfed.scenario.fields import (
+    BelowOne,
     Fraction,
     Int,
     Named,
@@ -22,6 +26,7 @@ from simfed.scenario.fields import (
     Part,
     Positive,
     PositiveInt,
+    made_of,
 )
 from simfed.scenario.network import FoundFile, Link, Network
 
@@ -88,13 +93,77 @@ class Schedule(Part):
 
 
 class Training(Part):
-    """Local training."""
+    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods, where
+    neither is given."""
 
     batch_size: PositiveInt = Field(default=32, description="samples of a local step")
     learning_rate: Positive = Field(default=0.02, description="η")
-    local_steps: PositiveInt = Field(default=1, description="SGD steps per round (fedkd)")
-    local_epochs: PositiveInt = Field(default=1, description="passes over its data (fedavg)")
+    local_steps: PositiveInt | None = Field(
+        default=None, description="steps per round, each on a batch drawn anew"
+    )
+    local_epochs: PositiveInt | None = Field(
+        default=None, description="passes over the client's data per round, in place of steps"
+    )
+    optimizer: Literal["sgd", "adam"] = Field(
+        default="sgd", description="of the local steps; its state begins anew in every round"
+    )
+    momentum: BelowOne = Field(default=0.0, description="sgd: of the local steps")
+    weight_decay: NonNegative = Field(default=0.0, description="added to gradients: × the weights")
+    clip_norm: Positive | None = Field(
+        default=None,
+        description="longest gradient of a local step; longer ones are shortened to it",
+    )
     schedule: Schedule = Field(default=Schedule(), description="of the learning rate")
+
+    @model_validator(mode="after")
+    def _of_the_optimizer(self) -> Training:
+        if self.optimizer != "sgd" and self.momentum:
+            raise ValueError(
+                InputError("momentum with optimizer sgd only", where="momentum", got=self.momentum)
+            )
+        return self
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether a step is nothing but the rate times the gradient."""
+        return (
+            self.optimizer == "sgd"
+            and not self.momentum
+            and not self.weight_decay
+            and self.clip_norm is None
+        )
+
+
+class MethodChoice(Part):
+    """The federated method: its name, and beside it the options that it has."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_alone(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> MethodChoice:
+        try:
+            self.made  # noqa: B018 - making it is the check
+        except InputError as error:
+            raise ValueError(error) from None
+        return self
+
+    @cached_property
+    def made(self) -> Method:
+        """The method itself. Raises: `InputError` for options that it does not take."""
+        made: Method = made_of(registry("method").get(self.kind), self.model_extra or {}, self.kind)
+        return made
+
+    @model_serializer
+    def _written(self) -> str | dict[str, Any]:
+        options = self.made.options
+        return {"kind": self.kind, **options} if options else self.kind
 
 
 class Compression(Part):
@@ -318,8 +387,8 @@ class Scenario(Part):
 
     name: str = Field(description="of runs/NAME, and in reports")
     seed: Int = Field(default=0, description="of everything random")
-    method: Literal["fedkd", "fedavg"] = Field(
-        default="fedkd", description="distillation over prototypes, or federated averaging of one"
+    method: MethodChoice = Field(
+        default=MethodChoice(kind="fedkd"), description="what clients and server do, see methods"
     )
     rounds: PositiveInt = Field(description="communication rounds")
     dataset: Dataset = Field(description="what is learned, and who owns what")
@@ -349,9 +418,12 @@ class Scenario(Part):
     @model_validator(mode="before")
     @classmethod
     def _dependent_defaults(cls, value: Any) -> Any:
-        """Defaults that hang on other keys: the rollback on the policy."""
+        """Defaults that hang on other keys: local work on the method, the policy on whether it
+        has anything to choose, the rollback on both."""
         if not isinstance(value, dict):
             return value
+        method = _method_class(value.get("method", "fedkd"))
+        value = {**value, **_local_work(value.get("training", {}), method)}
         safeguard = value.get("safeguard", {})
         if isinstance(safeguard, dict) and "rollback" not in safeguard:
             policies = [value.get("policy")]
@@ -359,7 +431,7 @@ class Scenario(Part):
             for group in groups if isinstance(groups, (list, tuple)) else ():
                 if isinstance(group, dict) and group.get("policy") is not None:
                     policies.append(group["policy"])
-            on = value.get("method", "fedkd") == "fedkd" and any(map(_is_ascend, policies))
+            on = method.safeguarded and any(map(_is_ascend, policies))
             value = {**value, "safeguard": {**safeguard, "rollback": {} if on else None}}
         return value
 
@@ -369,6 +441,15 @@ class Scenario(Part):
             raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
         if not self.prototypes:
             raise ValueError(InputError("at least one prototype", where="prototypes", got={}))
+        if self.training.local_steps is not None and self.training.local_epochs is not None:
+            raise ValueError(
+                InputError(
+                    "either local_steps or local_epochs",
+                    where="training",
+                    got=f"local_steps {self.training.local_steps}, "
+                    f"local_epochs {self.training.local_epochs}",
+                )
+            )
         for i, group in enumerate(self.clients):
             if group.prototype not in self.prototypes:
                 raise ValueError(
@@ -385,14 +466,31 @@ class Scenario(Part):
                 InputError("at most as many prototypes as clients have", where="prototypes",
                            got=unused[0], hint="no client has this prototype")
             )  # fmt: skip
-        if self.method == "fedavg" and len(self.prototypes) != 1:
+        method, kind = self.method.made, self.method.kind
+        if not method.mixes_prototypes and len(self.prototypes) != 1:
             raise ValueError(
-                InputError("one prototype with method fedavg", where="prototypes", got=list(self.prototypes))
-            )  # fmt: skip
-        if self.method == "fedkd" and self.dataset.public < 1:
+                InputError(
+                    f"one prototype with method {kind}",
+                    where="prototypes",
+                    got=list(self.prototypes),
+                )
+            )
+        if method.needs_public and self.dataset.public < 1:
             raise ValueError(
-                InputError("at least 1 public image with method fedkd", where="dataset.public", got=self.dataset.public)
-            )  # fmt: skip
+                InputError(
+                    f"at least 1 public image with method {kind}",
+                    where="dataset.public",
+                    got=self.dataset.public,
+                )
+            )
+        if self.safeguard.rollback is not None and not method.safeguarded:
+            raise ValueError(
+                InputError(
+                    f"null with method {kind}, whose rounds are not judged by a distillation loss",
+                    where="safeguard.rollback",
+                    got=self.safeguard.rollback.model_dump(),
+                )
+            )
         per_round = self.participation.clients_per_round
         if per_round is not None and per_round > self.client_count:
             raise ValueError(
@@ -404,6 +502,17 @@ class Scenario(Part):
                 InputError(f"at most the {self.dataset.public} public images", where="dataset.public_batch", got=batch)
             )  # fmt: skip
         return self
+
+    @property
+    def public_dealt(self) -> int:
+        """Samples that are kept back for the public set."""
+        return self.dataset.public if self.method.made.needs_public else 0
+
+    @property
+    def public_samples(self) -> int:
+        """Samples of the public set that one round uses; 0: there is none."""
+        dealt = self.public_dealt
+        return min(dealt, self.dataset.public_batch or dealt)
 
     @property
     def client_count(self) -> int:
@@ -450,6 +559,36 @@ class Scenario(Part):
         if schedule.kind == "step":
             return float(schedule.factor ** ((round - 1) // schedule.every))
         return 1.0
+
+
+def _method_class(choice: Any) -> type[Method]:
+    """The class behind a `method` key as it was written; the reference method's where that is wrong
+    (which is said elsewhere)."""
+    kind = choice.get("kind", "fedkd") if isinstance(choice, dict) else choice
+    kind = getattr(kind, "kind", kind)
+    if not isinstance(kind, str) or kind not in registry("method"):
+        kind = "fedkd"
+    found: type[Method] = registry("method").get(kind)
+    return found
+
+
+def _local_work(training: Any, method: type[Method]) -> dict[str, Any]:
+    """`training` with exactly one of steps and epochs, where it can be told."""
+    if isinstance(training, Training):
+        training = training.model_dump(mode="json")
+    if not isinstance(training, dict):
+        return {}
+    keys = ("local_steps", "local_epochs")
+    given = [key for key in keys if training.get(key) is not None]
+    own = "local_steps" if method.counts_steps else "local_epochs"
+    if not given:
+        return {"training": {**training, own: 1}}
+    if len(given) == 2:
+        if any(training[key] != 1 for key in keys):
+            return {}  # refused by name in `_hangs_together`
+        # both were written by versions in which each method looked at its own
+        return {"training": {**training, **dict.fromkeys(keys), own: 1}}
+    return {}
 
 
 def _is_ascend(policy: Any) -> bool:

@@ -93,6 +93,11 @@ class Plan(NamedTuple):
         """The fields whose compression the client's policy chooses."""
         return {name: field for name, field in self.up.items() if field.compressed}
 
+    @property
+    def longest(self) -> int:
+        """Entries of the longest compressed field; 0: there is nothing to choose."""
+        return max((field.entries for field in self.up.values() if field.compressed), default=0)
+
 
 class Size(NamedTuple):
     """What is known of a prototype without building its model."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simfed.learn.data import Dataset, deal, load_dataset
 from simfed.scenario import Scenario
-from simfed.scenario.model import Training
+from simfed.scenario.model import LocalLoss, Training
 from simfed.seeding import Streams
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "draw_batches",
     "draw_epoch",
     "draw_local",
+    "draw_own",
     "draw_probe",
     "draw_public",
     "load_federation",
@@ -131,6 +132,22 @@ def draw_epoch(
     """
     orders = [owned[rng.permutation(owned.size)] for _ in range(epochs)]
     return [order[i : i + size] for order in orders for i in range(0, order.size, size)]
+
+
+def draw_own(
+    streams: Streams,
+    local: LocalLoss,
+    client: int,
+    round: int,
+    owned: Positions,
+    training: Training,
+) -> Positions:
+    """Where f_n is computed: the client's fixed probe, all of its samples, or this round's batches."""
+    if local.data == "batch":
+        return np.concatenate(draw_local(streams("batch", client, round), owned, training))
+    if local.data == "full":
+        return owned
+    return draw_probe(streams("probe", client), owned, local.samples)
 
 
 def draw_probe(rng: np.random.Generator, owned: Positions, size: int) -> Positions:

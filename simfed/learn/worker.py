@@ -6,8 +6,7 @@ neither on the number of processes nor on when and beside what it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -23,12 +22,13 @@ from simfed.learn.federation import (
     Federation,
     Positions,
     draw_local,
-    draw_probe,
+    draw_own,
     draw_public,
 )
 from simfed.learn.losses import cross_entropy, kl_sum
 from simfed.learn.memory import Arena
 from simfed.learn.methods.batched import Batched
+from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import Stopwatch
@@ -167,7 +167,9 @@ class Worker:
         """Updates to the clients' residuals, new running statistics to their rows."""
         prototype = self.prototype_of[unit.clients[0]]
         rows = [prototype.row[client] for client in unit.clients]
-        with self.stopwatch.spending("gradients"), self._keyed_noise(unit):
+        client = unit.clients[0]
+        noise = keyed_noise(self.streams, self.data.device, prototype.may_draw, client, unit.round)
+        with self.stopwatch.spending("gradients"), noise:
             scratch = prototype.fresh_scratch()
             scratch.reset_counters()
             if self._one_step:
@@ -299,32 +301,13 @@ class Worker:
         return draw_local(rng, self.data.owned[client], self.scenario.training)
 
     def own_samples(self, client: int, round: int) -> Positions:
-        local, owned = self._local_losses[client], self.data.owned[client]
-        if local.data == "batch":
-            return np.concatenate(self.batches(client, round))
-        if local.data == "full":
-            return owned
-        if client not in self._probes:
-            self._probes[client] = draw_probe(self.streams("probe", client), owned, local.samples)
+        """Where f_n of a client is computed in a round."""
+        if client not in self._probes or self._local_losses[client].data == "batch":
+            self._probes[client] = draw_own(
+                self.streams, self._local_losses[client], client, round, self.data.owned[client],
+                self.scenario.training,
+            )  # fmt: skip
         return self._probes[client]
-
-    @contextmanager
-    def _keyed_noise(self, unit: Train) -> Iterator[None]:
-        """Where a user's own model draws random numbers (dropout): PyTorch's generator, for this unit
-        keyed by client and round, so that its draws do not hang on which process runs what."""
-        client = unit.clients[0]
-        if not self.prototype_of[client].may_draw:
-            yield
-            return
-        index = self.data.device.index or 0
-        cuda = self.data.device.type == "cuda"
-        generator = torch.cuda.default_generators[index] if cuda else torch.default_generator
-        found = generator.get_state()
-        generator.manual_seed(self.streams.integer("noise", client, unit.round))
-        try:
-            yield
-        finally:
-            generator.set_state(found)
 
 
 def stretch(total: int, parts: int, part: int) -> tuple[int, int]:

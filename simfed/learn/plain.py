@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from simfed.contract import Outcome, Task, Workload
-from simfed.policy import Policy, Pull, gain, reward
-from simfed.registry import registry
+from simfed.policy import Policy, Pull, build_policy, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 from simfed.seeding import Streams
@@ -36,9 +35,8 @@ def build_policies(scenario: Scenario) -> list[Policy]:
     policies: list[Policy] = []
     for index in scenario.group_of_client():
         config = scenario.policy_of_group(scenario.clients[index])
-        kind = registry("policy").get(config.kind)
-        arms = scenario.compression.strategies
-        policies.append(kind(arms, reward_range=config.reward.clip, **config.options))
+        arms, clip = scenario.compression.strategies, config.reward.clip
+        policies.append(build_policy(config.kind, arms, reward_range=clip, options=config.options))
     return policies
 
 
@@ -77,6 +75,7 @@ def plain_rounds(
         for upload in uploads:
             client, pull = upload.task.client, pulls[upload.task.client]
             if not policies[client].learns or pull.choice == "forced":
+                policies[client].void(pull)
                 continue
             rule = scenario.policy_of_group(groups[client]).reward
             worth = _worth(rule, upload.task, outcome)

@@ -43,8 +43,9 @@ class Policy(Protocol):
     """One client's policy. Made as `cls(arms, reward_range=(low, high), **options)`.
 
     A policy sees its own client's rewards and nothing else. It owns no random numbers: `pull` gets
-    the generator keyed by client and round. Each pull, forced ones included, comes back once,
-    possibly after later pulls (a late contribution): to `update` with its reward, or to `void`.
+    the generator keyed by client and round. Each pull of a policy that learns,
+    forced ones included, comes back once, possibly after later pulls (a late contribution): to
+    `update` with its reward, or to `void`.
 
     The keywords of the constructor, with their annotations and defaults, are the policy's keys in
     scenarios; `Annotated[float, "what it is"]` explains one in the reference. A value that the

@@ -58,8 +58,7 @@ class Thompson(Bandit):
 
     def pull(self, rng: np.random.Generator) -> Pull:
         means, sds = self._beliefs()
-        drawn = [m + sd * z for m, sd, z in zip(means, sds, rng.standard_normal(len(means)), strict=True)]  # fmt: skip
-        at = drawn.index(max(drawn))
+        at = int(np.argmax(rng.normal(means, sds)))
         best = means[at] == max(means)
         return Pull(
             self.arms[at], "exploit" if best else "explore", _chance_of_largest(at, means, sds)

@@ -14,16 +14,14 @@ from pydantic import Field, field_validator, model_validator
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.scenario.device import Device
 from simfed.scenario.fields import (
-    Fraction,
     Int,
     Named,
-    NonNegative,
-    Number,
     Part,
     Positive,
     PositiveInt,
 )
-from simfed.scenario.network import FoundFile, Link, Network
+from simfed.scenario.network import Link, Network
+from simfed.scenario.policy import AnyPolicy, Policy, Reward
 
 __all__ = [
     "Aggregation",
@@ -115,102 +113,6 @@ class Compression(Part):
         if not value or len(set(value)) != len(value):
             raise ValueError(InputError("at least one strategy, each once", got=list(value)))
         return value
-
-
-class LocalLoss(Part):
-    """f_n, the client's own loss inside the reward."""
-
-    data: Literal["probe", "full", "batch"] = Field(
-        default="probe",
-        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
-    )
-    samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
-    credit: Literal["causal", "as-printed"] = Field(
-        default="causal", description="whose improvement a choice is paid for, see policies"
-    )
-
-
-class Reward(Part):
-    """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
-
-    rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
-    beta: NonNegative = Field(
-        default=0.4, description="weight of the gain on the client's own data"
-    )
-    clip: tuple[Number, Number] = Field(
-        default=(-1.0, 1.0), description="bounds of gain per simulated second"
-    )
-    local_loss: LocalLoss = Field(
-        default=LocalLoss(), description="how the gain on the client's own data is measured"
-    )
-
-    @field_validator("clip")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not value[0] < value[1]:
-            raise ValueError(InputError("[low, high] with low < high", got=list(value)))
-        return value
-
-
-_POLICY_KEYS: dict[str, dict[str, Any]] = {
-    "uniform": {"strategy": ...},
-    "ascend": {"warmup": 5, "c": 3.0, "ema": 0.1},
-    "exp3": {"mixing": 0.1},
-}
-
-
-class Policy(Part):
-    """Who picks the strategy: `uniform` (always the same), `ascend`, `exp3`, or a registered one."""
-
-    kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
-    strategy: Named("compressor") | None = Field(default=None, description="uniform: the strategy")  # type: ignore[valid-type]
-    warmup: PositiveInt | None = Field(
-        default=None, description="ascend: warm-up plays per strategy; 5 if omitted"
-    )
-    c: NonNegative | None = Field(
-        default=None, description="ascend: exploration, ε = min(1, c/√t); 3 if omitted"
-    )
-    ema: Fraction | None = Field(
-        default=None, description="ascend: step of the moving average; 0.1 if omitted"
-    )
-    mixing: Fraction | None = Field(
-        default=None, description="exp3: share of uniform exploration; 0.1 if omitted"
-    )
-    reward: Reward = Field(default=Reward(), description="what a choice was worth; ascend, exp3")
-    parameters: dict[str, Any] = Field(default={}, description="arguments of a registered policy")
-    arms_from: FoundFile | None = Field(
-        default=None, description="a run directory whose recorded arms and sizes are replayed"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_kind(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        kind = value.get("kind", "ascend")
-        keys = _POLICY_KEYS.get(kind, {}) if isinstance(kind, str) else {}
-        own = {k: v for k, v in keys.items() if v is not ...}
-        return {**own, **value}
-
-    @model_validator(mode="after")
-    def _keys_of_kind(self) -> Policy:
-        keys = {key for kind in _POLICY_KEYS.values() for key in kind}
-        own = set(_POLICY_KEYS.get(self.kind, ()))
-        for key in sorted(keys):
-            if key in own and getattr(self, key) is None:
-                raise ValueError(InputError(f"the key {key!r} beside kind {self.kind}"))
-            if key not in own and getattr(self, key) is not None:
-                allowed = listed(sorted(own)) or "none but kind, reward and parameters"
-                raise ValueError(InputError(f"a key of policy {self.kind}: {allowed}", got=key))
-        if self.parameters and self.kind in _POLICY_KEYS:
-            raise ValueError(InputError("parameters only for registered policies", got=self.kind))
-        return self
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The arguments of this kind's constructor."""
-        own = {key: getattr(self, key) for key in _POLICY_KEYS.get(self.kind, {})}
-        return {**own, **self.parameters}
 
 
 class Distillation(Part):
@@ -310,7 +212,7 @@ class ClientGroup(Part):
     device: Device = Field(description="processor; a name alone is its `profile`")
     link: Link = Field(default=Link(), description="access link")
     k: PositiveInt | None = Field(default=None, description="in place of compression.k")
-    policy: Policy | None = Field(default=None, description="in place of the scenario's policy")
+    policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
 
 
 class Scenario(Part):
@@ -330,9 +232,8 @@ class Scenario(Part):
     clients: tuple[ClientGroup, ...] = Field(description="groups of equal clients")
     training: Training = Field(default=Training(), description="local work")
     compression: Compression = Field(default=Compression(), description="of uploads")
-    policy: Policy = Field(
-        default=Policy(kind="ascend"),
-        description="who chooses the strategy",
+    policy: AnyPolicy = Field(
+        default=Policy.model_validate({}), description="who chooses the strategy"
     )
     distillation: Distillation = Field(default=Distillation(), description="on the server; fedkd")
     safeguard: Safeguard = Field(default=Safeguard(), description="against bad rounds")
@@ -439,6 +340,10 @@ class Scenario(Part):
     def policy_of_group(self, group: ClientGroup) -> Policy:
         """The policy of a group's clients."""
         return group.policy if group.policy is not None else self.policy
+
+    def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
+        """What a group's clients may play by choice; what a recorded run played is not known here."""
+        return self.policy_of_group(group).arms(self.compression.strategies)
 
     def learning_rate_factor(self, round: int) -> float:
         """The schedule's factor on both learning rates in `round` = 1, 2, …"""

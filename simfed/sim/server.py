@@ -244,6 +244,7 @@ class Simulation:
         )  # fmt: skip
         raw, clipped = reward(worth, flight.tau_s, rule.clip)
         if not policy.learns or flight.pull.choice == "forced":
+            policy.void(flight.pull)
             return Verdict(after, worth, raw, None)
         if not math.isfinite(clipped):
             raise RunFailed(

@@ -27,7 +27,6 @@ from simfed.device import (
 from simfed.errors import InputError, InputErrors
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.record.read import open_run
-from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 from simfed.tasks import Tasks
@@ -150,7 +149,7 @@ class Parts:
 
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
-        from simfed.policy import Replay
+        from simfed.policy import Replay, build_policy
 
         scenario = self.scenario
         spec = scenario.policy_of_group(self.group(client))
@@ -158,10 +157,7 @@ class Parts:
         if spec.arms_from is not None:
             arms_played = self.recorded[spec.arms_from].arms(client)
             return Replay(tuple(dict.fromkeys((*arms, *arms_played))), recorded=arms_played)
-        made: Policy = registry("policy").get(spec.kind)(
-            arms, reward_range=spec.reward.clip, **spec.options
-        )
-        return made
+        return build_policy(spec.kind, arms, reward_range=spec.reward.clip, options=spec.options)
 
     @cached_property
     def topology(self) -> Topology:
@@ -257,9 +253,7 @@ class Parts:
             played = self.recorded[policy.arms_from]
             clients = [c for c, g in enumerate(self._group_of_client) if g == index]
             return tuple(dict.fromkeys(arm for client in clients for arm in played.arms(client)))
-        if policy.strategy is not None:
-            return (policy.strategy,)
-        return self.scenario.compression.strategies
+        return self.scenario.arms_of_group(self.scenario.clients[index])
 
     def _arms_and_forced(self, index: int, time_only: bool) -> tuple[str, ...]:
         """With the one that everybody plays after a rollback, where something is distilled."""
@@ -300,10 +294,7 @@ class Parts:
             )  # fmt: skip
 
     def _try_policy(self, index: int) -> None:
-        try:
-            self.policy(self._group_of_client.index(index))
-        except TypeError as error:
-            raise InputError(f"parameters that the policy takes ({error})") from None
+        self.policy(self._group_of_client.index(index))
 
     def _check_time_only(self, index: int) -> None:
         """Where nothing is learned, nothing is rewarded, and no size may depend on what is learned."""
@@ -311,7 +302,7 @@ class Parts:
         policy = self.scenario.policy_of_group(group)
         if policy.arms_from is not None:
             return  # both were recorded
-        if getattr(registry("policy").get(policy.kind), "learns", True):
+        if policy.learns:
             raise InputError(
                 "a policy that needs no rewards in a time-only run",
                 where="policy.kind" if group.policy is None else f"clients[{index}].policy.kind",

@@ -12,9 +12,11 @@ from typing import Protocol
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
 from simfed.method import Field, Plan, Setting, Size, Who, Work
+from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
+from simfed.seeding import Streams
 
-__all__ = ["NO_COMPRESSION", "Tasks"]
+__all__ = ["NO_COMPRESSION", "Tasks", "pull_for"]
 
 NO_COMPRESSION = "dense"
 """The arm of a participation that compresses nothing."""
@@ -117,3 +119,13 @@ class Tasks:
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
         """What the server works at this merge, beside decompression."""
         return self.method.server_work(self.setting, list(arrived), round)
+
+
+def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Streams) -> Pull:
+    """How this task's upload is compressed: as the server forces it, or as the client's policy says;
+    where nothing is compressed, nobody is asked."""
+    if not task.plan.longest:
+        return Pull(NO_COMPRESSION, "fixed")
+    if forced_arm is not None:
+        return Pull(forced_arm, "forced")
+    return policy.pull(streams("policy", task.client, task.round))

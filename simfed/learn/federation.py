@@ -12,7 +12,8 @@ from torch import Tensor
 
 from simfed.learn.data import Dataset, deal, load_dataset
 from simfed.scenario import Scenario
-from simfed.scenario.model import LocalLoss, Training
+from simfed.scenario.model import Training
+from simfed.scenario.policy import LocalLoss
 from simfed.seeding import Streams
 
 __all__ = [

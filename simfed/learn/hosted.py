@@ -25,10 +25,10 @@ from simfed.learn.accelerator import device_of
 from simfed.learn.catalogue import facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
-from simfed.learn.kit import Kit, Model
+from simfed.learn.kit import Kit
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
-from simfed.method import Arrival, Method, Plan, State, Values, Who, Work
+from simfed.method import Arrival, Method, State, Values, Who, Work
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -100,6 +100,10 @@ class HostedWorkload:
         worker = _Worker(self.method, self.kit)
         on_cpu = self.data.device.type == "cpu"
         self._crew = self._settings.enter_context(Crew(worker, workers if on_cpu else 1))
+        self._policies = [
+            scenario.policy_of_group(scenario.clients[group])
+            for group in scenario.group_of_client()
+        ]
         self._server: State = self.method.begin(self.kit)
         self._own: dict[int, State] = {}
         self._residuals: dict[tuple[int, str], Tensor] = {}
@@ -222,9 +226,7 @@ class HostedWorkload:
             "server": to_plain(self._server, "server", arrays),
             "own": to_plain(own, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
-            "open": [
-                _plain_upload(self._open[client], arrays) for client in sorted(self._open)
-            ],
+            "open": [_plain_upload(self._open[client], arrays) for client in sorted(self._open)],
         }
         return plain, arrays
 
@@ -260,9 +262,7 @@ class HostedWorkload:
             return
         with self._spending("local_losses"):
             self._measure_before(pending)
-        units = [
-            _Training(u.task.who, u.task.round, u.down, u.own_before) for u in pending
-        ]
+        units = [_Training(u.task.who, u.task.round, u.down, u.own_before) for u in pending]
         with self._spending("training"):
             results = self._run(units)
         with self._spending("compression"):
@@ -311,10 +311,7 @@ class HostedWorkload:
     def _measure_before(self, pending: Sequence[HostedUpload]) -> None:
         """f_n at the model that each client is evaluated with as it begins."""
         learners = [u for u in pending if self._wants_gain(u)]
-        units = [
-            self._loss_unit(u, u.own_before)
-            for u in learners
-        ]
+        units = [self._loss_unit(u, u.own_before) for u in learners]
         for upload, loss in zip(learners, self._run(units), strict=True):
             upload.loss_before = loss
 
@@ -330,24 +327,21 @@ class HostedWorkload:
         }
 
     def _wants_gain(self, upload: HostedUpload) -> bool:
-        group = self.scenario.group_of(upload.task.client)
-        return bool(upload.task.plan.longest) and self.scenario.policy_of_group(group).learns
+        policy = self._policies[upload.task.client]
+        return bool(upload.task.plan.longest) and policy.learns
 
     def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
         who, round = upload.task.who, upload.task.round
         if own is None:
             own = self.method.begin_client(self.kit, who)
-        group = self.scenario.group_of(who.client)
-        local = self.scenario.policy_of_group(group).reward.local_loss
+        local = self._policies[who.client].reward.local_loss
         owned, training = self.data.owned[who.client], self.scenario.training
         positions = draw_own(self._streams, local, who.client, round, owned, training)
         return _OwnLoss(who.prototype, self.method.model(self._server, own, who), positions)
 
     # ---- the server ----------------------------------------------------------------------------------
 
-    def _evaluated(
-        self, round: int
-    ) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
+    def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
         every = self.scenario.evaluation.every
         if (round % every and round != self.scenario.rounds) or not len(self.data.test_labels):
             return {}, {}
@@ -378,15 +372,17 @@ class HostedWorkload:
             for w in known
         ]
         return {
-            who.client: _personal(*tested, self.kit.label_counts(who).double())
-            for who, tested in zip(known, self._run(units), strict=True)
+            who.client: _personal(counts, right, losses, self.kit.label_counts(who).double())
+            for who, (counts, right, losses) in zip(known, self._run(units), strict=True)
         }
 
     def _means(self, clients: Mapping[int, PersonalEvaluation]) -> dict[str, Evaluation]:
         """Per prototype, over those of its clients that have a model."""
         found = {}
         for name in self.scenario.prototypes:
-            mine = [of for client, of in clients.items() if self.tasks.who(client).prototype == name]
+            mine = [
+                of for client, of in clients.items() if self.tasks.who(client).prototype == name
+            ]
             if mine:
                 accuracy = math.fsum(of.accuracy for of in mine) / len(mine)
                 found[name] = Evaluation(accuracy, math.fsum(of.loss for of in mine) / len(mine))
@@ -394,9 +390,7 @@ class HostedWorkload:
 
     # ---- checks and accounts -------------------------------------------------------------------------
 
-    def _check(
-        self, task: Task, way: str, values: Values, planned: Mapping[str, Any]
-    ) -> None:
+    def _check(self, task: Task, way: str, values: Values, planned: Mapping[str, Any]) -> None:
         """What is sent must be what the plan says: the clock has charged for that."""
         where = f"method {self.scenario.method.kind}, client {task.client}, round {task.round}"
         if set(values) != set(planned):
@@ -506,9 +500,7 @@ def packed_unit(unit: Any) -> tuple[str, Any]:
     return type(unit).__name__, packed(tuple(unit))
 
 
-def _personal(
-    counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor
-) -> PersonalEvaluation:
+def _personal(counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor) -> PersonalEvaluation:
     """Classes that the test set lacks count nothing in the client's own mix."""
     total = float(counts.sum())
     mix = mix * (counts > 0)

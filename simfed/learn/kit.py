@@ -235,7 +235,7 @@ class Kit:
                 descent.step(flat.weights, gradient)
         return seat.values(), before
 
-    def cross_entropy(self, prototype: str, model: Values, positions: Positions) -> float:
+    def cross_entropy(self, prototype: str, model: Values, positions: Positions | Tensor) -> float:
         """Mean cross-entropy of a model on training samples, in evaluation mode."""
         samples, labels = self._at(positions)
         return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
@@ -250,8 +250,8 @@ class Kit:
         counts = zeros.index_add(0, labels, torch.ones_like(right))
         return counts, zeros.index_add(0, labels, right), zeros.index_add(0, labels, losses)
 
-    def _at(self, positions: Positions) -> tuple[Tensor, Tensor]:
-        where = torch.from_numpy(positions).to(self.device)
+    def _at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
+        where = torch.as_tensor(positions, device=self.device)
         return self._data.samples(where), self._data.labels.index_select(0, where)
 
 

@@ -11,17 +11,15 @@ import torch
 
 from simfed.compress import Payload, undo
 from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
-from simfed.errors import InputError, RunFailed
-from simfed.learn.accelerator import AcceleratorEngine
+from simfed.errors import RunFailed
+from simfed.learn.accelerator import AcceleratorEngine, device_of
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
 from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
 from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Train, Unit
 from simfed.method import Work
-from simfed.registry import registry
 from simfed.scenario import Scenario
-from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 from simfed.tasks import Tasks
 
@@ -101,7 +99,7 @@ class LearningWorkload:
         data: Federation | None = None,
         surge: Mapping[int, float] | None = None,
     ) -> None:
-        place = _device(device)
+        place = device_of(device)
         if data is not None and data.device.type != place.type:
             raise ValueError(
                 f"data on {place.type}, where it is to be learned; got it on {data.device}"
@@ -128,7 +126,9 @@ class LearningWorkload:
         self._open: dict[int, Upload] = {}
         groups = scenario.group_of_client()
         self._group = [scenario.clients[group] for group in groups]
-        self._learners = [learns and _learns(scenario, group) for group in self._group]
+        self._learners = [
+            learns and scenario.policy_of_group(group).learns for group in self._group
+        ]
         self._local_loss = [scenario.policy_of_group(g).reward.local_loss for g in self._group]
 
     # ---- the contract ----------------------------------------------------------------------------
@@ -444,16 +444,6 @@ class LearningWorkload:
         return -self._rate(round) if self._method.sends_gradients else -1.0
 
 
-def _device(name: str) -> torch.device:
-    if name == "cpu":
-        return torch.device("cpu")
-    if name != "cuda":
-        raise InputError("a device: cpu or cuda", where="--device", got=name)
-    if not torch.cuda.is_available():
-        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
-    return torch.device("cuda", torch.cuda.current_device())
-
-
 def _check_finite(client: int, round: int, loss: float) -> None:
     """Raises `RunFailed` when training has left the numbers: a compressor would only say that it met a NaN."""
     if not math.isfinite(loss):
@@ -461,10 +451,3 @@ def _check_finite(client: int, round: int, loss: float) -> None:
             f"client {client}'s training loss is {loss} in round {round}: the learning "
             "has diverged; a smaller training.learning_rate may help"
         )
-
-
-def _learns(scenario: Scenario, group: ClientGroup) -> bool:
-    """Whether the clients of this group choose by their rewards."""
-    policy = scenario.policy_of_group(group)
-    kind = registry("policy").get(policy.kind)
-    return policy.arms_from is None and bool(getattr(kind, "learns", True))

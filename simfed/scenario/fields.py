@@ -7,11 +7,10 @@ to the very same numbers.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -20,13 +19,11 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    TypeAdapter,
-    ValidationError,
     ValidationInfo,
 )
 
 from simfed import units
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.errors import InputError
 from simfed.registry import registry
 
 __all__ = [
@@ -45,8 +42,8 @@ __all__ = [
     "Power",
     "Rate",
     "Size",
+    "WholeNumber",
     "files_in",
-    "made_of",
     "renamed",
 ]
 
@@ -97,7 +94,7 @@ def _written(unit: str) -> PlainSerializer:
 
 
 def _countable(n: int) -> int:
-    if n > _MOST:
+    if abs(n) > _MOST:
         raise ValueError(InputError(f"a whole number of at most {_MOST:,}", got=n))
     return n
 
@@ -114,6 +111,9 @@ PositiveInt = Annotated[
     int,
     BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1)),
     AfterValidator(_countable),
+]
+WholeNumber = Annotated[
+    int, BeforeValidator(_integer("a whole number", lambda n: True)), AfterValidator(_countable)
 ]
 Duration = Annotated[
     float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])
@@ -179,34 +179,6 @@ def renamed(plain: Any, names: Mapping[str, str]) -> Any:
 def _is_file(annotation: Any) -> bool:
     marks = getattr(annotation, "__metadata__", ())
     return _FILE_MARK in marks or any(map(_is_file, get_args(annotation)))
-
-
-def made_of(cls: type[Any], options: Mapping[str, Any], kind: str) -> Any:
-    """A dataclass from the keys that a file gives beside its name.
-
-    Raises: `InputError` for options that it does not have, for values of another type, and what its
-    constructor raises.
-    """
-    hints = {field.name: hint for field, hint in _hinted(cls)}
-    for name, value in options.items():
-        if name not in hints:
-            raise InputError(
-                f"an option of {kind}: {listed(hints) or 'it has none'}",
-                got=name,
-                hint=did_you_mean(name, hints),
-            )
-        try:
-            TypeAdapter(hints[name]).validate_python(value, strict=True)
-        except ValidationError as error:
-            allowed = error.errors()[0]["msg"].removeprefix("Input should be ")
-            raise InputError(allowed, where=name, got=value) from None
-    return cls(**options)
-
-
-def _hinted(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    hints = get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        yield field, hints[field.name]
 
 
 def Named(kind: str) -> Any:

@@ -7,10 +7,10 @@ of them is a bug. A `Scenario` is frozen and complete: no other module has a def
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, field_validator, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.method import Method
@@ -18,17 +18,16 @@ from simfed.registry import registry
 from simfed.scenario.device import Device
 from simfed.scenario.fields import (
     BelowOne,
-    Fraction,
     Int,
     Named,
     NonNegative,
-    Number,
     Part,
     Positive,
     PositiveInt,
-    made_of,
 )
-from simfed.scenario.network import FoundFile, Link, Network
+from simfed.scenario.network import Link, Network
+from simfed.scenario.options import OfKind
+from simfed.scenario.policy import AnyPolicy, Policy, Reward
 
 __all__ = [
     "Aggregation",
@@ -134,36 +133,33 @@ class Training(Part):
         )
 
 
-class MethodChoice(Part):
-    """The federated method: its name, and beside it the options that it has."""
+class MethodChoice(OfKind):
+    """What clients and server do: a kind, and the options of that kind beside it."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    registry_kind: ClassVar[str] = "method"
 
     kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named_alone(cls, value: Any) -> Any:
-        return {"kind": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _options_fit(self) -> MethodChoice:
-        try:
-            self.made  # noqa: B018 - making it is the check
-        except InputError as error:
-            raise ValueError(error) from None
-        return self
-
     @cached_property
     def made(self) -> Method:
-        """The method itself. Raises: `InputError` for options that it does not take."""
-        made: Method = made_of(registry("method").get(self.kind), self.model_extra or {}, self.kind)
+        """The method itself."""
+        made: Method = registry("method").get(self.kind)(**self.options)
         return made
 
-    @model_serializer
-    def _written(self) -> str | dict[str, Any]:
-        options = self.made.options
-        return {"kind": self.kind, **options} if options else self.kind
+    def check_options(self) -> None:
+        """Let the constructor judge its options."""
+        self.made  # noqa: B018 - making it is the check
+
+
+def _by_name(value: Any) -> Any:
+    """A name alone stands for a kind without options."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+AnyMethod = Annotated[
+    SerializeAsAny[MethodChoice],
+    BeforeValidator(_by_name, json_schema_input_type=MethodChoice | str),
+]
 
 
 class Compression(Part):
@@ -184,102 +180,6 @@ class Compression(Part):
         if not value or len(set(value)) != len(value):
             raise ValueError(InputError("at least one strategy, each once", got=list(value)))
         return value
-
-
-class LocalLoss(Part):
-    """f_n, the client's own loss inside the reward."""
-
-    data: Literal["probe", "full", "batch"] = Field(
-        default="probe",
-        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
-    )
-    samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
-    credit: Literal["causal", "as-printed"] = Field(
-        default="causal", description="whose improvement a choice is paid for, see policies"
-    )
-
-
-class Reward(Part):
-    """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
-
-    rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
-    beta: NonNegative = Field(
-        default=0.4, description="weight of the gain on the client's own data"
-    )
-    clip: tuple[Number, Number] = Field(
-        default=(-1.0, 1.0), description="bounds of gain per simulated second"
-    )
-    local_loss: LocalLoss = Field(
-        default=LocalLoss(), description="how the gain on the client's own data is measured"
-    )
-
-    @field_validator("clip")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not value[0] < value[1]:
-            raise ValueError(InputError("[low, high] with low < high", got=list(value)))
-        return value
-
-
-_POLICY_KEYS: dict[str, dict[str, Any]] = {
-    "uniform": {"strategy": ...},
-    "ascend": {"warmup": 5, "c": 3.0, "ema": 0.1},
-    "exp3": {"mixing": 0.1},
-}
-
-
-class Policy(Part):
-    """Who picks the strategy: `uniform` (always the same), `ascend`, `exp3`, or a registered one."""
-
-    kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
-    strategy: Named("compressor") | None = Field(default=None, description="uniform: the strategy")  # type: ignore[valid-type]
-    warmup: PositiveInt | None = Field(
-        default=None, description="ascend: warm-up plays per strategy; 5 if omitted"
-    )
-    c: NonNegative | None = Field(
-        default=None, description="ascend: exploration, ε = min(1, c/√t); 3 if omitted"
-    )
-    ema: Fraction | None = Field(
-        default=None, description="ascend: step of the moving average; 0.1 if omitted"
-    )
-    mixing: Fraction | None = Field(
-        default=None, description="exp3: share of uniform exploration; 0.1 if omitted"
-    )
-    reward: Reward = Field(default=Reward(), description="what a choice was worth; ascend, exp3")
-    parameters: dict[str, Any] = Field(default={}, description="arguments of a registered policy")
-    arms_from: FoundFile | None = Field(
-        default=None, description="a run directory whose recorded arms and sizes are replayed"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_kind(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        kind = value.get("kind", "ascend")
-        keys = _POLICY_KEYS.get(kind, {}) if isinstance(kind, str) else {}
-        own = {k: v for k, v in keys.items() if v is not ...}
-        return {**own, **value}
-
-    @model_validator(mode="after")
-    def _keys_of_kind(self) -> Policy:
-        keys = {key for kind in _POLICY_KEYS.values() for key in kind}
-        own = set(_POLICY_KEYS.get(self.kind, ()))
-        for key in sorted(keys):
-            if key in own and getattr(self, key) is None:
-                raise ValueError(InputError(f"the key {key!r} beside kind {self.kind}"))
-            if key not in own and getattr(self, key) is not None:
-                allowed = listed(sorted(own)) or "none but kind, reward and parameters"
-                raise ValueError(InputError(f"a key of policy {self.kind}: {allowed}", got=key))
-        if self.parameters and self.kind in _POLICY_KEYS:
-            raise ValueError(InputError("parameters only for registered policies", got=self.kind))
-        return self
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The arguments of this kind's constructor."""
-        own = {key: getattr(self, key) for key in _POLICY_KEYS.get(self.kind, {})}
-        return {**own, **self.parameters}
 
 
 class Distillation(Part):
@@ -379,7 +279,7 @@ class ClientGroup(Part):
     device: Device = Field(description="processor; a name alone is its `profile`")
     link: Link = Field(default=Link(), description="access link")
     k: PositiveInt | None = Field(default=None, description="in place of compression.k")
-    policy: Policy | None = Field(default=None, description="in place of the scenario's policy")
+    policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
 
 
 class Scenario(Part):
@@ -387,8 +287,9 @@ class Scenario(Part):
 
     name: str = Field(description="of runs/NAME, and in reports")
     seed: Int = Field(default=0, description="of everything random")
-    method: MethodChoice = Field(
-        default=MethodChoice(kind="fedkd"), description="what clients and server do, see methods"
+    method: AnyMethod = Field(
+        default=MethodChoice.model_validate({"kind": "fedkd"}),
+        description="what clients and server do, see methods",
     )
     rounds: PositiveInt = Field(description="communication rounds")
     dataset: Dataset = Field(description="what is learned, and who owns what")
@@ -399,9 +300,8 @@ class Scenario(Part):
     clients: tuple[ClientGroup, ...] = Field(description="groups of equal clients")
     training: Training = Field(default=Training(), description="local work")
     compression: Compression = Field(default=Compression(), description="of uploads")
-    policy: Policy = Field(
-        default=Policy(kind="ascend"),
-        description="who chooses the strategy",
+    policy: AnyPolicy = Field(
+        default=Policy.model_validate({}), description="who chooses the strategy"
     )
     distillation: Distillation = Field(default=Distillation(), description="on the server; fedkd")
     safeguard: Safeguard = Field(default=Safeguard(), description="against bad rounds")
@@ -548,6 +448,10 @@ class Scenario(Part):
     def policy_of_group(self, group: ClientGroup) -> Policy:
         """The policy of a group's clients."""
         return group.policy if group.policy is not None else self.policy
+
+    def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
+        """What a group's clients may play by choice; what a recorded run played is not known here."""
+        return self.policy_of_group(group).arms(self.compression.strategies)
 
     def learning_rate_factor(self, round: int) -> float:
         """The schedule's factor on both learning rates in `round` = 1, 2, …"""

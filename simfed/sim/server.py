@@ -20,7 +20,7 @@ from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
 from simfed.net import LinkUse, Network
-from simfed.policy import Policy, Pull, gain, reward
+from simfed.policy import Policy, gain, reward
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
@@ -34,7 +34,7 @@ from simfed.sim.population import Population
 from simfed.sim.rows import Played, Verdict
 from simfed.sim.selection import cohort
 from simfed.sim.server_work import Done, play_work
-from simfed.tasks import NO_COMPRESSION
+from simfed.tasks import pull_for
 
 __all__ = ["MakeNetwork", "Progress", "Simulation"]
 
@@ -201,15 +201,10 @@ class Simulation:
                 self._recorder.policies.extend(_policy_rows(round, client, policy))
             with self._learning():
                 task = self._workload.task(round, client)
-            longest = max((f.entries for f in task.plan.up.values() if f.compressed), default=0)
-            if not longest:
-                pull = Pull(NO_COMPRESSION, "fixed")
-            elif self._forced_arm is not None:
-                pull = Pull(self._forced_arm, "forced")
-            else:
-                pull = policy.pull(self._streams("policy", client, round))
+            pull = pull_for(task, policy, self._forced_arm, self._streams)
             with self._learning():
-                contribution = self._workload.execute(task, pull.arm, people.k(client, longest))
+                k = people.k(client, task.plan.longest)
+                contribution = self._workload.execute(task, pull.arm, k)
             flights.append(Flight(task, contribution, pull, self._env.now))
         return flights
 
@@ -249,6 +244,7 @@ class Simulation:
         )  # fmt: skip
         raw, clipped = reward(worth, flight.tau_s, rule.clip)
         if not policy.learns or flight.pull.choice == "forced":
+            policy.void(flight.pull)
             return Verdict(after, worth, raw, None)
         if not math.isfinite(clipped):
             raise RunFailed(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "ADDED_COLUMNS",
     "CHOICES",
     "CLIENT_KINDS",
     "FORMAT",
@@ -131,6 +132,8 @@ class Participation(NamedTuple):
     slack_s: Annotated[
         float | None, "how much later its upload could have arrived without delaying the merge"
     ]
+    staleness: Annotated[int, "merges between its start and the one that settled it"] = 0
+    merge: Annotated[int, "the round at whose end it was merged, or known to be lost"] = 0
 
 
 class PolicyValue(NamedTuple):
@@ -178,6 +181,10 @@ TABLES: dict[str, type[Any]] = {
 
 OPTIONAL_TABLES = ("clients",)
 """Tables that a run has only if it has rows of them."""
+
+ADDED_COLUMNS: dict[str, tuple[str, ...]] = {"participations": ("staleness", "merge")}
+"""Columns that earlier versions did not write, and that say nothing where the server waits for
+everybody: nobody is stale, and each is merged in its own round."""
 
 OWN_LOSSES = "prototypes"
 """The table to which a method's own losses are further columns, float64 and nullable."""

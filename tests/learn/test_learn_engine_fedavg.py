@@ -63,7 +63,7 @@ def test_a_round_is_the_sample_weighted_mean_of_local_training(model):
     torch.testing.assert_close(
         work.engine.prototypes["only"].server.weights, sum(trained), rtol=1e-5, atol=1e-6
     )
-    assert outcome.kd_loss == outcome.kd_loss_before == {}
+    assert outcome.shared_loss == outcome.shared_loss_before == {}
 
 
 def test_tasks_count_the_steps_of_all_epochs():

@@ -71,7 +71,8 @@ def test_tasks_count_the_steps_of_all_epochs():
     data = tiny.federation(made)
     work = LearningWorkload(made, Streams(0), data=data, learns=False)
     for client, owned in enumerate(data.owned):
-        assert work.task(1, client).local_steps == 2 * int(np.ceil(len(owned) / 10))
+        (training,) = work.task(1, client).plan.work
+        assert (training.size, training.times) == (10, 2 * int(np.ceil(len(owned) / 10)))
 
 
 def test_what_is_not_sent_of_a_difference_stays_as_residual():

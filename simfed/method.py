@@ -162,6 +162,15 @@ class Who:
     def __repr__(self) -> str:
         return f"<client {self.client} of {self.prototype}>"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Who) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[int, str, Size]:
+        return self.client, self.prototype, self.size
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Who, (self.client, self.prototype, self.size, self.samples, self.turn)
 

@@ -30,7 +30,6 @@ __all__ = [
     "OUTCOMES",
     "OWN_LOSSES",
     "PHASES",
-    "SERVER_KINDS",
     "TABLES",
     "ClientResult",
     "Column",
@@ -54,10 +53,9 @@ PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", 
 """The duration columns of a participation, whose sum is its whole span."""
 
 CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "offline")
-"""`spans.kind` on a client's track, in the order of `PHASES`."""
-
-SERVER_KINDS = ("decompression", "logits", "distillation")
-"""`spans.kind` on the server's track. On a link's track the kind is `busy`."""
+"""`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is a unit of the
+method's local work, which counts as `training_s`. On the server's track kinds are those of its work
+(`decompression`, and whatever the method says), on a link's the kind is `busy`."""
 
 
 class Round(NamedTuple):

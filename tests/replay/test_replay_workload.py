@@ -47,7 +47,7 @@ class Learner:
         self.executed = self.merged = 0
         self.evaluate_last = evaluate_last
 
-    def task(self, round, client):
+    def task(self, round, client, turn=0):
         return Task(round, client, WHO[client], PLAN, self.version, 400.0)
 
     def execute(self, task, arm, k):
@@ -58,7 +58,7 @@ class Learner:
         self.open[task.client] = Upload(self, task, arm, k)
         return self.open[task.client]
 
-    def merge(self, round, contributions):
+    def merge(self, round, contributions, weights=()):
         self.merged += 1
         for upload in sorted(contributions, key=lambda c: c.task.client):
             del self.open[upload.task.client]

@@ -28,7 +28,7 @@ class Scripted:
         self.log.append(("execute", task.round, task.client, arm))
         return self._sizes.execute(task, arm, k)
 
-    def merge(self, round, contributions):
+    def merge(self, round, contributions, weights=()):
         self.log.append(("merge", round, [c.task.client for c in contributions]))
         version = self._sizes.merge(round, contributions).model_version
         return Outcome(round, version, **self._script.get(round, {}))

@@ -26,7 +26,7 @@ class Rewarding:
     def __getattr__(self, name):
         return getattr(self._sizes, name)
 
-    def merge(self, round, contributions):
+    def merge(self, round, contributions, weights=()):
         from simfed.contract import Outcome
 
         done = self._sizes.merge(round, contributions)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simfed.net.maxmin import max_min, why_not_max_min
     from simfed.net.models import Fluid, Model, Tcp
     from simfed.net.playing import Arrival, Send, play
-    from simfed.net.topology import Access, Line, Path, Route, Star, Topology
+    from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
     from simfed.net.traces import (
         LinkTrace,
         Trace,
@@ -36,7 +36,7 @@ _HOMES = {
     "maxmin": ("max_min", "why_not_max_min"),
     "models": ("Fluid", "Model", "Tcp"),
     "playing": ("Arrival", "Send", "play"),
-    "topology": ("Access", "Line", "Path", "Route", "Star", "Topology"),
+    "topology": ("Access", "Line", "Path", "Routes", "Star", "Topology"),
     "traces": (
         "LinkTrace",
         "Trace",
@@ -59,7 +59,7 @@ __all__ = [
     "Model",
     "Network",
     "Path",
-    "Route",
+    "Routes",
     "Send",
     "Star",
     "Tcp",

@@ -18,15 +18,8 @@ if TYPE_CHECKING:
     from simfed.net.models import Fluid, Model, Tcp
     from simfed.net.playing import Arrival, Send, play
     from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
-    from simfed.net.traces import (
-        LinkTrace,
-        Trace,
-        lognormal_ar1,
-        markov_on_off,
-        read_csv,
-        read_mahimahi,
-        read_pensieve,
-    )
+    from simfed.net.trace_files import read_csv, read_mahimahi, read_pensieve
+    from simfed.net.traces import LinkTrace, Trace, lognormal_ar1, markov_on_off
 
 _HOMES = {
     "cases": ("error_table", "load_cases", "replay"),
@@ -37,15 +30,8 @@ _HOMES = {
     "models": ("Fluid", "Model", "Tcp"),
     "playing": ("Arrival", "Send", "play"),
     "topology": ("Access", "Line", "Path", "Routes", "Star", "Topology"),
-    "traces": (
-        "LinkTrace",
-        "Trace",
-        "lognormal_ar1",
-        "markov_on_off",
-        "read_csv",
-        "read_mahimahi",
-        "read_pensieve",
-    ),
+    "trace_files": ("read_csv", "read_mahimahi", "read_pensieve"),
+    "traces": ("LinkTrace", "Trace", "lognormal_ar1", "markov_on_off"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

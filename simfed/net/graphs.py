@@ -19,7 +19,7 @@ import numpy as np
 
 from simfed import units
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.net.topology import Access, Line, Routes, Topology, server_lines
+from simfed.net.topology import Access, Line, Routes, Topology, check_line_count, server_lines
 from simfed.net.traces import LinkTrace
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ __all__ = ["Tier", "graph", "lines_of", "read_graph", "tree"]
 
 MOST_NODES = 100_000
 """Of a tier: seconds to build, where more would take minutes."""
+MOST_FILE_BYTES = 200_000_000
+"""Of a GraphML or GML file, which networkx reads whole."""
 _WAYS = ("up", "down")
 _ATTRIBUTES = ("capacity", "up", "down", "latency", "down_latency", "loss")
 
@@ -81,6 +83,7 @@ def tree(
     """
     if not tiers:
         raise InputError("at least one tier of nodes", where="tiers", got=[])
+    check_line_count(2 * sum(tier.count for tier in tiers), "tiers")
     lines: list[Line] = []
     first_line: list[int] = []
     for level, tier in enumerate(tiers):
@@ -154,6 +157,7 @@ def graph(
     >>> small.path(0, "up")
     Path(links=(0, 2), crossed=(0, 2), latency_s=0.01, rtt_s=0.02, loss=0.0)
     """
+    check_line_count(len(lines), "graph")
     own = server_lines(
         server,
         receive_bytes_per_s,
@@ -348,7 +352,13 @@ def read_graph(path: str | FilePath) -> list[Line]:
     if suffix not in readers:
         raise InputError(f"a file ending in {listed(readers)}", where=where, got=suffix)
     try:
+        if FilePath(path).stat().st_size > MOST_FILE_BYTES:
+            raise InputError(
+                f"a graph of at most {MOST_FILE_BYTES:,} bytes", where=where, got="more"
+            )
         found: Any = readers[suffix](str(path))
+    except InputError:
+        raise
     except OSError as error:
         raise InputError("a readable file", where=where, got=error.strerror) from None
     except Exception as error:  # the parsers raise many kinds; all mean the same to the user
@@ -360,6 +370,7 @@ def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
     """The lines of a networkx graph, with edge attributes as in `read_graph`."""
     if graph.number_of_edges() == 0:
         raise InputError("a graph with at least one edge", where=where, got="none")
+    check_line_count(graph.number_of_edges() * (1 if graph.is_directed() else 2), where)
     lines = []
     checked: set[tuple[str, ...]] = set()
     for tail, head, data in graph.edges(data=True):

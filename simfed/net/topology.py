@@ -69,6 +69,8 @@ class Line:
     loss: float = 0.0
 
 
+MOST_LINES = 500_000
+"""Of a network, each direction counted: ten seconds to load, and half a GB."""
 NO_STEP = -1
 """In place of a step: the server is reached."""
 
@@ -264,7 +266,7 @@ class Topology:
         slowest = line_rates.copy()
         for k in range(len(self.lines)):
             if 2 * n + k in self.traces:
-                slowest[k] = min(self.traces[2 * n + k].trace.rates_bytes_per_s)
+                slowest[k] = self.traces[2 * n + k].trace.lowest_bytes_per_s
         binds: list[bool] = ((slowest < inf) & (slowest <= inflow)).tolist()
         return binds
 
@@ -387,6 +389,13 @@ class Star(Topology):
         routes = Routes()
         routes.add("switch", routes.step(0), routes.step(1))
         super().__init__(clients, access, lines, routes)
+
+
+def check_line_count(lines: int, where: str) -> None:
+    """Refuses a network that is larger than can be handled well."""
+    if lines > MOST_LINES:
+        allowed = f"at most {MOST_LINES:,} links between nodes, each direction counted"
+        raise InputError(allowed, where=where, got=lines)
 
 
 def server_lines(

@@ -361,3 +361,19 @@ def test_attributes_of_the_users_own_are_left_alone():
     drawn = networkx.Graph()
     drawn.add_edge("a", "server", owner="x", domain="y", group=3, key=1, weight=2.0, **{"class": 3})
     assert [line.name for line in lines_of(drawn)] == ["a>server", "server>a"]
+
+
+def test_a_network_beyond_the_bounds_is_refused(tmp_path, monkeypatch):
+    drawn = networkx.path_graph(["a", "b", "server"])
+    networkx.write_gml(drawn, tmp_path / "net.gml")
+    monkeypatch.setattr("simfed.net.topology.MOST_LINES", 3)
+    sentence = "at most 3 links between nodes, each direction counted, got 4"
+    with pytest.raises(InputError, match=f"graph: {sentence}"):
+        graph(1, Access(), [*both("a", "b"), *both("b", "server")], node_of_client=["a"])
+    with pytest.raises(InputError, match=f"tiers: {sentence}"):
+        tree(1, Access(), [Tier("edge", 1), Tier("core", 1)])
+    with pytest.raises(InputError, match=f"net.gml: {sentence}"):
+        read_graph(tmp_path / "net.gml")
+    monkeypatch.setattr("simfed.net.graphs.MOST_FILE_BYTES", 20)
+    with pytest.raises(InputError, match=r"net.gml: a graph of at most 20 bytes, got 'more'"):
+        read_graph(tmp_path / "net.gml")

@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from simfed.vocabulary import LinkUse
+
 if TYPE_CHECKING:
     from simfed.net.cases import error_table, load_cases, replay
-    from simfed.net.driver import LinkUse, Network, Transfer
+    from simfed.net.driver import Network, Transfer
     from simfed.net.from_plain import build, build_model
     from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
     from simfed.net.maxmin import max_min, why_not_max_min
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "cases": ("error_table", "load_cases", "replay"),
-    "driver": ("LinkUse", "Network", "Transfer"),
+    "driver": ("Network", "Transfer"),
     "from_plain": ("build", "build_model"),
     "graphs": ("Tier", "graph", "lines_of", "read_graph", "tree"),
     "maxmin": ("max_min", "why_not_max_min"),

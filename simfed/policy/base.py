@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.vocabulary import CHOICES, Choice
 
 __all__ = ["CHOICES", "Choice", "Policy", "Pull", "check_arms", "finite_reward"]
-
-Choice = Literal["warm-up", "explore", "exploit", "fixed", "forced"]
-CHOICES: tuple[Choice, ...] = ("warm-up", "explore", "exploit", "fixed", "forced")
 
 
 @dataclass(frozen=True, slots=True)

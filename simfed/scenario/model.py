@@ -24,6 +24,7 @@ from simfed.scenario.fields import (
     PositiveInt,
 )
 from simfed.scenario.network import FoundFile, Link, Network
+from simfed.vocabulary import IndexCode
 
 __all__ = [
     "Aggregation",
@@ -105,7 +106,7 @@ class Compression(Part):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )
-    index_code: Literal["ideal", "fixed", "raw32", "bitmap", "rice", "seeded"] = Field(
+    index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
     )
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
+from simfed.vocabulary import CHOICES, OUTCOMES, LinkUse
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -45,9 +47,6 @@ __all__ = [
 
 FORMAT = 1
 """Version of the run directory's layout, in `manifest.json`."""
-
-OUTCOMES = ("aggregated", "late", "dropped", "failed")
-CHOICES = ("warm-up", "explore", "exploit", "fixed", "forced")
 
 PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
 """The duration columns of a participation, whose sum is its whole span."""
@@ -141,17 +140,6 @@ class PolicyValue(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     arm: Annotated[str, "compression strategy"]
     value: Annotated[float | None, "utility or probability; empty before the first reward"]
-
-
-class LinkUse(NamedTuple):
-    """Constant use of one link over one interval (`links.parquet`)."""
-
-    link: Annotated[str, "its name in the topology"]
-    from_s: Annotated[float, "instant"]
-    to_s: Annotated[float, "instant"]
-    bytes: Annotated[float, "moved in the interval"]
-    capacity_bytes_per_s: Annotated[float, "of the link in the interval"]
-    flows: Annotated[int, "transfers on the link in the interval"]
 
 
 class Span(NamedTuple):

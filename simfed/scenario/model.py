@@ -29,6 +29,7 @@ from simfed.scenario.fields import (
 from simfed.scenario.network import Link, Network
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import AnyPolicy, Policy, Reward
+from simfed.vocabulary import IndexCode
 
 __all__ = [
     "Aggregation",
@@ -171,7 +172,7 @@ class Compression(Part):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )
-    index_code: Literal["ideal", "fixed", "raw32", "bitmap", "rice", "seeded"] = Field(
+    index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
     )
 

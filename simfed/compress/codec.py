@@ -31,7 +31,7 @@ from simfed.compress.index_codes import (
     index_bytes,
 )
 from simfed.compress.labels import label_of, read_label
-from simfed.compress.selection import beside, checked_k, is_tensor
+from simfed.compress.selection import beside, checked_k, is_tensor, refuse_non_finite
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import registry
 
@@ -327,6 +327,8 @@ class Chain(Codec):
             indices, after, seed = self._select(update, state, rng, k)
             values, symbols = update[indices], None
             if self.values is not None:
+                if seed is not None and not _on_accelerator(update):  # top-k has looked already
+                    refuse_non_finite(flat(update))
                 symbols = self.values.quantise(flat(values), rng, None)
                 values = _like(_assembled(self.values, symbols, len(values)), values)
         payload = Payload(
@@ -579,6 +581,10 @@ def indices_beside(indices: Any, update: Any) -> Any:
     if not is_tensor(update) or is_tensor(indices):
         return indices
     return beside(indices, update.device)
+
+
+def _on_accelerator(update: Any) -> bool:
+    return is_tensor(update) and update.device.type != "cpu"
 
 
 def device_of(update: Any) -> Any:

@@ -261,7 +261,11 @@ class SVD(_LowRank):
             return Factors(values.copy(), None)
         matrix = values.reshape(shape)
         wide = shape[0] <= shape[1]
-        gram = matrix @ matrix.T if wide else matrix.T @ matrix
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram = matrix @ matrix.T if wide else matrix.T @ matrix
+        if not np.isfinite(gram).all():  # squares beyond 32 bits
+            exact = matrix.astype(np.float64)
+            gram = exact @ exact.T if wide else exact.T @ exact
         squares, vectors = np.linalg.eigh(gram.astype(np.float64))
         rank = self.rank or _rank_of_share(np.maximum(squares[::-1], 0), self.energy or 1.0)
         if not _pays(shape, rank):
@@ -300,10 +304,11 @@ class _AllEntries:
 
 def _power_step(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
     """(left, right) of the projection on the columns of `matrix @ right`."""
-    product = matrix @ right
-    refuse_non_finite(product.reshape(-1))
-    left = np.ascontiguousarray(np.linalg.qr(product).Q)
-    new = matrix.T @ left
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = matrix @ right
+        refuse_non_finite(product.reshape(-1))
+        left = np.ascontiguousarray(np.linalg.qr(product).Q)
+        new = matrix.T @ left
     refuse_non_finite(new.reshape(-1))
     return left, new
 

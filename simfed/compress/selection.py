@@ -82,7 +82,9 @@ def refuse_non_finite(values: NDArray[np.float32]) -> None:
     """Raises `InputError` if there is a NaN or an infinity in a vector; one pass over it."""
     for start in range(0, values.size, _BLOCK):
         part = values[start : start + _BLOCK]
-        if not math.isfinite(part.sum()) and not np.isfinite(part).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = part.sum()
+        if not math.isfinite(total) and not np.isfinite(part).all():
             raise _non_finite(part[~np.isfinite(part)][0])
 
 

@@ -16,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -497,7 +497,9 @@ def _part(spec: Any) -> Any:
 
 def _made(name: str, options: Mapping[Any, Any]) -> Any:
     cls = registry("compressor").get(name)
-    allowed = list(inspect.signature(cls).parameters)
+    if not options:
+        return cls()
+    allowed = list(_parameters(cls))
     known = {allowed[0] if key is None and allowed else key: v for key, v in options.items()}
     for option in known:
         if option not in allowed:
@@ -511,6 +513,12 @@ def _made(name: str, options: Mapping[Any, Any]) -> Any:
         return cls(**known)
     except InputError as error:
         raise error.within(name) from None
+
+
+@lru_cache
+def _parameters(cls: Any) -> dict[str, Any]:
+    """The options of a class with their defaults; asking Python takes 0.1 ms each time."""
+    return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
 
 def _chained(parts: list[Any]) -> Codec:
@@ -532,11 +540,11 @@ def _chained(parts: list[Any]) -> Codec:
 def _options(part: Any) -> dict[str | None, Any]:
     """What differs from the constructor's defaults; the first option always, under None."""
     shown: dict[str | None, Any] = {}
-    for place, (option, parameter) in enumerate(inspect.signature(type(part)).parameters.items()):
+    for place, (option, default) in enumerate(_parameters(type(part)).items()):
         value = getattr(part, option)
         if place == 0 and value is not None:
             shown[None] = value
-        elif place and value != parameter.default:
+        elif place and value != default:
             shown[option] = value
     return shown
 
@@ -553,8 +561,10 @@ def _spec(codec: Codec) -> Any:
 
 
 def _link_spec(link: Any) -> Any:
-    parameters = inspect.signature(type(link)).parameters
-    options = {o: getattr(link, o) for o, p in parameters.items() if getattr(link, o) != p.default}
+    defaults = _parameters(type(link))
+    options = {
+        o: getattr(link, o) for o, default in defaults.items() if getattr(link, o) != default
+    }
     return {link.name: options} if options else link.name
 
 

@@ -325,7 +325,7 @@ class Chain(Codec):
             symbols = self.values.quantise(flat(update), rng, _checked(layout, len(update)))
         else:
             indices, after, seed = self._select(update, state, rng, k)
-            values, symbols = update[indices], None
+            values, symbols = _taken(update, indices), None
             if self.values is not None:
                 if seed is not None and not _on_accelerator(update):  # top-k has looked already
                     refuse_non_finite(flat(update))
@@ -540,7 +540,7 @@ def _chained(parts: list[Any]) -> Codec:
 def _options(part: Any) -> dict[str | None, Any]:
     """What differs from the constructor's defaults; the first option always, under None."""
     shown: dict[str | None, Any] = {}
-    for place, (option, default) in enumerate(_parameters(type(part)).items()):
+    for place, (option, default) in enumerate(_parameters(part.__class__).items()):
         value = getattr(part, option)
         if place == 0 and value is not None:
             shown[None] = value
@@ -561,7 +561,7 @@ def _spec(codec: Codec) -> Any:
 
 
 def _link_spec(link: Any) -> Any:
-    defaults = _parameters(type(link))
+    defaults = _parameters(link.__class__)
     options = {
         o: getattr(link, o) for o, default in defaults.items() if getattr(link, o) != default
     }
@@ -609,6 +609,13 @@ def on_device(vector: NDArray[np.float32], device: Any) -> Any:
     import torch
 
     return torch.from_numpy(vector).to(device)
+
+
+def _taken(update: Any, indices: Any) -> Any:
+    """The entries at distinct indices in order; all of them are the vector itself, copied."""
+    if len(indices) < len(update):
+        return update[indices]
+    return update.clone() if is_tensor(update) else np.array(update)
 
 
 def flat(update: Any) -> NDArray[np.float32]:

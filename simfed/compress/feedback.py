@@ -88,6 +88,8 @@ class ErrorFeedback:
                 residual[part] -= on_device(values, payload.device)
         elif not self._plain:
             residual[payload.indices] -= payload.values
+        elif payload.k == payload.length:
+            residual[:] = 0.0
         elif is_tensor(residual):
             residual.index_fill_(0, payload.indices, 0.0)
         else:

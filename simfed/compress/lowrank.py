@@ -55,10 +55,10 @@ class _LowRank(Codec):
         for part, factors in zip(
             pieces(payload.length, payload.layout), payload.symbols, strict=True
         ):
-            whole = factors.left
-            if factors.right is not None:
-                whole = factors.left @ factors.right.T
-            yield part, whole.reshape(-1)
+            if factors.right is None:
+                yield part, factors.left.reshape(-1)
+            else:
+                yield from _products(factors.left, factors.right, part.start)
 
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
@@ -300,6 +300,17 @@ class _AllEntries:
     """Sends no indices."""
 
     keeps_all = True
+
+
+def _products(left: Matrix, right: Matrix, start: int) -> Iterator[Block]:
+    """left @ right.T, a few rows at a time."""
+    across, together = np.ascontiguousarray(right.T), max(1, 2**16 // len(right))
+    for row in range(0, len(left), together):
+        some = left[row : row + together]
+        # NumPy's product over a single column is several times slower than broadcasting
+        rows = some * across if len(across) == 1 else some @ across
+        begin = start + row * len(right)
+        yield slice(begin, begin + rows.size), rows.reshape(-1)
 
 
 def _power_step(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:

@@ -291,9 +291,10 @@ class AdaComp(_Counted):
         self, symbols: Any, indices: NDArray[np.int64], length: int, layout: Layout | None
     ) -> Vector:
         scales, signs = symbols
-        ends = [layer.stop for layer in pieces(length, layout)]
-        own: Vector = scales[np.searchsorted(ends, indices, side="right")]
-        return np.where(signs, own, -own)
+        bounds = [0, *(layer.stop for layer in pieces(length, layout))]
+        own: Vector = np.repeat(scales, np.diff(np.searchsorted(indices, bounds)))
+        np.negative(own, out=own, where=~signs)
+        return own
 
     def _layers(self, length: int, layout: Layout | None) -> list[tuple[slice, int]]:
         shapes = [s for s in layout if math.prod(s)] if layout is not None else [(length,)]
@@ -308,15 +309,25 @@ def _over_the_bins(error: Vector, gradient: Vector, size: int) -> tuple[NDArray[
     for start in range(0, len(error), together):
         own, g = error[start : start + together], gradient[start : start + together]
         own += g
-        starts = np.arange(0, len(own), size)
-        largest = np.maximum.reduceat(np.abs(own), starts)
+        largest = np.maximum.reduceat(np.abs(own), np.arange(0, len(own), size))
         some = float(largest.sum(dtype=np.float64))
         if not math.isfinite(some):
             refuse_non_finite(own)
-        total, bins = total + some, bins + len(starts)
-        limits = np.repeat(np.where(largest > 0, largest, np.inf), size)[: len(own)]
-        found.append(np.flatnonzero(np.abs(own + g) >= limits) + start)
+        total, bins = total + some, bins + len(largest)
+        limits = np.where(largest > 0, largest, np.float32(np.inf))
+        reach = own + g
+        np.abs(reach, out=reach)
+        whole = len(own) // size * size
+        found.append(
+            _places(reach[:whole].reshape(-1, size) >= limits[: whole // size, None], start)
+        )
+        if whole < len(own):
+            found.append(_places(reach[whole:] >= limits[-1], start + whole))
     return np.concatenate(found), total / bins
+
+
+def _places(chosen: NDArray[np.bool_], start: int) -> NDArray[np.int64]:
+    return np.flatnonzero(chosen.reshape(-1)) + start
 
 
 class _Around(Codec):

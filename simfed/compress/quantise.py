@@ -1,8 +1,8 @@
 """Value codecs: how each value of a chain is written with fewer than 32 bits.
 
 Where values are rounded at random, the random numbers come from a generator of its own for each
-call, seeded from the caller's; 24 bits of it decide each value, so what is called unbiased here is so
-up to 2⁻²⁴ of a level, and up to the rounding of 32-bit floats.
+call, seeded from the caller's; 23 bits of it decide each value, so what is called unbiased here is so
+up to 2⁻²³ of a level, and up to the rounding of 32-bit floats.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class QSGD:
     feedback: ClassVar[Feedback] = "optional"
 
     levels: int = 16
-    """s, 2 … 32,767."""
+    """s, 2 … 16,384: beyond, casting to 16 bits is cheaper and better."""
     bucket: int = 512
     code: str = "fixed"
     scaled: bool = False
 
     def __post_init__(self) -> None:
-        check_whole("levels", self.levels, 2, 2**15 - 1)
+        check_whole("levels", self.levels, 2, 2**14)
         check_whole("bucket", self.bucket, 1, 2**31)
         check_choice("code", self.code, ("fixed", "elias"))
         check_choice("scaled", self.scaled, (True, False))
@@ -84,7 +84,7 @@ class QSGD:
     ) -> Scaled:
         norms = self._norms(values)
         factors = np.divide(self.levels, norms, out=np.zeros_like(norms), where=norms > 0)
-        levels = np.empty(len(values), np.int8 if self.levels < 2**7 else np.int16)
+        levels = np.empty(len(values), self._kind)
         draw = _Draws(rng, self.name)
         for part, buckets in self._stretches(len(values)):
             scaled = values[part].reshape(len(factors[buckets]), -1) * factors[buckets, None]
@@ -95,8 +95,9 @@ class QSGD:
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
         for part, buckets in self._stretches(len(symbols.levels)):
             scales = symbols.scales[buckets, None]
-            levels = symbols.levels[part].reshape(len(scales), -1)
-            yield part, np.multiply(levels, scales, dtype=np.float32).reshape(-1)
+            values = symbols.levels[part].astype(np.float32).reshape(len(scales), -1)
+            values *= scales
+            yield part, values.reshape(-1)
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
@@ -135,8 +136,7 @@ class QSGD:
             _check_long_enough(data, used)
             levels[signed[bits[read : read + len(signed)] == 1]] *= -1
         _check_levels(levels, self.levels)
-        kind = np.int8 if self.levels < 2**7 else np.int16
-        return Scaled(scales, levels.astype(kind), ends), used
+        return Scaled(scales, levels.astype(self._kind), ends), used
 
     def under_feedback(self) -> QSGD:
         """With the receiver's values shrunk so that the error contracts."""
@@ -146,6 +146,11 @@ class QSGD:
         """β of a vector of `count` values."""
         n, s = min(count, self.bucket), self.levels
         return min(n / s**2, math.sqrt(n) / s)
+
+    @property
+    def _kind(self) -> type[np.int8] | type[np.int16]:
+        """Of the levels; two more than the largest fits."""
+        return np.int8 if self.levels + 2 < 2**7 else np.int16
 
     @property
     def _width(self) -> int:
@@ -219,7 +224,7 @@ class TernGrad:
                     to[part] = 0
                     continue
                 clipped = np.clip(own[part], -scale, scale)
-                clipped /= scale
+                clipped *= 1 / scale
                 draw.round(clipped, to[part], 1)
         return Scaled(scales, levels, _ends(layers))
 
@@ -417,16 +422,19 @@ class _Draws:
         self._raw = np.random.SFC64(int(rng.integers(2**63))).random_raw
 
     def round(self, scaled: Values, out: NDArray[Any], most: int) -> None:
-        """To `out`: ⌊scaled + u⌋ with u uniform in [0, 1), within ±`most`; `scaled` is used up."""
-        # 24 bits: as many as a float32 below 1 holds, so that u never rounds up to 1
+        """To `out`: ⌊scaled + u⌋ with u uniform in [0, 1), within ±`most`; `scaled` is used up.
+
+        `scaled` lies within ±`most` up to rounding, so that `most` + 2 must fit into `out`.
+        """
+        # random mantissas make 1 + u, several times as fast as a conversion of whole numbers
         raw = self._raw(-(-len(scaled) // 2)).view(np.uint32)[: len(scaled)]
-        raw >>= np.uint32(8)
-        uniform = raw.astype(np.float32)
-        uniform *= np.float32(2**-24)
-        scaled += uniform
+        raw >>= np.uint32(9)
+        raw |= np.uint32(0x3F800000)
+        scaled += raw.view(np.float32)
         np.floor(scaled, out=scaled)
-        np.clip(scaled, -most, most, out=scaled)
         out[:] = scaled
+        out -= out.dtype.type(1)
+        np.clip(out, -most, most, out=out)
 
 
 def _scaled_blocks(symbols: Scaled) -> Iterator[Block]:
@@ -434,7 +442,9 @@ def _scaled_blocks(symbols: Scaled) -> Iterator[Block]:
     for end, scale in zip(symbols.ends.tolist(), symbols.scales, strict=True):
         for part in chunks(end - start):
             stretch = slice(start + part.start, start + part.stop)
-            yield stretch, np.multiply(symbols.levels[stretch], scale, dtype=np.float32)
+            values = symbols.levels[stretch].astype(np.float32)
+            values *= scale
+            yield stretch, values
         start = end
 
 

@@ -467,7 +467,9 @@ def as_codec(part: Any) -> Codec:
 
 
 def _codec(spec: Any) -> Codec:
-    if isinstance(spec, str) and spec not in registry("compressor"):
+    if isinstance(spec, str):
+        if spec in registry("compressor"):
+            return as_codec(_made(spec, {}))
         links = read_label(spec)
         return _chained([_made(name, options) for name, options in links])
     if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:

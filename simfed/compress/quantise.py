@@ -35,6 +35,9 @@ __all__ = ["BF16", "FP16", "QSGD", "EFSign", "Scaled", "TernGrad"]
 
 Values = NDArray[np.float32]
 
+_SMALLEST = 1e-33
+"""Norms below it are zero: what a 32-bit factor cannot scale is below every number that matters."""
+
 
 class Scaled(NamedTuple):
     """Whole numbers, to be multiplied by the scale of their stretch."""
@@ -180,8 +183,7 @@ class QSGD:
             if not ((squares > 1e-30) & (squares < 1e30)).all():  # beyond what float32 can square
                 refuse_non_finite(values[part])
                 exact = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
-                # what a 32-bit factor cannot scale is below every number that matters
-                norms[buckets] = np.where(exact > 1e-33, np.minimum(exact, 3e38), 0)
+                norms[buckets] = np.where(exact > _SMALLEST, np.minimum(exact, 3e38), 0)
             else:
                 norms[buckets] = np.sqrt(squares)
         return norms
@@ -229,7 +231,7 @@ class TernGrad:
         return Scaled(scales, levels, _ends(layers))
 
     def _scale(self, values: Values) -> float:
-        """The largest magnitude of a layer after clipping."""
+        """The largest magnitude of a layer after clipping; 0 where a 32-bit factor cannot scale it."""
         total = squares = largest = 0.0
         for part in chunks(len(values)):
             some = values[part]
@@ -240,6 +242,8 @@ class TernGrad:
             wide: Any = some if largest < 1e15 else some.astype(np.float64)
             total += float(wide.sum())
             squares += float(np.einsum("i,i->", wide, wide))
+        if largest < _SMALLEST:
+            return 0.0
         if self.clip is None:
             return largest
         mean = total / len(values)

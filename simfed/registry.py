@@ -36,7 +36,8 @@ class Registry:
         return list(dict.fromkeys([*self._builtin, *self._entry_points(), *self._added]))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._builtin or name in self._added or name in self._entry_points()
+        here = (self._builtin, self._added, self._entry_points())
+        return isinstance(name, str) and any(name in names for names in here)
 
     def origin(self, name: str) -> str:
         """Where a name comes from: `built in`, `registered`, or the installed package's name."""

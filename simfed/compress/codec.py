@@ -332,9 +332,17 @@ class Chain(Codec):
                 symbols = self.values.quantise(flat(values), rng, None)
                 values = _like(_assembled(self.values, symbols, len(values)), values)
         payload = Payload(
-            self.label, len(update), indices, values, after, state, seed, symbols, layout,
+            self.label,
+            len(update),
+            indices,
+            values,
+            after,
+            state,
+            seed,
+            symbols,
+            layout,
             device_of(update),
-        )  # fmt: skip
+        )
         return payload, after
 
     def _select(self, update: Any, state: State, rng: Any, k: int) -> tuple[Any, State, int | None]:
@@ -433,9 +441,14 @@ class Chain(Codec):
         rest, whole = data[used:], values is None
         indices = decode_indices(code, rest, length, k, selection=self.selection, state=state)
         return Payload(
-            self.label, length, None if whole else indices, values, state_before=state,
-            symbols=symbols, layout=layout,
-        )  # fmt: skip
+            self.label,
+            length,
+            None if whole else indices,
+            values,
+            state_before=state,
+            symbols=symbols,
+            layout=layout,
+        )
 
 
 # ---- codecs as scenarios write them ------------------------------------------------------------------
@@ -494,7 +507,9 @@ def _part(spec: Any) -> Any:
             if options is not None and not isinstance(options, Mapping):
                 raise InputError("options as a mapping", where=name, got=options)
             return _made(name, dict(options or {}))
-    raise InputError("a codec: its name, {name: {option: value}} or {chain: [selection, values]}", got=spec)  # fmt: skip
+    raise InputError(
+        "a codec: its name, {name: {option: value}} or {chain: [selection, values]}", got=spec
+    )
 
 
 def _made(name: str, options: Mapping[Any, Any]) -> Any:
@@ -506,11 +521,13 @@ def _made(name: str, options: Mapping[Any, Any]) -> Any:
     for option in known:
         if option not in allowed:
             raise InputError(
-                f"an option of {name}: {listed(allowed)}" if allowed else f"no option: {name} has none",
+                f"an option of {name}: {listed(allowed)}"
+                if allowed
+                else f"no option: {name} has none",
                 where=name,
                 got=option,
                 hint=did_you_mean(str(option), allowed),
-            )  # fmt: skip
+            )
     try:
         return cls(**known)
     except InputError as error:
@@ -528,7 +545,12 @@ def _chained(parts: list[Any]) -> Codec:
         return as_codec(parts[0])
     for part in parts:
         if isinstance(part, Codec):
-            raise InputError("a chain of a selection and a value codec", where="chain", got=part.label, hint=f"{part.name} stands alone")  # fmt: skip
+            raise InputError(
+                "a chain of a selection and a value codec",
+                where="chain",
+                got=part.label,
+                hint=f"{part.name} stands alone",
+            )
     kinds = ["selection" if hasattr(part, "select") else "values" for part in parts]
     names = [part.name for part in parts]
     for kind, what in (("selection", "selection"), ("values", "value codec")):

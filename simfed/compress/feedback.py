@@ -42,7 +42,9 @@ class ErrorFeedback:
         made = as_codec(codec)
         if made.feedback not in ("wanted", "optional"):
             why = "keeps its own error" if made.feedback == "own" else "goes without"
-            raise InputError("a codec that error feedback can be put around", got=made.label, hint=f"it {why}")  # fmt: skip
+            raise InputError(
+                "a codec that error feedback can be put around", got=made.label, hint=f"it {why}"
+            )
         self.codec = made.under_feedback()
         """What is played: the given codec, or its variant that contracts."""
         self._plain = isinstance(self.codec, Chain) and self.codec.values is None

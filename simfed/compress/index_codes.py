@@ -19,7 +19,14 @@ from simfed.compress.bits import (
 from simfed.compress.selection import is_tensor
 from simfed.errors import InputError, did_you_mean, listed
 
-__all__ = ["INDEX_CODES", "as_numpy", "code_in_use", "decode_indices", "encode_indices", "index_bytes"]  # fmt: skip
+__all__ = [
+    "INDEX_CODES",
+    "as_numpy",
+    "code_in_use",
+    "decode_indices",
+    "encode_indices",
+    "index_bytes",
+]
 
 INDEX_CODES = ("ideal", "fixed", "raw32", "bitmap", "rice", "seeded")
 
@@ -55,7 +62,9 @@ def index_bytes(code: str, d: int, k: int, indices: Any = None) -> float | None:
             return None
         _, bits = rice_parameter(_gaps(as_numpy(indices)))
         return 1.0 + -(-bits // 8)
-    bits = {"none": 0, "fixed": k * _width(d), "raw32": 32 * k, "bitmap": d, "seeded": _SEED_BITS}[code]  # fmt: skip
+    bits = {"none": 0, "fixed": k * _width(d), "raw32": 32 * k, "bitmap": d, "seeded": _SEED_BITS}[
+        code
+    ]
     return float(-(-bits // 8))
 
 

@@ -122,7 +122,11 @@ class _LowRank(Codec):
         ]
         most = max(min(shape) for shape in shapes)
         if self.rank is not None and self.rank > most:
-            raise InputError(f"a rank of at most {most}, that of the largest matrix", where=f"{self.name}: rank", got=self.rank)  # fmt: skip
+            raise InputError(
+                f"a rank of at most {most}, that of the largest matrix",
+                where=f"{self.name}: rank",
+                got=self.rank,
+            )
         return shapes
 
     def _rank(self, shape: tuple[int, int]) -> int:
@@ -185,9 +189,16 @@ class PowerSGD(_LowRank):
             symbols.append(Factors(left, right_after))
         after = Memory(None, arrays)
         payload = Payload(
-            self.label, len(vector), None, None, after, state, symbols=symbols, layout=layout,
+            self.label,
+            len(vector),
+            None,
+            None,
+            after,
+            state,
+            symbols=symbols,
+            layout=layout,
             device=device_of(update),
-        )  # fmt: skip
+        )
         return payload, after
 
     def _right(
@@ -250,9 +261,16 @@ class SVD(_LowRank):
             for part, shape in zip(pieces(len(vector), layout), shapes, strict=True)
         ]
         payload = Payload(
-            self.label, len(vector), None, None, state, state, symbols=symbols, layout=layout,
+            self.label,
+            len(vector),
+            None,
+            None,
+            state,
+            state,
+            symbols=symbols,
+            layout=layout,
             device=device_of(update),
-        )  # fmt: skip
+        )
         return payload, state
 
     def _factors(self, values: Matrix, shape: tuple[int, int]) -> Factors:

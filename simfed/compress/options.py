@@ -27,4 +27,6 @@ def check_choice(option: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """`InputError` unless `value` is one of these."""
     if value not in allowed:
         names = [str(a).lower() if isinstance(a, bool) else str(a) for a in allowed]
-        raise InputError(listed(names), where=option, got=value, hint=did_you_mean(str(value), names))  # fmt: skip
+        raise InputError(
+            listed(names), where=option, got=value, hint=did_you_mean(str(value), names)
+        )

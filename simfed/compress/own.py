@@ -97,7 +97,9 @@ class _Counted(Codec):
         raw: bytes = as_numpy(payload.values).astype("<f4").tobytes()
         return raw
 
-    def _read(self, data: bytes, count: int, length: int, layout: Layout | None) -> tuple[Any, Any, int]:  # fmt: skip
+    def _read(
+        self, data: bytes, count: int, length: int, layout: Layout | None
+    ) -> tuple[Any, Any, int]:
         if len(data) < 4 * count:
             raise InputError(f"a payload of at least {4 * count} bytes of values", got=len(data))
         return np.frombuffer(data[: 4 * count], "<f4").astype(np.float32), None, 4 * count
@@ -165,9 +167,14 @@ class DGC(_Counted):
         total[indices] = 0
         after = Memory(plays + 1, {"momentum": momentum, "total": total})
         payload = Payload(
-            self.label, len(gradient), indices_beside(indices, update),
-            on_device(values, device_of(update)), after, plays, kept=kept,
-        )  # fmt: skip
+            self.label,
+            len(gradient),
+            indices_beside(indices, update),
+            on_device(values, device_of(update)),
+            after,
+            plays,
+            kept=kept,
+        )
         return payload, after
 
     def undo(self, payload: Payload) -> Memory:
@@ -196,7 +203,12 @@ class DGC(_Counted):
     def _clipping(self, gradient: Vector) -> float:
         if self.clip is None:
             return 1.0
-        norm = math.sqrt(sum(float(np.square(gradient[part], dtype=np.float64).sum()) for part in chunks(len(gradient))))  # fmt: skip
+        norm = math.sqrt(
+            sum(
+                float(np.square(gradient[part], dtype=np.float64).sum())
+                for part in chunks(len(gradient))
+            )
+        )
         if not math.isfinite(norm):
             refuse_non_finite(gradient)
         return min(1.0, self.clip / norm) if norm else 1.0
@@ -253,9 +265,15 @@ class AdaComp(_Counted):
         error[indices] -= values
         after = Memory(None, {"error": error})
         payload = Payload(
-            self.label, len(gradient), indices_beside(indices, update),
-            on_device(values, device_of(update)), after, symbols=symbols, layout=layout, kept=kept,
-        )  # fmt: skip
+            self.label,
+            len(gradient),
+            indices_beside(indices, update),
+            on_device(values, device_of(update)),
+            after,
+            symbols=symbols,
+            layout=layout,
+            kept=kept,
+        )
         return payload, after
 
     def undo(self, payload: Payload) -> Memory:
@@ -278,7 +296,9 @@ class AdaComp(_Counted):
         raw: bytes = scales.astype("<f4").tobytes() + np.packbits(signs).tobytes()
         return raw
 
-    def _read(self, data: bytes, count: int, length: int, layout: Layout | None) -> tuple[Any, Any, int]:  # fmt: skip
+    def _read(
+        self, data: bytes, count: int, length: int, layout: Layout | None
+    ) -> tuple[Any, Any, int]:
         head = 4 * len(pieces(length, layout))
         used = head + -(-count // 8)
         if len(data) < used:
@@ -341,9 +361,10 @@ class _Around(Codec):
         codec = codec_from_spec(self.inner, where="inner")
         if codec.feedback not in ("wanted", "optional") or codec.own_memory:
             raise InputError(
-                "a codec without memory of its own that allows error feedback", where="inner",
+                "a codec without memory of its own that allows error feedback",
+                where="inner",
                 got=codec.label,
-            )  # fmt: skip
+            )
         # as text, so that equal codecs have equal options however they were written
         object.__setattr__(self, "inner", codec.label)
 
@@ -427,9 +448,16 @@ class EF21(_Around):
             estimate[sent.indices] += sent.values
         state = Memory(sent.state, {"estimate": estimate})
         return Payload(
-            self.label, sent.length, None, None, state, sent.state_before, symbols=sent,
-            device=device, kept=kept,
-        )  # fmt: skip
+            self.label,
+            sent.length,
+            None,
+            None,
+            state,
+            sent.state_before,
+            symbols=sent,
+            device=device,
+            kept=kept,
+        )
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         yield slice(0, payload.length), payload.state.arrays["estimate"]
@@ -523,9 +551,18 @@ class DetachedEF(_Around):
         if indices is not None:
             indices, values = indices_beside(indices, update), on_device(values, device)
         return Payload(
-            self.label, sent.length, indices, values, memory, sent.state_before, sent.seed,
-            symbols=sent, layout=sent.layout, device=device, kept=kept,
-        )  # fmt: skip
+            self.label,
+            sent.length,
+            indices,
+            values,
+            memory,
+            sent.state_before,
+            sent.seed,
+            symbols=sent,
+            layout=sent.layout,
+            device=device,
+            kept=kept,
+        )
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         return self._sender.blocks(payload.symbols)

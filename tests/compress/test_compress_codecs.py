@@ -28,13 +28,36 @@ from simfed.errors import InputError
 LAYOUT = ((6, 1, 5, 5), (6,), (30, 12), (10, 30), (10,))
 D = sum(math.prod(shape) for shape in LAYOUT)
 EVERY_KIND = [
-    "top-k", "random-k", "periodic-k", "dense", "qsgd(16)", "qsgd(4,code=elias)", "qsgd(300)",
-    "terngrad(2.5)", "ef-sign", "fp16", "bf16", "top-k+qsgd(4)", "random-k+qsgd(4,code=elias)",
-    "periodic-k+ef-sign", "top-k+fp16", "random-k+bf16", "top-k+terngrad(2.5)", "dgc(0.9)",
-    "dgc(0.5,warmup=0)", "adacomp(500)", "ef21(top-k)", "ef21(top-k+qsgd(4))", "ef21(qsgd(4))",
-    "detached-ef(random-k)", "detached-ef(periodic-k+fp16)", "detached-ef(ef-sign)",
-    "powersgd(2)", "svd(2)", "svd(energy=0.5)",
-]  # fmt: skip
+    "top-k",
+    "random-k",
+    "periodic-k",
+    "dense",
+    "qsgd(16)",
+    "qsgd(4,code=elias)",
+    "qsgd(300)",
+    "terngrad(2.5)",
+    "ef-sign",
+    "fp16",
+    "bf16",
+    "top-k+qsgd(4)",
+    "random-k+qsgd(4,code=elias)",
+    "periodic-k+ef-sign",
+    "top-k+fp16",
+    "random-k+bf16",
+    "top-k+terngrad(2.5)",
+    "dgc(0.9)",
+    "dgc(0.5,warmup=0)",
+    "adacomp(500)",
+    "ef21(top-k)",
+    "ef21(top-k+qsgd(4))",
+    "ef21(qsgd(4))",
+    "detached-ef(random-k)",
+    "detached-ef(periodic-k+fp16)",
+    "detached-ef(ef-sign)",
+    "powersgd(2)",
+    "svd(2)",
+    "svd(energy=0.5)",
+]
 RESIDUAL = [c for c in EVERY_KIND if codec_from_spec(c).feedback in ("wanted", "optional")]
 OWN = [c for c in EVERY_KIND if codec_from_spec(c).feedback == "own"]
 
@@ -361,7 +384,9 @@ def test_feedback_on_tensors_agrees(label):
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("label", [c for c in EVERY_KIND if c not in ("random-k", "periodic-k", "dense")])  # fmt: skip
+@pytest.mark.parametrize(
+    "label", [c for c in EVERY_KIND if c not in ("random-k", "periodic-k", "dense")]
+)
 def test_a_nan_or_infinity_is_refused_and_the_host_can_say_whose(label, wrong):
     update = gradient(0)
     update[100] = wrong

@@ -88,7 +88,12 @@ def test_five_ternary_digits_in_a_byte(digits):
 # ---- value codecs --------------------------------------------------------------------------------
 
 
-@given(n=st.integers(1, 70), levels=st.integers(2, 300), bucket=st.integers(1, 80), seed=st.integers(0, 99))  # fmt: skip
+@given(
+    n=st.integers(1, 70),
+    levels=st.integers(2, 300),
+    bucket=st.integers(1, 80),
+    seed=st.integers(0, 99),
+)
 def test_qsgd_rounds_to_a_neighbouring_level_of_its_bucket(n, levels, bucket, seed):
     x = normal(n, seed)
     x[::5] = 0
@@ -153,7 +158,9 @@ def torch_or_not(request, monkeypatch):
 
 def test_half_floats_are_those_of_numpy_and_of_torch(torch_or_not):
     every = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(F)
-    x = np.concatenate([every[np.isfinite(every)], normal(5000, scale=300), normal(5000, scale=1e-7)])  # fmt: skip
+    x = np.concatenate(
+        [every[np.isfinite(every)], normal(5000, scale=300), normal(5000, scale=1e-7)]
+    )
     assert decoded(FP16(), x).tobytes() == x.astype(np.float16).astype(F).tobytes()
     expected = torch_or_not.from_numpy(x).bfloat16().float().numpy()
     assert decoded(BF16(), x).tobytes() == expected.tobytes()
@@ -182,7 +189,12 @@ def test_a_value_codec_behind_a_selection_sees_the_chosen_values_alone():
 
 
 @settings(max_examples=30)
-@given(n=st.integers(1, 80), k=st.integers(1, 90), seed=st.integers(0, 99), clip=st.sampled_from([None, 2.0]))  # fmt: skip
+@given(
+    n=st.integers(1, 80),
+    k=st.integers(1, 90),
+    seed=st.integers(0, 99),
+    clip=st.sampled_from([None, 2.0]),
+)
 def test_dgc_is_momentum_accumulated_and_masked(n, k, seed, clip):
     k = min(k, n)
     u, v, state = np.zeros(n, F), np.zeros(n, F), None

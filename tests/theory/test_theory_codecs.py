@@ -109,9 +109,19 @@ def delta(label, n, k, x):
 
 @pytest.mark.parametrize(
     "label",
-    ["top-k", "random-k", "periodic-k", "dense", "ef-sign", "fp16", "bf16", "top-k+qsgd(4)",
-     "random-k+qsgd(4)", "random-k+fp16"],
-)  # fmt: skip
+    [
+        "top-k",
+        "random-k",
+        "periodic-k",
+        "dense",
+        "ef-sign",
+        "fp16",
+        "bf16",
+        "top-k+qsgd(4)",
+        "random-k+qsgd(4)",
+        "random-k+fp16",
+    ],
+)
 @settings(max_examples=6, deadline=None)
 @given(
     kind=shapes_of_vectors, n=st.integers(1, 200), k=st.integers(1, 220), seed=st.integers(0, 10**6)

@@ -19,7 +19,7 @@ _NODES = 128
 
 
 class Thompson(Bandit):
-    """Thompson sampling with Gaussian beliefs and discounted plays.
+    """Thompson sampling: the best arm of a world drawn from Gaussian beliefs, which fade.
 
     With rewards r scaled to [0, 1], an arm's belief is N((½ + S)/(1 + n), `sd`²/(1 + n)), where n
     counts its rewarded plays and S sums their r, both with weight γ = `discount` per later play of

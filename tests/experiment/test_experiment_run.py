@@ -121,10 +121,10 @@ def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tiny, tmp_path):
     assert verify(tmp_path / "run") == []
 
 
-def test_resume_wants_the_same_scenario_and_an_unfinished_run(tiny, tmp_path):
+def test_resume_wants_the_same_scenario_and_a_folder(tiny, tmp_path):
     play(tiny, tmp_path / "run")
-    with pytest.raises(InputError, match="a run that is not finished"):
-        play(tiny, tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match=r"began with, got 'rounds: 5 in place of rounds: 4'"):
+        play(tiny, tmp_path / "run", {"rounds": 5}, resume=True)
     with pytest.raises(InputError, match="a run directory to go on with"):
         play(tiny, resume=True)
 
@@ -352,11 +352,16 @@ def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, option
     assert verify(out) == []
 
 
-def test_going_on_with_a_finished_run_changes_nothing(tiny, keep):
+def test_going_on_with_a_finished_run_gives_it_and_changes_nothing(tiny, keep):
     before = listing(keep)
-    with pytest.raises(InputError, match="a run that is not finished"):
-        play(tiny, keep, time_only_overrides(), time_only=True, resume=True)
+    found = play(tiny, keep, time_only_overrides(), time_only=True, resume=True)
+    assert found.fingerprint == simfed.load_run(keep).fingerprint
     assert listing(keep) == before
+
+
+def test_going_on_where_nothing_has_begun_begins(tiny, tmp_path):
+    found = play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, resume=True)
+    assert found.fingerprint == play(tiny, None, time_only_overrides(), time_only=True).fingerprint
 
 
 def test_a_run_goes_into_the_folder_one_is_in_and_behind_a_link(tiny, tmp_path, monkeypatch):

@@ -147,9 +147,7 @@ def _look_for_begun(
 ) -> RunDirectory | None:
     """The same run in `out`, where it has begun."""
     _, text = _self_contained(parts)
-    return RunDirectory.resume(
-        out, scenario_yaml=text, mode=mode, device=device, manifest=at_start
-    )
+    return RunDirectory.resume(out, scenario_yaml=text, mode=mode, device=device, manifest=at_start)
 
 
 def _clock(parts: Parts) -> Workload:

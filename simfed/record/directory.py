@@ -122,7 +122,9 @@ class RunDirectory:
         _refuse_other_scenario(path, scenario_yaml)
         for key, now in (("mode", mode), ("device", device)):
             if begun.get(key, now) != now:  # on another device the last bits would be others
-                what = f"a {begun[key]} run" if key == "mode" else f"a run that learns on {begun[key]}"
+                what = (
+                    f"a {begun[key]} run" if key == "mode" else f"a run that learns on {begun[key]}"
+                )
                 raise InputError(f"{what}, as it began", where=str(path), got=now)
         for key in _SAME if manifest is not None else ():
             if key in begun and manifest is not None and begun[key] != manifest[key]:

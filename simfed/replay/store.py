@@ -186,8 +186,8 @@ class Trajectory:
                 name = f"steps-{uuid.uuid4().hex[:12]}.jsonl"
                 self._mine = (self.folder / name).open("x", encoding="utf-8")
             # one write per line: a killed process leaves whole lines and at most a torn last one
-            sealed = [node, fact, self._digest(node, fact)]
-            self._mine.write(json.dumps(sealed, separators=(",", ":")) + "\n")
+            step = json.dumps([node, fact], separators=(",", ":"))
+            self._mine.write(f'{step[:-1]},"{self._digest(step)}"]\n')
             self._mine.flush()
 
         self._try(write)
@@ -258,8 +258,8 @@ class Trajectory:
     def _state_path(self, node: str) -> Path:
         return self.folder / "states" / f"{node}.safetensors"
 
-    def _digest(self, node: str, fact: Any) -> str:
-        return digest_of([self.folder.name, node, fact])
+    def _digest(self, *said: str) -> str:
+        return digest_of([self.folder.name, *said])
 
     def _state_digest(self, node: str, facts: str, arrays: Arrays) -> str:
         found = hashlib.blake2b(self._digest(node, facts).encode(), digest_size=16)
@@ -294,12 +294,9 @@ class Trajectory:
             self._read_bytes[part.name] = begin + whole
             for line in new[:whole].split(b"\n")[:-1]:
                 number = self._read_lines[part.name] = self._read_lines.get(part.name, 0) + 1
-                try:
-                    node, fact, digest = json.loads(line)
-                    whole_line = digest == self._digest(node, fact)
-                except (ValueError, TypeError, RecursionError):
-                    whole_line = False
-                if whole_line:
+                step, _, digest = line.decode(errors="replace").rpartition(",")
+                if digest == f'"{self._digest(step + "]")}"]':
+                    node, fact, _ = json.loads(line)
                     self._known.setdefault(node, fact)
                 else:
                     self._bad_lines.setdefault(part.name, []).append(number)

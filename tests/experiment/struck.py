@@ -330,20 +330,18 @@ CASES = {"begin": Case, "go-on": GoingOn, "overwrite": Overwriting, "study": Stu
 
 def warm_up(mode):
     """Import and read here what every child would; nothing that starts a thread."""
-    import pyarrow.parquet
-    import safetensors.numpy
+    from importlib import import_module
 
-    import simfed.experiment
-    import simfed.net
-    import simfed.record.invariants
-    import simfed.sim
-    import simfed.study.results
     from simfed.replay.key import data_digest
 
+    modules = [
+        "pyarrow.parquet", "safetensors.numpy", "simfed.experiment", "simfed.net", "simfed.sim",
+        "simfed.record.invariants", "simfed.study.results",
+    ]  # fmt: skip
+    for name in modules if mode == "time-only" else [*modules, "simfed.learn.workload"]:
+        import_module(name)
     if mode == "full":
         import torch
-
-        import simfed.learn.workload
 
         torch.set_num_threads(1)
     data_digest("mnist-mini")
@@ -356,18 +354,19 @@ def main(name, mode, how, every, first, folder):
     case = CASES[name](Path(folder))
     print(json.dumps({"expected": case.expected}), flush=True)
     at = int(first)
-    while True:
-        out = copied(case.start, Path(folder) / "out")
-        told, struck = in_a_child(
-            lambda: case.command(out), lambda tell: Strike(out, at, how, tell)
-        )
-        if not struck:
-            break
-        wrong = case.after(out) if "traceback" not in told else {"command": told}
-        if how == "full" and not told.keys() & {"sentence", "fingerprint"}:
-            wrong["command"] = told
-        print(json.dumps({"at": at, "struck": struck, "wrong": wrong, "told": told}), flush=True)
+    while strike_once(case, Path(folder) / "out", at, how):
         at += int(every)
+
+
+def strike_once(case, folder, at, how):
+    """Whether there was an operation of this number to strike at; prints what came of it."""
+    out = copied(case.start, folder)
+    told, struck = in_a_child(lambda: case.command(out), lambda tell: Strike(out, at, how, tell))
+    if not struck:
+        return False
+    wrong = {"command": told} if "traceback" in told else case.after(out)
+    print(json.dumps({"at": at, "struck": struck, "told": told, "wrong": wrong}), flush=True)
+    return True
 
 
 if __name__ == "__main__":

@@ -146,8 +146,10 @@ def _look_for_begun(
     parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Any]
 ) -> RunDirectory | None:
     """The same run in `out`, where it has begun."""
-    _, text = _self_contained(parts)
-    return RunDirectory.resume(out, scenario_yaml=text, mode=mode, device=device, manifest=at_start)
+    beside, text = _self_contained(parts)
+    return RunDirectory.resume(
+        out, scenario_yaml=text, mode=mode, device=device, manifest=at_start, beside=beside
+    )
 
 
 def _clock(parts: Parts) -> Workload:

@@ -132,7 +132,19 @@ class CheckpointFolder:
         self._arrays = [loaded.arrays]
         recorder.restore(loaded.segments)
 
-    def _read(self, name: str, recorder: Recorder) -> Loaded:
+    def damages(self) -> list[InputError]:
+        """What is wrong with the states and arrays that are kept of a finished run."""
+        found = []
+        for name in (_NEWEST, _EARLIER):
+            try:
+                if (self.path / name).exists():
+                    self._read(name, None)
+            except InputError as error:
+                found.append(error)
+        return found
+
+    def _read(self, name: str, recorder: Recorder | None) -> Loaded:
+        """`recorder` None: its segments are gone, as those of a finished run are."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -151,7 +163,8 @@ class CheckpointFolder:
                 raise _damaged(arrays, "none")
             if file_digest(arrays) != state["arrays"]["digest"]:
                 raise _damaged(arrays, "one whose content is not what its digest says")
-            recorder.check(state["segments"])
+            if recorder is not None:
+                recorder.check(state["segments"])
             checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
             return Loaded(checkpoint, state["segments"], name, arrays.name)
         except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:

@@ -50,6 +50,7 @@ class RunDirectory:
         self._id = str(manifest.get("id", ""))
         self._checkpoints = CheckpointFolder(path / "checkpoint", self._id)
         self._loaded: Loaded | None = None
+        self._beside: dict[str, bytes] = {}
 
     @classmethod
     def create(
@@ -107,13 +108,15 @@ class RunDirectory:
         mode: str,
         device: str = "cpu",
         manifest: Mapping[str, Any] | None = None,
+        beside: Mapping[str, bytes] | None = None,
     ) -> RunDirectory | None:
         """The run in the folder, finished or not, and None where none has begun.
 
         Nothing is changed before `go_on`. `mode` and `device` are the manifest's (`full` or
         `time-only`, where it learns); like the scenario they must be the same as when the run began,
-        and so must the data and the models of `manifest`, what it would say if it began now. Other
-        versions of packages are warned of. Raises: `InputError`, also where no checkpoint is whole.
+        and so must the further files (`beside`), and the data and the models of `manifest`, what it
+        would say if it began now. Other versions of packages are warned of. Raises: `InputError`,
+        also where no checkpoint is whole.
         """
         path = Path(path)
         if _look_into(path) == "nothing":
@@ -132,11 +135,18 @@ class RunDirectory:
                     f"the {key} that this run began with, {begun[key]}", where=str(path),
                     got=manifest[key],
                 )  # fmt: skip
+        for name, content in (beside or {}).items():
+            if name in begun.get("files", {}) and sha256(content) != begun["files"][name]:
+                raise InputError(
+                    f"the {Path(name).name} that this run began with, of which this is a copy",
+                    where=str(path / name), got="another one in use now",
+                )  # fmt: skip
         found = cls(path, begun)
         if found.finished:
             return found
         found.manifest["status"] = "running"
         found.manifest.pop("reason", None)
+        found._beside = dict(beside or {})
         if manifest is not None:
             found.warnings += differences(begun.get("versions", {}), manifest["versions"])
         found._loaded = found._checkpoints.load(found.recorder())
@@ -154,6 +164,9 @@ class RunDirectory:
         with _writing(self.path):
             files.sweep(self.path)
             files.sweep(self._checkpoints.path)
+            for name, content in self._beside.items():  # its copies may be damaged
+                (self.path / name).parent.mkdir(exist_ok=True)
+                (self.path / name).write_bytes(content)
             self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
             self._put_manifest()
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from simfed.record.digest import fingerprint, scenario_digest
+from simfed.record.checkpoint import CheckpointFolder
+from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES, PHASES, TABLES, columns
 from simfed.record.summary import summarise
@@ -124,6 +125,23 @@ def _fingerprint_is_that_of_the_tables(facts: Facts) -> Broken:
     found = fingerprint(lambda name: [facts.run.table(name)])
     if found != facts.run.fingerprint:
         yield f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the tables is {found}"
+
+
+def _files_are_what_was_written(facts: Facts) -> Broken:
+    manifest, path = facts.run.manifest, facts.run.path
+    if manifest.get("digest", manifest_digest(manifest)) != manifest_digest(manifest):
+        yield "manifest.json: was changed after it was written"  # earlier versions wrote no digest
+    if path is None:
+        return
+    written = manifest.get("files")
+    for name, digest in written.items() if isinstance(written, dict) else ():
+        try:
+            if sha256((path / name).read_bytes()) != digest:
+                yield f"{name}: is not the file that this run began with"
+        except OSError as error:
+            yield f"{name}: cannot be read ({error.strerror or error})"
+    for damage in CheckpointFolder(path / "checkpoint", str(manifest.get("id", ""))).damages():
+        yield str(damage).removeprefix(f"{path}/")
 
 
 def _manifest_is_that_of_the_scenario(facts: Facts) -> Broken:
@@ -347,6 +365,7 @@ def _summary_is_that_of_the_tables(facts: Facts) -> Broken:
 
 
 _CHECKS = (
+    _files_are_what_was_written,
     _fingerprint_is_that_of_the_tables,
     _manifest_is_that_of_the_scenario,
     _models_are_those_of_the_scenario,

@@ -1,7 +1,7 @@
 """Strikes a run or a study at one of its file operations: SIGKILL, or a disk that is full from there.
 
-A process of its own (`python struck.py CASE HOW EVERY FIRST FOLDER`), which forks one child for each
-operation in turn: nothing of torch or of pytest may run before a fork. An operation is whatever
+A process of its own (`python struck.py MODE FOLDER CASE:HOW:FIRST:EVERY …`), which forks one child for
+each operation in turn: nothing of torch or of pytest may run before a fork. An operation is whatever
 makes, changes, renames or deletes a file or a folder below the folder at stake, and each piece that
 is written into a file, of which a kill leaves half. Prints one JSON line for each child struck:
 the operation, and what came of going on.
@@ -213,7 +213,7 @@ class Case:
 
 class GoingOn(Case):
     def prepare(self):
-        in_a_child(lambda: play(self.scenario, self.start, stop_after=2))
+        in_a_child(lambda: play(self.scenario, self.start, stop_after=3))
 
     def command(self, out):
         return play(self.scenario, out, resume=True)
@@ -347,15 +347,19 @@ def warm_up(mode):
     data_digest("mnist-mini")
 
 
-def main(name, mode, how, every, first, folder):
+def main(mode, folder, *jobs):
     global MODE
     MODE = mode
     warm_up(mode)
-    case = CASES[name](Path(folder))
-    print(json.dumps({"expected": case.expected}), flush=True)
-    at = int(first)
-    while strike_once(case, Path(folder) / "out", at, how):
-        at += int(every)
+    for job in jobs:
+        name, how, first, every = job.split(":")
+        place = Path(folder) / f"{name}-{how}"
+        place.mkdir(parents=True)
+        case = CASES[name](place)
+        print(json.dumps({"job": job, "expected": case.expected}), flush=True)
+        at = int(first)
+        while strike_once(case, place / "out", at, how):
+            at += int(every)
 
 
 def strike_once(case, folder, at, how):

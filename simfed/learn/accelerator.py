@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from simfed.errors import InputError
 from simfed.learn.engine import Engine
 from simfed.learn.models import plain
 from simfed.learn.precision import exact_float32, same_algorithms
@@ -202,3 +203,14 @@ class AcceleratorWorker(Worker):
             )
             start += size
         return named
+
+
+def device_of(name: str) -> torch.device:
+    """Where to learn. Raises: `InputError` for what is not here."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if name != "cuda":
+        raise InputError("a device: cpu or cuda", where="--device", got=name)
+    if not torch.cuda.is_available():
+        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
+    return torch.device("cuda", torch.cuda.current_device())

@@ -271,7 +271,7 @@ def _largest_k(scenario: Scenario, prototype: str) -> int | None:
     if any(scenario.policy_of_group(group).arms_from for group in groups):
         return None  # what the recorded run played is not known here
     arms = {FORCED_ARM, *scenario.compression.strategies}
-    arms |= {s for g in groups if (s := scenario.policy_of_group(g).strategy) is not None}
+    arms.update(*map(scenario.arms_of_group, groups))
     if any(getattr(registry("compressor").get(arm), "keeps_all", False) for arm in arms):
         return None
     return max(scenario.k_of_group(group) for group in groups)

@@ -6,10 +6,9 @@ neither on the number of processes nor on when and beside what it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,16 +17,18 @@ from torch import Tensor
 
 from simfed.compress import with_error_feedback
 from simfed.compress.selection import beside
+from simfed.learn.descent import Descent
 from simfed.learn.federation import (
     Federation,
     Positions,
-    draw_batches,
-    draw_epoch,
-    draw_probe,
+    draw_local,
+    draw_own,
     draw_public,
 )
 from simfed.learn.losses import cross_entropy, kl_sum
 from simfed.learn.memory import Arena
+from simfed.learn.methods.batched import Batched
+from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import Stopwatch
@@ -83,7 +84,11 @@ class Worker:
         """What the students learn from in this round, written by the server."""
         self.stopwatch = Stopwatch(arena, processes, cuda=data.device.type == "cuda")
         self._bf16 = scenario.precision.public == "bf16"
-        self._one_step = scenario.method == "fedkd" and scenario.training.local_steps == 1
+        self._method = cast(Batched, scenario.method.made)
+        training = scenario.training
+        self._one_step = (
+            self._method.sends_gradients and training.local_steps == 1 and training.plain_sgd
+        )
         self._compressors: dict[str, Any] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
@@ -110,13 +115,6 @@ class Worker:
             return min(owned, self.training_count(client))
         return min(owned, local.samples) if local.data == "probe" else owned
 
-    def steps(self, client: int) -> int:
-        """Local SGD steps of one round."""
-        training, owned = self.scenario.training, len(self.data.owned[client])
-        if self.scenario.method == "fedavg":
-            return training.local_epochs * -(-owned // training.batch_size)
-        return training.local_steps
-
     def together(self, prototype: Prototype, samples: int) -> int:
         """Clients with so many samples each whose training is one unit.
 
@@ -130,8 +128,9 @@ class Worker:
     def training_count(self, client: int) -> int:
         """Samples that pass through one round of local training."""
         training, owned = self.scenario.training, len(self.data.owned[client])
-        if self.scenario.method == "fedavg":
+        if training.local_epochs is not None:
             return owned * training.local_epochs
+        assert training.local_steps is not None
         return min(owned, training.batch_size) * training.local_steps
 
     def prototype_for(self, unit: Unit) -> Prototype:
@@ -168,7 +167,9 @@ class Worker:
         """Updates to the clients' residuals, new running statistics to their rows."""
         prototype = self.prototype_of[unit.clients[0]]
         rows = [prototype.row[client] for client in unit.clients]
-        with self.stopwatch.spending("gradients"), self._keyed_noise(unit):
+        client = unit.clients[0]
+        noise = keyed_noise(self.streams, self.data.device, prototype.may_draw, client, unit.round)
+        with self.stopwatch.spending("gradients"), noise:
             scratch = prototype.fresh_scratch()
             scratch.reset_counters()
             if self._one_step:
@@ -241,16 +242,17 @@ class Worker:
     # ---- parts of units --------------------------------------------------------------------------
 
     def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
-        """Steps of SGD on the scratch model; their sum goes to the residual. The last batch's loss."""
+        """Local steps on the scratch model; their sum goes to the residual. The last batch's loss."""
         scratch = prototype.scratch
         gradient = torch.empty_like(scratch.weights)
+        descent = Descent(self.scenario.training, unit.rate)
         for batch in self.batches(client, unit.round):
             [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
-            scratch.weights.sub_(gradient, alpha=unit.rate)
+            descent.step(scratch.weights, gradient)
         change = prototype.server.weights - scratch.weights
         prototype.scratch_epoch = -1
         residual = prototype.residuals[prototype.row[client]]
-        residual += change / unit.rate if self.scenario.method == "fedkd" else change
+        residual += change / unit.rate if self._method.sends_gradients else change
         return loss
 
     def compress(self, unit: Send) -> Sent:
@@ -295,39 +297,17 @@ class Worker:
         return loss
 
     def batches(self, client: int, round: int) -> list[Positions]:
-        training, owned = self.scenario.training, self.data.owned[client]
         rng = self.streams("batch", client, round)
-        if self.scenario.method == "fedavg":
-            return draw_epoch(rng, owned, training.batch_size, training.local_epochs)
-        return draw_batches(rng, owned, training.batch_size, training.local_steps)
+        return draw_local(rng, self.data.owned[client], self.scenario.training)
 
     def own_samples(self, client: int, round: int) -> Positions:
-        local, owned = self._local_losses[client], self.data.owned[client]
-        if local.data == "batch":
-            return np.concatenate(self.batches(client, round))
-        if local.data == "full":
-            return owned
-        if client not in self._probes:
-            self._probes[client] = draw_probe(self.streams("probe", client), owned, local.samples)
+        """Where f_n of a client is computed in a round."""
+        if client not in self._probes or self._local_losses[client].data == "batch":
+            self._probes[client] = draw_own(
+                self.streams, self._local_losses[client], client, round, self.data.owned[client],
+                self.scenario.training,
+            )  # fmt: skip
         return self._probes[client]
-
-    @contextmanager
-    def _keyed_noise(self, unit: Train) -> Iterator[None]:
-        """Where a user's own model draws random numbers (dropout): PyTorch's generator, for this unit
-        keyed by client and round, so that its draws do not hang on which process runs what."""
-        client = unit.clients[0]
-        if not self.prototype_of[client].may_draw:
-            yield
-            return
-        index = self.data.device.index or 0
-        cuda = self.data.device.type == "cuda"
-        generator = torch.cuda.default_generators[index] if cuda else torch.default_generator
-        found = generator.get_state()
-        generator.manual_seed(self.streams.integer("noise", client, unit.round))
-        try:
-            yield
-        finally:
-            generator.set_state(found)
 
 
 def stretch(total: int, parts: int, part: int) -> tuple[int, int]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from simfed.compress import Payload, undo, wire
+from simfed.compress import Payload, undo
 from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
-from simfed.errors import InputError, RunFailed
-from simfed.learn.accelerator import AcceleratorEngine
+from simfed.errors import RunFailed
+from simfed.learn.accelerator import AcceleratorEngine, device_of
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
+from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
 from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Train, Unit
-from simfed.registry import registry
+from simfed.method import Work
 from simfed.scenario import Scenario
-from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
+from simfed.tasks import Tasks
 
 __all__ = ["LearningWorkload", "Upload"]
 
@@ -56,7 +56,6 @@ class Upload:
         self.loss_after: float | None = None
         """f_n before and after, where a policy learns from it."""
 
-    @property
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
         return self._workload.uplink_bytes(self)
@@ -66,7 +65,7 @@ class Upload:
         assert self.payload is not None
         payload = self.payload
         return {
-            "task": asdict(self.task),
+            "task": [self.task.round, self.task.client, self.task.model_version],
             "arm": self.arm,
             "k": self.k,
             "losses": [self.loss_before, self.loss_after],
@@ -100,7 +99,7 @@ class LearningWorkload:
         data: Federation | None = None,
         surge: Mapping[int, float] | None = None,
     ) -> None:
-        place = _device(device)
+        place = device_of(device)
         if data is not None and data.device.type != place.type:
             raise ValueError(
                 f"data on {place.type}, where it is to be learned; got it on {data.device}"
@@ -116,6 +115,8 @@ class LearningWorkload:
             self.engine = AcceleratorEngine(scenario, streams, self.data)
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)  # processes share the work, threads would only wait for each other
+        self.tasks = Tasks(scenario, self.engine.facts, lambda client: len(self.data.owned[client]))
+        self._method = cast(Batched, scenario.method.made)
         self.version = 0
         self._surge = dict(surge or {})
         self._rollbacks_in_a_row = 0
@@ -125,29 +126,16 @@ class LearningWorkload:
         self._open: dict[int, Upload] = {}
         groups = scenario.group_of_client()
         self._group = [scenario.clients[group] for group in groups]
-        self._learners = [learns and _learns(scenario, group) for group in self._group]
+        self._learners = [
+            learns and scenario.policy_of_group(group).learns for group in self._group
+        ]
         self._local_loss = [scenario.policy_of_group(g).reward.local_loss for g in self._group]
 
     # ---- the contract ----------------------------------------------------------------------------
 
     def task(self, round: int, client: int) -> Task:
         """The work of `client` in `round`."""
-        scenario, name = self.scenario, self._group[client].prototype
-        prototype = self.engine.prototypes[name]
-        value_bytes = 2 if scenario.downlink.payload == "fp16" else 4
-        return Task(
-            round=round,
-            client=client,
-            prototype=name,
-            model=scenario.prototypes[name].model,
-            model_version=self.version,
-            batch_size=scenario.training.batch_size,
-            local_steps=self.engine.worker.steps(client),
-            parameters=prototype.parameters,
-            downlink_bytes=float(value_bytes * prototype.parameters + self._buffer_bytes(name))
-            if scenario.charge.downlink
-            else 0.0,
-        )
+        return self.tasks.task(round, client, self.version)
 
     def execute(self, task: Task, arm: str, k: int) -> Upload:
         """Note the client's work; it reads the weights as they are now, whenever it is done."""
@@ -161,11 +149,12 @@ class LearningWorkload:
 
     def uplink_bytes(self, upload: Upload) -> float:
         """Size of an upload on the wire, running statistics included where they are charged."""
-        code, d = self.scenario.compression.index_code, upload.task.parameters
-        known = wire.uplink_bytes(upload.arm, d, upload.k, code)
+        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
         if known is None:
-            known = self._payload(upload).wire_bytes(code)
-        return float(known + self._buffer_bytes(upload.task.prototype))
+            buffers = self.tasks.field_bytes(upload.task.plan.up["buffers"], upload.arm, upload.k)
+            assert buffers is not None
+            known = self._payload(upload).wire_bytes(self.tasks.index_code) + buffers
+        return float(known)
 
     def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
         """Average, distil, check the safeguard, measure what the round was worth."""
@@ -197,11 +186,16 @@ class LearningWorkload:
             model_version=self.version,
             rolled_back=rejected,
             forced_arm=FORCED_ARM if rejected else None,
-            kd_loss=after,
-            kd_loss_before=before,
+            losses={name: {"kd_loss": loss} for name, loss in after.items()},
+            shared_loss=after,
+            shared_loss_before=before,
             local_loss=local,
             evaluation=evaluation,
         )
+
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        """What the method says."""
+        return self.tasks.server_work([c.task.who for c in contributions], round)
 
     def discard(self, contribution: Contribution) -> None:
         """The upload was lost: its entries return to the residual, its period steps back."""
@@ -249,7 +243,7 @@ class LearningWorkload:
         for prototype in self.engine.prototypes.values():
             prototype.restore(arrays)
         for known in facts["open"]:
-            task = Task(**known["task"])
+            task = self.tasks.task(*known["task"])
             upload = self._open[task.client] = Upload(self, task, known["arm"], known["k"])
             upload.loss_before, upload.loss_after = known["losses"]
             upload.payload = self._payload_in_row(upload, Sent(*known["sent"]), known["before"])
@@ -369,9 +363,7 @@ class LearningWorkload:
         shares: dict[int, float] = {}
         for name in self.engine.prototypes:
             mine = [u.task.client for u in uploads if u.task.prototype == name]
-            sizes = [
-                len(self.data.owned[c]) if self.scenario.method == "fedavg" else 1 for c in mine
-            ]
+            sizes = [len(self.data.owned[c]) if self._method.weighs_by_samples else 1 for c in mine]
             shares |= {c: size / sum(sizes) for c, size in zip(mine, sizes, strict=True)}
         self.engine.average(
             [
@@ -442,27 +434,14 @@ class LearningWorkload:
 
     @property
     def _distils(self) -> bool:
-        return self.scenario.method == "fedkd"
+        return self._method.needs_public
 
     def _rate(self, round: int) -> float:
         return self.scenario.training.learning_rate * self.scenario.learning_rate_factor(round)
 
     def _scale(self, round: int) -> float:
         """What makes a payload a change of weights: −η for gradients, −1 for weight differences."""
-        return -self._rate(round) if self._distils else -1.0
-
-    def _buffer_bytes(self, prototype: str) -> int:
-        return 4 * self.engine.prototypes[prototype].buffers if self.scenario.charge.buffers else 0
-
-
-def _device(name: str) -> torch.device:
-    if name == "cpu":
-        return torch.device("cpu")
-    if name != "cuda":
-        raise InputError("a device: cpu or cuda", where="--device", got=name)
-    if not torch.cuda.is_available():
-        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
-    return torch.device("cuda", torch.cuda.current_device())
+        return -self._rate(round) if self._method.sends_gradients else -1.0
 
 
 def _check_finite(client: int, round: int, loss: float) -> None:
@@ -472,10 +451,3 @@ def _check_finite(client: int, round: int, loss: float) -> None:
             f"client {client}'s training loss is {loss} in round {round}: the learning "
             "has diverged; a smaller training.learning_rate may help"
         )
-
-
-def _learns(scenario: Scenario, group: ClientGroup) -> bool:
-    """Whether the clients of this group choose by their rewards."""
-    policy = scenario.policy_of_group(group)
-    kind = registry("policy").get(policy.kind)
-    return policy.arms_from is None and bool(getattr(kind, "learns", True))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfed.record.schema import FORMAT, TABLES, Column, columns
+from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES, Column, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,14 +71,21 @@ class Fingerprint:
         self._columns = {
             (table, column.name): _ColumnHash(column)
             for table in TABLES
+            if table not in OPTIONAL_TABLES
             for column in columns(table)
         }
 
     def add(self, table: str, piece: pa.Table) -> None:
-        """The next rows of a table."""
-        for column in columns(table):
-            for chunk in piece.column(column.name).chunks:
-                self._columns[table, column.name].add(chunk)
+        """The next rows of a table. An optional table without rows counts as none, and columns
+        beyond the schema are the method's own losses."""
+        if table in OPTIONAL_TABLES and not len(piece):
+            return
+        known = {column.name: column for column in columns(table)}
+        for name in piece.column_names:
+            column = known.get(name) or Column(name, "float64", True, "")
+            running = self._columns.setdefault((table, name), _ColumnHash(column))
+            for chunk in piece.column(name).chunks:
+                running.add(chunk)
 
     def hexdigest(self) -> str:
         """32 hexadecimal digits."""

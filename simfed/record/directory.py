@@ -25,7 +25,7 @@ from simfed.record.lock import LOCK, held
 from simfed.record.manifest import differences
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
-from simfed.record.schema import FORMAT, TABLES, arrow_schema
+from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES
 
 __all__ = ["RunDirectory", "reserved"]
 
@@ -185,10 +185,13 @@ class RunDirectory:
         with contextlib.suppress(OSError):  # what is left, the next one who writes here clears up
             aside.put_back(self.path)
 
-    def recorder(self, *, rows_in_memory: int = 200_000) -> Recorder:
+    def recorder(self, *, rows_in_memory: int = 200_000, losses: tuple[str, ...] = ()) -> Recorder:
         """A recorder that spills into this directory."""
         return Recorder(
-            self._checkpoints.path / "segments", run=self._id, rows_in_memory=rows_in_memory
+            self._checkpoints.path / "segments",
+            run=self._id,
+            rows_in_memory=rows_in_memory,
+            losses=losses,
         )
 
     def save_checkpoint(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
@@ -222,6 +225,8 @@ class RunDirectory:
         with self._going():
             running = Fingerprint()
             for name in TABLES:
+                if name in OPTIONAL_TABLES and not any(map(len, recorder.batches(name))):
+                    continue
                 write = functools.partial(
                     _write_table, name=name, recorder=recorder, running=running
                 )
@@ -372,7 +377,7 @@ def _write_table(path: Path, name: str, recorder: Recorder, running: Fingerprint
     def write(pieces: list[pa.Table]) -> None:
         writer.write_table(pa.concat_tables(pieces).combine_chunks())
 
-    with pq.ParquetWriter(path, arrow_schema(name), compression="zstd") as writer:
+    with pq.ParquetWriter(path, recorder.schema(name), compression="zstd") as writer:
         waiting: list[pa.Table] = []
         for piece in recorder.batches(name):
             running.add(name, piece)

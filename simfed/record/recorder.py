@@ -21,6 +21,7 @@ from simfed.errors import InputError, RunFailed
 from simfed.record import files
 from simfed.record.schema import (
     TABLES,
+    ClientResult,
     LinkUse,
     Participation,
     PolicyValue,
@@ -49,16 +50,24 @@ class Recorder:
     """
 
     def __init__(
-        self, segments: Path | None = None, *, run: str = "", rows_in_memory: int = 200_000
+        self,
+        segments: Path | None = None,
+        *,
+        run: str = "",
+        rows_in_memory: int = 200_000,
+        losses: tuple[str, ...] = (),
     ) -> None:
         """`segments`: the folder for full lists of rows; None keeps them in memory, as columns.
-        `run`: the id of the run whose rows they are."""
+        `run`: the id of the run whose rows they are. `losses`: columns that the method adds to the
+        prototypes."""
+        self._losses = losses
         self.rounds: list[Round] = []
-        self.prototypes: list[PrototypeResult] = []
+        self.prototypes: list[PrototypeResult | tuple[Any, ...]] = []
         self.participations: list[Participation] = []
         self.policies: list[PolicyValue] = []
         self.links: list[LinkUse] = []
         self.spans: list[Span] = []
+        self.clients: list[ClientResult] = []
         self._folder = segments
         self._rows_in_memory = rows_in_memory
         self._chunks: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
@@ -87,11 +96,15 @@ class Recorder:
         if self._folder is not None:
             try:
                 for content in self._chains[name].contents(self._folder):
-                    yield pq.read_table(pa.BufferReader(content), schema=arrow_schema(name))
+                    yield pq.read_table(pa.BufferReader(content), schema=self.schema(name))
             except InputError as error:
                 raise RunFailed(str(error)) from error
         yield from self._chunks[name]
-        yield _columns(name, getattr(self, name))
+        yield _columns(self.schema(name), getattr(self, name))
+
+    def schema(self, name: str) -> pa.Schema:
+        """The Arrow schema of a table of this run."""
+        return arrow_schema(name, self._losses)
 
     def table(self, name: str) -> pa.Table:
         """A whole table."""
@@ -125,7 +138,7 @@ class Recorder:
             raise ValueError("segments are restored from a folder")
         files.sweep(self._folder)
         for name, chain in self._chains.items():
-            length, last = state[name] if state is not None else (0, chain.last)
+            length, last = state[name] if state is not None else (0, "")
             chain = self._chains[name] = chain.first(int(length), str(last))
             for number, paths in _segments(self._folder, name).items():
                 for path in paths if number >= chain.length else ():
@@ -133,7 +146,7 @@ class Recorder:
 
     def _put_away(self, name: str) -> None:
         rows: list[Any] = getattr(self, name)
-        columns = _columns(name, rows)
+        columns = _columns(self.schema(name), rows)
         if self._folder is None:
             self._chunks[name].append(columns)
         else:
@@ -218,10 +231,9 @@ def _damaged(path: Path, got: str) -> InputError:
     return InputError("a whole segment of this run", where=str(path), got=got)
 
 
-def _columns(name: str, rows: list[Any]) -> pa.Table:
+def _columns(schema: pa.Schema, rows: list[Any]) -> pa.Table:
     import pyarrow as pa
 
-    schema = arrow_schema(name)
     if not rows:
         return schema.empty_table()
     arrays = [

@@ -25,10 +25,13 @@ __all__ = [
     "CHOICES",
     "CLIENT_KINDS",
     "FORMAT",
+    "OPTIONAL_TABLES",
     "OUTCOMES",
+    "OWN_LOSSES",
     "PHASES",
     "SERVER_KINDS",
     "TABLES",
+    "ClientResult",
     "Column",
     "LinkUse",
     "Participation",
@@ -83,9 +86,20 @@ class PrototypeResult(NamedTuple):
 
     round: Annotated[int, "1, 2, …"]
     prototype: Annotated[str, "its name in the scenario"]
-    kd_loss: Annotated[float | None, "L_KD before the distillation step"]
+    kd_loss: Annotated[float | None, "L_KD before the distillation step (fedkd)"]
     test_accuracy: Annotated[float | None, "0 to 1; empty where not evaluated"]
     test_loss: Annotated[float | None, "mean cross-entropy; empty where not evaluated"]
+
+
+class ClientResult(NamedTuple):
+    """One client's own model on the test set (`clients.parquet`, methods with personal models)."""
+
+    round: Annotated[int, "1, 2, …"]
+    client: Annotated[int, "0, 1, …"]
+    accuracy: Annotated[float, "0 to 1, on the test set"]
+    loss: Annotated[float, "mean cross-entropy on the test set"]
+    own_accuracy: Annotated[float, "the same, classes weighted as in the client's own data"]
+    own_loss: Annotated[float, "the same, classes weighted as in the client's own data"]
 
 
 class Participation(NamedTuple):
@@ -96,13 +110,13 @@ class Participation(NamedTuple):
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
     arm: Annotated[str, "compression strategy"]
-    k: Annotated[int, "entries kept, min(K, d)"]
+    k: Annotated[int, "entries kept, min(K, d); 0 where the method compresses nothing"]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
     outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]
     started_at_s: Annotated[float, "the server starts to send to it"]
     finished_at_s: Annotated[float, "it is free for its next task: its waiting is over"]
     downlink_s: Annotated[float, "download of the model"]
-    training_s: Annotated[float, "local steps"]
+    training_s: Annotated[float, "local work: steps, and whatever else the method's plan says"]
     compression_s: Annotated[float, "selection and encoding"]
     uplink_s: Annotated[float, "upload, up to its arrival or its loss"]
     waiting_s: Annotated[float, "for the others and for server work"]
@@ -158,8 +172,15 @@ TABLES: dict[str, type[Any]] = {
     "policies": PolicyValue,
     "links": LinkUse,
     "spans": Span,
+    "clients": ClientResult,
 }
 """File name without `.parquet` → row type."""
+
+OPTIONAL_TABLES = ("clients",)
+"""Tables that a run has only if it has rows of them."""
+
+OWN_LOSSES = "prototypes"
+"""The table to which a method's own losses are further columns, float64 and nullable."""
 
 
 class Column(NamedTuple):
@@ -188,12 +209,18 @@ def columns(table: str) -> tuple[Column, ...]:
 
 
 @functools.cache
-def arrow_schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table."""
+def arrow_schema(table: str, losses: tuple[str, ...] = ()) -> pa.Schema:
+    """The Arrow schema of a table; `losses`: the method's own, see `OWN_LOSSES`."""
     import pyarrow as pa
 
     types = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
+    own = losses if table == OWN_LOSSES else ()
     return pa.schema(
-        pa.field(column.name, types[column.dtype], nullable=column.nullable)
-        for column in columns(table)
+        [
+            *(
+                pa.field(column.name, types[column.dtype], nullable=column.nullable)
+                for column in columns(table)
+            ),
+            *(pa.field(name, pa.float64()) for name in own),
+        ]
     )

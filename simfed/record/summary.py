@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simfed.contract import mean_over_clients
 from simfed.record.schema import OUTCOMES, PHASES
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ def _curves(
         for number, of in values.items():
             for name, value in of.items():
                 curve[name].append((number, at_s[number], value))
-            if set(of) == set(clients):
-                mean = sum(clients[p] * of[p] for p in clients) / sum(clients.values())
+            mean = mean_over_clients(of, clients)
+            if mean is not None:
                 curve["mean"].append((number, at_s[number], mean))
         curves.append(curve)
     return curves[0], curves[1]

@@ -21,7 +21,6 @@ from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
-from simfed.scenario.model import Policy
 
 __all__ = [
     "code_digest",
@@ -29,7 +28,6 @@ __all__ = [
     "last_round_if_special",
     "learning_key",
     "learning_setup",
-    "learns",
     "part_digests",
 ]
 
@@ -96,19 +94,13 @@ def _clients(scenario: Scenario) -> dict[str, Any]:
         seen["k"] = scenario.k_of_group(group)
         # f_n is computed for clients whose policy wants rewards
         seen["local_loss"] = (
-            policy.reward.local_loss.model_dump(mode="json") if learns(policy) else None
+            policy.reward.local_loss.model_dump(mode="json") if policy.learns else None
         )
         kinds.append(json.dumps(seen, sort_keys=True))
     distinct = sorted(set(kinds))
     number = {kind: i for i, kind in enumerate(distinct)}
     order = [number[kinds[group]] for group in scenario.group_of_client()]
     return {"kinds": distinct, "order": order}
-
-
-def learns(policy: Policy) -> bool:
-    """Whether clients of this policy choose by their rewards."""
-    kind = registry("policy").get(policy.kind)
-    return policy.arms_from is None and bool(getattr(kind, "learns", True))
 
 
 # --- what stands behind names ------------------------------------------------------------------
@@ -129,7 +121,7 @@ def data_digest(name: str) -> str:
 def part_digests(scenario: Scenario) -> dict[str, str]:
     """The sources of the parts in use that do not come with simfed; built-in ones are its code."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
-    named = {policy.strategy for policy in policies if policy.strategy is not None}
+    named = {name for policy in policies for name in policy.names("compressor")}
     if any(policy.arms_from is not None for policy in policies):
         named |= set(registry("compressor").names())  # a recorded run may have used any
     used = {

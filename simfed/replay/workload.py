@@ -22,10 +22,11 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
-from simfed.compress import wire
 from simfed.contract import Contribution, Outcome, Task, Workload
 from simfed.errors import RunFailed
+from simfed.method import Work
 from simfed.replay.store import Trajectory
+from simfed.tasks import Tasks
 
 __all__ = ["ReplayingWorkload"]
 
@@ -56,7 +57,6 @@ class ReplayedContribution:
         self._bytes = size
         self._owner = owner
 
-    @property
     def uplink_bytes(self) -> float:
         if self._bytes is None:
             self._bytes = self._owner._size(self)
@@ -69,9 +69,8 @@ class ReplayingWorkload:
     Args:
         build: makes the real workload; called at the first step that the trajectory does not know,
             at most once.
-        stand_in: tasks and data-independent sizes, equal to the real workload's.
+        tasks: those of the real workload, with the sizes that do not depend on data.
         trajectory: what is known, and where new outcomes are recorded.
-        index_code: the scenario's; says which sizes depend on the data.
         last_round: the scenario's last round if it is evaluated only for being the last, else None.
         state_every: merges between two kept states.
     """
@@ -79,17 +78,15 @@ class ReplayingWorkload:
     def __init__(
         self,
         build: Callable[[], Resumable],
-        stand_in: Workload,
+        tasks: Tasks,
         trajectory: Trajectory,
         *,
-        index_code: str,
         last_round: int | None = None,
         state_every: int = 25,
     ) -> None:
         self._build = build
-        self._stand_in = stand_in
+        self._tasks = tasks
         self._trajectory = trajectory
-        self._index_code = index_code
         self._last_round = last_round
         self._state_every = state_every
         self._real: Resumable | None = None
@@ -121,11 +118,9 @@ class ReplayingWorkload:
     # --- the contract --------------------------------------------------------------------------
 
     def task(self, round: int, client: int) -> Task:
-        task = self._stand_in.task(round, client)
-        return dataclasses.replace(task, model_version=self._version)
+        return self._tasks.task(round, client, self._version)
 
     def execute(self, task: Task, arm: str, k: int) -> ReplayedContribution:
-        k = min(k, task.parameters)
         self._settle_lost()
         self._go("execute", task.round, task.client, task.model_version, arm, k)
         contribution = self._begun(task, arm, k, self._node)
@@ -160,6 +155,9 @@ class ReplayingWorkload:
         else:
             self._wall_s += time.perf_counter() - begun
         return outcome
+
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        return self._tasks.server_work([c.task.who for c in contributions], round)
 
     def discard(self, contribution: Contribution) -> None:
         assert isinstance(contribution, ReplayedContribution)
@@ -231,14 +229,12 @@ class ReplayingWorkload:
                 return float(known)
             self._leave()
         assert contribution.real is not None
-        size = contribution.real.uplink_bytes
+        size = contribution.real.uplink_bytes()
         self._trajectory.add(contribution.node, size)
         return size
 
     def _begun(self, task: Task, arm: str, k: int, node: str) -> ReplayedContribution:
-        size = None
-        if wire.uplink_bytes(arm, task.parameters, k, self._index_code) is not None:
-            size = self._stand_in.execute(task, arm, k).uplink_bytes
+        size = self._tasks.uplink_bytes(task, arm, k)
         contribution = ReplayedContribution(self, task, arm, k, size, node)
         self._open[task.client] = contribution
         return contribution
@@ -317,8 +313,7 @@ class ReplayingWorkload:
         for kind, *rest in plain:
             if kind == "execute":
                 round, client, version, arm, k, node = rest
-                task = self._stand_in.task(round, client)
-                task = dataclasses.replace(task, model_version=version)
+                task = self._tasks.task(round, client, version)
                 steps.append(_Step(kind, [self._begun(task, arm, k, node)]))
             else:
                 round, node, clients = rest

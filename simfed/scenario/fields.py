@@ -42,6 +42,7 @@ __all__ = [
     "Power",
     "Rate",
     "Size",
+    "WholeNumber",
     "files_in",
     "renamed",
 ]
@@ -93,7 +94,7 @@ def _written(unit: str) -> PlainSerializer:
 
 
 def _countable(n: int) -> int:
-    if n > _MOST:
+    if abs(n) > _MOST:
         raise ValueError(InputError(f"a whole number of at most {_MOST:,}", got=n))
     return n
 
@@ -110,6 +111,9 @@ PositiveInt = Annotated[
     int,
     BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1)),
     AfterValidator(_countable),
+]
+WholeNumber = Annotated[
+    int, BeforeValidator(_integer("a whole number", lambda n: True)), AfterValidator(_countable)
 ]
 Duration = Annotated[
     float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])

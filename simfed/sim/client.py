@@ -1,25 +1,26 @@
 """The client's process: a story of yields.
 
-Download the model, train, compress, upload. What is modelled: the time of each, on the client's own
-device and over the shared network, one after another. What is ignored: overlap of phases within a
+Download, the plan's units of work in their order, compression, upload. What is modelled: the time of
+each, on the client's own device and over the shared network, one after another. What is ignored: overlap of phases within a
 client, reading of data, and the memory of the device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import simpy
 
-from simfed.device import Device
+from simfed.device import QUANTITIES, Device, work_size
 from simfed.errors import RunFailed
+from simfed.method import Work
 from simfed.net import Network
 from simfed.net.topology import Direction
-from simfed.sim.flight import Flight
+from simfed.sim.flight import Flight, Unit
 
-__all__ = ["participation"]
+__all__ = ["nominal_seconds", "participation"]
 
 Story = Generator[simpy.Event, Any, None]
 
@@ -42,14 +43,15 @@ def participation(
         if task.downlink_bytes > 0:
             begin(env, flight, "download")
             yield from transfer(network, flight, task.downlink_bytes, "down")
-        begin(env, flight, "training")
-        flight.training_s = training_s(device, flight, env.now)
-        yield env.timeout(flight.training_s)
-        begin(env, flight, "compression")
-        flight.compression_s = compression_s(device, flight, env.now)
-        yield env.timeout(flight.compression_s)
-        begin(env, flight, "upload")
-        yield from transfer(network, flight, size_of(flight), "up")
+        for work in (*task.plan.work, *compressions(flight)):
+            kind = work.kind or work.quantity
+            begin(env, flight, kind)
+            duration_s = seconds_of(work, device, flight, env.now)
+            flight.begin_unit(Unit(kind, work.name or kind, duration_s, work.quantity))
+            yield env.timeout(duration_s)
+        if task.plan.up:
+            begin(env, flight, "upload")
+            yield from transfer(network, flight, size_of(flight), "up")
     except simpy.Interrupt as cut:
         cut_short(env, flight, str(cut.cause))
     flight.phase = "over"
@@ -77,10 +79,8 @@ def cut_short(env: simpy.Environment, flight: Flight, outcome: str) -> None:
     """The client is gone in the middle of a phase: count what it spent and moved until now."""
     flight.outcome = outcome
     spent_s = env.now - flight.phase_started_at_s
-    if flight.phase == "training":
-        flight.training_s = spent_s
-    elif flight.phase == "compression":
-        flight.compression_s = spent_s
+    if flight.phase not in ("download", "upload"):
+        flight.cut_unit(spent_s)
     elif flight.transfer is not None:
         moved_bytes = flight.transfer.cancel()
         if flight.phase == "download":
@@ -90,26 +90,22 @@ def cut_short(env: simpy.Environment, flight: Flight, outcome: str) -> None:
         flight.transfer = None
 
 
-def training_s(device: Device, flight: Flight, start_at_s: float) -> float:
-    """Seconds of the local steps: each takes one step's time at the configured batch size."""
-    task = flight.task
-    step_s = device.nominal_s("training", model=task.model, batch=task.batch_size)
-    return _finite(
-        device.duration_s(task.local_steps * step_s, start_at_s, round=task.round, phase="training"),
-        flight,
-    )  # fmt: skip
-
-
-def compression_s(device: Device, flight: Flight, start_at_s: float) -> float:
-    """Seconds of selecting and encoding K entries by the arm played."""
+def compressions(flight: Flight) -> Iterator[Work]:
+    """The units of selecting and encoding: one per compressed field, by the arm played."""
     task, sent = flight.task, flight.contribution
-    nominal_s = device.nominal_s("compression", model=task.model, strategy=sent.arm, k=sent.k)
-    return _finite(
-        device.duration_s(nominal_s, start_at_s, round=task.round, phase="compression"), flight
+    for field in task.plan.up.values():
+        if field.compressed:
+            yield Work("compression", task.model, min(sent.k, field.entries), name=sent.arm)
+
+
+def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) -> float:
+    """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
+    and by how many of that quantity came before it."""
+    nominal_s = work.times * nominal_seconds(work, device, flight.contribution.arm)
+    nth = sum(unit.quantity == work.quantity for unit in flight.units)
+    duration_s = device.duration_s(
+        nominal_s, start_at_s, round=flight.task.round, phase=work.quantity, nth=nth
     )
-
-
-def _finite(duration_s: float, flight: Flight) -> float:
     # SimPy accepts a NaN delay without a word and never gets past it
     if not 0 <= duration_s < math.inf:
         raise RunFailed(
@@ -117,3 +113,9 @@ def _finite(duration_s: float, flight: Flight) -> float:
             f"{duration_s!r} seconds for {flight.phase}"
         )
     return duration_s
+
+
+def nominal_seconds(work: Work, device: Device, arm: str) -> float:
+    """Seconds of one of a unit's `times` on the measured device, before speed and noise."""
+    strategy = arm if QUANTITIES[work.quantity].per_strategy else ""
+    return device.nominal_s(work.quantity, model=work.model, strategy=strategy, **work_size(work))

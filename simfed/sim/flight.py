@@ -6,13 +6,25 @@ doing can always be read off, saved, and started again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from simfed.contract import Contribution, Task
 from simfed.net import Transfer
 from simfed.policy import Pull
 
-__all__ = ["Flight"]
+__all__ = ["Flight", "Unit"]
+
+
+class Unit(NamedTuple):
+    """One unit of a client's work that has begun."""
+
+    kind: str
+    name: str
+    duration_s: float
+    quantity: str = ""
+    """The device profile's word for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,11 +36,14 @@ class Flight:
     pull: Pull
     started_at_s: float
     phase: str = "download"
-    """What it is doing: `download`, `training`, `compression`, `upload`, then `over`."""
+    """What it is doing: `download`, the kind of a unit of work, `upload`, then `over`."""
     phase_started_at_s: float = 0.0
     outcome: str = "aggregated"
     downlink_s: float = 0.0
+    units: list[Unit] = field(default_factory=list)
+    """The work that it has begun, in order."""
     training_s: float = 0.0
+    """Of all local work but compression."""
     compression_s: float = 0.0
     uplink_s: float = 0.0
     downlink_bytes: float = 0.0
@@ -57,11 +72,29 @@ class Flight:
         """Nothing of it will be merged."""
         return self.outcome in ("dropped", "failed")
 
-    def phases_s(self) -> tuple[tuple[str, float], ...]:
-        """(kind, seconds) in the order in which a client goes through them."""
-        return (
-            ("download", self.downlink_s),
-            ("training", self.training_s),
-            ("compression", self.compression_s),
-            ("upload", self.uplink_s),
+    def begin_unit(self, unit: Unit) -> None:
+        """Count a unit of work as a whole; `cut_unit` takes back what is not done of it."""
+        self.units.append(unit)
+        if unit.kind == "compression":
+            self.compression_s += unit.duration_s
+        else:
+            self.training_s += unit.duration_s
+
+    def cut_unit(self, spent_s: float) -> None:
+        """The last unit ended early."""
+        begun = self.units
+        *done, last = begun
+        begun[-1] = last._replace(duration_s=spent_s)
+        kept_s = sum(
+            u.duration_s for u in done if (u.kind == "compression") == (last.kind == "compression")
         )
+        if last.kind == "compression":
+            self.compression_s = kept_s + spent_s
+        else:
+            self.training_s = kept_s + spent_s
+
+    def phases(self) -> Iterator[Unit]:
+        """What the client goes through, in order: download, units of work, upload."""
+        yield Unit("download", "download", self.downlink_s)
+        yield from self.units
+        yield Unit("upload", "upload", self.uplink_s)

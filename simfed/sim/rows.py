@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simfed.contract import Outcome
 from simfed.net import LinkUse
-from simfed.record.schema import Participation, PrototypeResult, Round, Span
+from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
-from simfed.sim.server_work import Work
+from simfed.sim.server_work import Done
 
 __all__ = [
     "Played",
     "Verdict",
+    "client_rows",
     "client_spans",
     "energy_phases",
     "link_spans",
@@ -111,9 +113,8 @@ def client_spans(flight: Flight, played: Played) -> Iterable[Span]:
     """One span per phase that took time; each starts where the one before it ended."""
     task = flight.task
     track, at_s = f"client {task.client}", flight.started_at_s
-    for kind, seconds in flight.phases_s():
+    for kind, name, seconds, _ in flight.phases():
         if seconds > 0:
-            name = flight.contribution.arm if kind == "compression" else kind
             until_s = min(at_s + seconds, played.finished_at_s)
             yield Span(track, kind, name, task.round, task.client, at_s, until_s)
             at_s = until_s
@@ -133,7 +134,7 @@ def energy_phases(flight: Flight, played: Played) -> dict[str, float]:
     }
 
 
-def server_spans(work: Iterable[Work], played: Played) -> Iterable[Span]:
+def server_spans(work: Iterable[Done], played: Played) -> Iterable[Span]:
     """The server's work, one piece after another, up to the round's end."""
     at_s = played.finished_at_s - played.server_s
     for piece in work:
@@ -158,16 +159,31 @@ def link_spans(uses: Iterable[LinkUse], round: int) -> Iterable[Span]:
         yield _busy(link, interval, round)
 
 
-def prototype_rows(outcome: Outcome) -> Iterable[PrototypeResult]:
-    """One row per prototype of which the merge said anything."""
-    for prototype in dict.fromkeys((*outcome.kd_loss, *outcome.evaluation)):
+def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
+    """One row per prototype of which the merge said anything; `losses`: columns of the method's own."""
+    for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
-        yield PrototypeResult(
+        measured = outcome.losses.get(prototype, {})
+        row = PrototypeResult(
             round=outcome.round,
             prototype=prototype,
-            kd_loss=outcome.kd_loss.get(prototype),
+            kd_loss=measured.get("kd_loss"),
             test_accuracy=tested.accuracy if tested else None,
             test_loss=tested.loss if tested else None,
+        )
+        yield (*row, *(measured.get(name) for name in losses)) if losses else row
+
+
+def client_rows(outcome: Outcome) -> Iterable[ClientResult]:
+    """One row per client whose own model was evaluated."""
+    for client, found in sorted(outcome.clients.items()):
+        yield ClientResult(
+            round=outcome.round,
+            client=client,
+            accuracy=found.accuracy,
+            loss=found.loss,
+            own_accuracy=found.own_accuracy,
+            own_loss=found.own_loss,
         )
 
 

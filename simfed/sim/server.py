@@ -16,11 +16,11 @@ from typing import Any
 
 import simpy
 
-from simfed.contract import Outcome, Workload
+from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
 from simfed.net import LinkUse, Network
-from simfed.policy import Policy, Pull, gain, reward
+from simfed.policy import Policy, gain, reward
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
@@ -33,7 +33,8 @@ from simfed.sim.flight import Flight
 from simfed.sim.population import Population
 from simfed.sim.rows import Played, Verdict
 from simfed.sim.selection import cohort
-from simfed.sim.server_work import ServerLoad, Work, played_out
+from simfed.sim.server_work import Done, play_work
+from simfed.tasks import pull_for
 
 __all__ = ["MakeNetwork", "Progress", "Simulation"]
 
@@ -78,7 +79,7 @@ class Simulation:
         self._server_device = server_device
         self._barrier = barrier or FullBarrier()
         self._population = Population(scenario, make_policy, make_device)
-        self._load = ServerLoad.of(scenario)
+        self._losses = scenario.method.made.losses
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
@@ -185,7 +186,7 @@ class Simulation:
 
     def _size_of(self, flight: Flight) -> float:
         with self._learning():  # whatever learning is pending for this size happens here
-            return flight.contribution.uplink_bytes
+            return flight.contribution.uplink_bytes()
 
     def _start(self, round: int) -> list[Flight]:
         """The cohort's flights, in client order, before anything moves."""
@@ -196,26 +197,24 @@ class Simulation:
         flights = []
         for client in ids.tolist():
             policy = people.policy(client)
-            with self._learning():
-                task = self._workload.task(round, client)
             if policy.learns:
                 self._recorder.policies.extend(_policy_rows(round, client, policy))
-            pull = (
-                Pull(self._forced_arm, "forced")
-                if self._forced_arm is not None
-                else policy.pull(self._streams("policy", client, round))
-            )
             with self._learning():
-                k = people.k(client, task.parameters)
+                task = self._workload.task(round, client)
+            pull = pull_for(task, policy, self._forced_arm, self._streams)
+            with self._learning():
+                k = people.k(client, task.plan.longest)
                 contribution = self._workload.execute(task, pull.arm, k)
             flights.append(Flight(task, contribution, pull, self._env.now))
         return flights
 
-    def _server_work(self, taken: Sequence[Flight]) -> list[Work]:
+    def _server_work(self, taken: Sequence[Flight]) -> list[Done]:
         arrived = [flight for flight in taken if not flight.lost]
         if self._server_device is None or not arrived:
             return []
-        return played_out(self._server_device, arrived, self._load, self._env.now, self._round + 1)
+        round = self._round + 1
+        work = self._workload.server_work(round, [flight.contribution for flight in arrived])
+        return play_work(self._server_device, arrived, work, self._env.now, round)
 
     def _merge(self, taken: Sequence[Flight]) -> Outcome:
         arrived = [flight.contribution for flight in taken if not flight.lost]
@@ -240,10 +239,12 @@ class Simulation:
         prototype = flight.task.prototype
         worth = gain(
             rule.rho, rule.beta,
-            outcome.kd_loss_before.get(prototype), outcome.kd_loss.get(prototype), before, after,
+            outcome.shared_loss_before.get(prototype), outcome.shared_loss.get(prototype),
+            before, after,
         )  # fmt: skip
         raw, clipped = reward(worth, flight.tau_s, rule.clip)
         if not policy.learns or flight.pull.choice == "forced":
+            policy.void(flight.pull)
             return Verdict(after, worth, raw, None)
         if not math.isfinite(clipped):
             raise RunFailed(
@@ -256,14 +257,15 @@ class Simulation:
     # ---- facts -----------------------------------------------------------------------------------
 
     def _record(
-        self, played: Played, taken: Sequence[Flight], work: Sequence[Work], outcome: Outcome
+        self, played: Played, taken: Sequence[Flight], work: Sequence[Done], outcome: Outcome
     ) -> None:
         verdicts = [self._reward(flight, outcome) for flight in taken]
         who = blame(taken, work, self._network, lambda env: self._make_network(env, None))
         with self._timed("recording"):
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who))
-            into.prototypes.extend(rows.prototype_rows(outcome))
+            into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
+            into.clients.extend(rows.client_rows(outcome))
             for flight, verdict in zip(taken, verdicts, strict=True):
                 energy_j = self._population.device(flight.client).energy_j(
                     rows.energy_phases(flight, played)
@@ -293,11 +295,8 @@ class Simulation:
             raise Interrupted(f"stopped after round {self._round}{kept}")
 
     def _mean_accuracy(self, outcome: Outcome) -> float | None:
-        weights = self._scenario.clients_of_prototype
-        if set(outcome.evaluation) != set(weights):
-            return None
-        total = sum(weights[name] * found.accuracy for name, found in outcome.evaluation.items())
-        return total / sum(weights.values())
+        accuracy = {name: found.accuracy for name, found in outcome.evaluation.items()}
+        return mean_over_clients(accuracy, self._scenario.clients_of_prototype)
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:

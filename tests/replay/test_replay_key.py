@@ -25,11 +25,12 @@ CLOCK = (
     "policy.kind",  # policies act through their decisions alone, once they learn or do not
     "policy.c",
     "policy.ema",
+    "policy.initial",
+    "policy.count_forced",
     "policy.warmup",
     "policy.reward.rho",
     "policy.reward.beta",
     "policy.reward.clip",
-    "policy.parameters",
 )
 """Where a change is the clock's business alone."""
 
@@ -158,7 +159,8 @@ def test_fixed_policies_share_whatever_their_reward_says():
 
     top = of(kind="uniform", strategy="top-k")
     assert of(kind="uniform", strategy="random-k") == top
-    assert of(kind="uniform", strategy="top-k", reward={"local_loss": {"samples": 9}}) == top
+    replayed = {"kind": "ascend", "arms_from": "a-run"}
+    assert of(**replayed, reward={"local_loss": {"samples": 9}}) == of(**replayed)
     assert of(kind="ascend") != top  # local losses are computed, and the safeguard is on
     assert of(kind="exp3") != top
 

@@ -83,6 +83,14 @@ class Run:
             self._tables[name] = self._read_table(name)
         return self._tables[name]
 
+    def columns_in_file(self, name: str) -> list[str]:
+        """The names of all columns of a table's file, known or not."""
+        import pyarrow.parquet as pq
+
+        if self.path is None or not (self.path / f"{name}.parquet").exists():
+            return list(self.table(name).column_names)
+        return list(pq.read_schema(self.path / f"{name}.parquet").names)
+
     def frame(self, name: str) -> pd.DataFrame:
         """A table as a data frame."""
         import pandas as pd

@@ -266,7 +266,7 @@ class Trajectory:
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name])
             found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-            found.update(array.reshape(-1).view(np.uint8))
+            found.update(array.reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
     def _begin(self) -> None:

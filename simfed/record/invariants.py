@@ -383,6 +383,16 @@ def _pulls_follow_the_policy(facts: Facts) -> Broken:
     yield from _warm_ups_are_balanced(facts)
 
 
+def _merges_are_counted(facts: Facts) -> Broken:
+    """Rounds count merges, so what is merged later than its own round is that much stale."""
+    parts = facts["participations"]
+    stale = parts["merge"] - parts["round"]
+    wrong = (stale != parts["staleness"]) | (stale < 0) | (parts["merge"] > facts.rounds)
+    yield from _rows("participations", wrong, facts, "have a staleness that their merge does not come to")  # fmt: skip
+    if facts.synchronous:
+        yield from _rows("participations", stale != 0, facts, "are merged in another round than their own")  # fmt: skip
+
+
 def _warm_ups_are_balanced(facts: Facts) -> Broken:
     parts = facts["participations"]
     warmups = [p["warmup"] for p in facts.policies if p.get("warmup")]
@@ -556,6 +566,7 @@ _CHECKS = (
     _links_are_busy_when_they_carry,
     _links_carry_what_was_sent,
     _pulls_follow_the_policy,
+    _merges_are_counted,
     _rewards_are_gains_over_time,
     _prototypes_are_measured_once,
     _policies_have_every_arm_once,

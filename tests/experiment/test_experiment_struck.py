@@ -37,7 +37,7 @@ def strike(mode, folder, *jobs):
 
 
 def test_a_sample_of_strikes(tmp_path):
-    jobs = ["begin:kill:20:60", "go-on:full:20:200", "overwrite:kill:18:200", "study:kill:30:200"]
+    jobs = ["begin:kill:30:60", "overwrite:full:60:200"]
     struck = strike("time-only", tmp_path, *jobs)
     assert list(struck) == jobs
     assert all(struck.values())

@@ -411,7 +411,7 @@ def test_an_edited_step_is_learned_again_and_it_is_said(store):
     (part,) = store.folder.rglob("steps-*.jsonl")
     lines = part.read_text().splitlines()
     node, fact, digest = json.loads(lines[1])
-    fact["kd_loss"]["p"] += 1.0
+    fact["shared_loss"]["p"] += 1.0
     lines[1] = json.dumps([node, fact, digest])
     part.write_text("\n".join(lines) + "\n")
     workload, built = replaying(store)

@@ -183,6 +183,9 @@ class Parts:
         found: list[InputError] = []
         self._gather(found, None, lambda: self.facts)
         self._gather(found, None, lambda: self.recorded)
+        if not found:
+            method = self.scenario.method.made
+            self._gather(found, "method", lambda: method.check(self.tasks.setting))
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples

@@ -221,6 +221,9 @@ class Method:
 
     # ---- from facts alone --------------------------------------------------------------------------
 
+    def check(self, setting: Setting) -> None:
+        """`InputError`, with an option as its `where`, for options that do not fit the run's facts."""
+
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         """What this client's participation is."""
         raise NotImplementedError

@@ -152,6 +152,7 @@ REGISTRIES: dict[str, Registry] = {
                 "fedavg": "simfed.learn.methods.fedavg:FedAvg",
                 "fedprox": "simfed.learn.methods.fedprox:FedProx",
                 "local-only": "simfed.learn.methods.local_only:LocalOnly",
+                "fedproto": "simfed.learn.methods.fedproto:FedProto",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

@@ -153,6 +153,7 @@ REGISTRIES: dict[str, Registry] = {
                 "fedprox": "simfed.learn.methods.fedprox:FedProx",
                 "local-only": "simfed.learn.methods.local_only:LocalOnly",
                 "fedproto": "simfed.learn.methods.fedproto:FedProto",
+                "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

@@ -154,6 +154,7 @@ REGISTRIES: dict[str, Registry] = {
                 "local-only": "simfed.learn.methods.local_only:LocalOnly",
                 "fedproto": "simfed.learn.methods.fedproto:FedProto",
                 "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
+                "fedgen": "simfed.learn.methods.fedgen:FedGen",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

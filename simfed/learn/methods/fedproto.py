@@ -146,7 +146,7 @@ class FedProto(Method):
         import torch.nn.functional as F
 
         net = self.adapter(kit.setting, who.features)
-        weights = own.get("adapter")
+        weights: Any = own.get("adapter")
         learns = weights is not None
         if net is not None and weights is None:
             weights = self.first_adapter(kit, who, net)

@@ -155,6 +155,7 @@ REGISTRIES: dict[str, Registry] = {
                 "fedproto": "simfed.learn.methods.fedproto:FedProto",
                 "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
                 "fedgen": "simfed.learn.methods.fedgen:FedGen",
+                "fedal": "simfed.learn.methods.fedal:FedAL",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

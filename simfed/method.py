@@ -47,7 +47,7 @@ Losses = Mapping[str, Mapping[str, float]]
 
 
 class Field(NamedTuple):
-    """One thing that travels; its size is known before anything is computed."""
+    """One thing that travels; its size is known before anything is computed, unless it is `bounded`."""
 
     kind: str
     """`weights` (of a model on its way down: its number format is the scenario's), `buffers`
@@ -58,6 +58,9 @@ class Field(NamedTuple):
     feedback: bool = True
     """Whether what compression leaves out is added to the client's next upload."""
     value_bytes: float = 4.0
+    bounded: bool = False
+    """What is sent has at most so many entries; how many is known when it is sent. Such a field is
+    not compressed by policies, and its method says `sizes_vary`."""
 
 
 class Work(NamedTuple):
@@ -112,6 +115,8 @@ class Size(NamedTuple):
     """Inputs of the model's last linear layer: the length of an embedding."""
     clients: int
     """Clients that have it."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the trainable parameters in the order of the flat vector; empty: not known."""
 
 
 class Who:
@@ -211,6 +216,9 @@ class Method:
     """The one whose decrease is the local part, in words."""
     safeguarded: ClassVar[bool] = False
     """Its rounds can be undone by `safeguard.rollback`."""
+    sizes_vary: ClassVar[bool] = False
+    """Some of its fields are `bounded`: its bytes depend on what is learned. Its runs are not
+    answered from recorded trajectories, and time-only ones need a recorded run."""
     workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
     """`module:class` of its learning side: the one for all methods, unless it brings its own."""
 

@@ -156,6 +156,7 @@ REGISTRIES: dict[str, Registry] = {
                 "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
                 "fedgen": "simfed.learn.methods.fedgen:FedGen",
                 "fedal": "simfed.learn.methods.fedal:FedAL",
+                "fedkd-mutual": "simfed.learn.methods.fedkd_mutual:FedKDMutual",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

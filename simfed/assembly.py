@@ -85,6 +85,8 @@ class Parts:
                 profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
                     of_model.parameters, of_model.forward_flops, of_model.train_flops
                 )
+            for work, flops in self.scenario.method.made.auxiliary(self.tasks.setting).items():
+                profile.models[work] = ModelWork(0, flops, flops)
         return found
 
     @cached_property

@@ -222,6 +222,23 @@ def _works(table: Table) -> dict[str, ModelWork]:
         with contextlib.suppress(InputError):
             known = facts(model, dataset)
             works[model] = ModelWork(known.parameters, known.forward_flops, known.train_flops)
+    if any(quantity == "auxiliary" for quantity, _, _ in table.keys):
+        works |= _auxiliary_works(set(table.datasets().values()))
+    return works
+
+
+def _auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
+    """The FLOPs of methods' own work beside any registered model on these data sets."""
+    from simfed.device.profile import ModelWork
+    from simfed.learn.rehearsal import rehearsals
+    from simfed.registry import registry
+
+    works = {}
+    for dataset in sorted(datasets):
+        for model in registry("model").names():
+            with contextlib.suppress(InputError):
+                for name, of in rehearsals(model, dataset).items():
+                    works[name] = ModelWork(0, of.flops, of.flops)
     return works
 
 

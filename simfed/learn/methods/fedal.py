@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -109,6 +109,20 @@ class FedAL(Method):
         """Forward, and backward to the weights and to the outputs."""
         return {self._name(setting): 3 * self.discriminator(setting).forward_flops}
 
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        net = torch.randn(self.discriminator(setting).parameters)
+        outputs = torch.randn(samples, setting.classes)
+        whose = torch.arange(samples) % setting.clients
+
+        def step() -> None:
+            leaf = net.clone().requires_grad_()
+            loss = self._told_apart(setting, leaf, outputs, whose)
+            net.sub_(torch.autograd.grad(loss, leaf)[0], alpha=0.0)
+
+        return step
+
     # ---- learning ------------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
@@ -198,7 +212,9 @@ class FedAL(Method):
         for a, z in zip(arrivals, logits, strict=True):
             leaf = z.clone().requires_grad_()
             whose = torch.full((len(z),), a.who.client, device=kit.device)
-            [slope] = torch.autograd.grad(self._told_apart(kit, net, leaf, whose) * len(z), leaf)
+            [slope] = torch.autograd.grad(
+                self._told_apart(kit.setting, net, leaf, whose) * len(z), leaf
+            )
             feedback[str(a.who.client)] = -slope
         state = {
             "mean": mean,
@@ -231,17 +247,17 @@ class FedAL(Method):
         for _ in range(self.server_steps):
             at = torch.from_numpy(rng.choice(len(outputs), size, replace=False)).to(kit.device)
             leaf = net.clone().requires_grad_()
-            loss = self._told_apart(kit, leaf, outputs[at], whose[at])
+            loss = self._told_apart(kit.setting, leaf, outputs[at], whose[at])
             [slope] = torch.autograd.grad(loss, leaf)
             descent.step(net, slope)
             total += loss.item()
         return net, total / self.server_steps
 
-    def _told_apart(self, kit: Any, net: Any, logits: Any, whose: Any) -> Any:
+    def _told_apart(self, setting: Setting, net: Any, logits: Any, whose: Any) -> Any:
         """Cross-entropy of the discriminator's guesses, differentiable in it and in the logits."""
         import torch.nn.functional as F
 
-        guesses = self.discriminator(kit.setting).forward(net, logits.softmax(1))
+        guesses = self.discriminator(setting).forward(net, logits.softmax(1))
         return F.cross_entropy(guesses, whose)
 
     def model(self, server: State, own: State, who: Who) -> Values:

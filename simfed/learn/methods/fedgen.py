@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -125,6 +125,26 @@ class FedGen(Method):
             self._train(setting): net.train_flops + 2 * head,
         }
 
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+        import torch.nn.functional as F
+
+        net, classes = self.generator(setting), setting.classes
+        drawn = torch.Generator().manual_seed(0)
+        generator, shares = net.initial(drawn), torch.ones(classes)
+        head = torch.randn(classes, net.widths[-1], generator=drawn)
+
+        def step() -> None:
+            trains = name == self._train(setting)
+            leaf = generator.clone().requires_grad_(trains)
+            last = head.clone().requires_grad_(not trains)
+            labels, made = self._made(classes, leaf, shares, samples, drawn, net)
+            loss = F.cross_entropy(F.linear(made, last), labels)
+            slope = torch.autograd.grad(loss, leaf if trains else last)[0]
+            (generator if trains else head).sub_(slope, alpha=0.0)
+
+        return step
+
     # ---- learning ------------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
@@ -175,18 +195,20 @@ class FedGen(Method):
         if not weight or not bool(down["shares"].any()):
             return None  # plain local training, in its fastest passes
         drawn = kit.generator("generated", who.client, round)
-        size = kit.setting.batch_size
+        size, net = kit.setting.batch_size, self.generator(kit.setting)
 
         def loss(batch: Any) -> Any:
             with torch.no_grad():
-                labels, made = self._made(kit, down["generator"], down["shares"], size, drawn)
+                labels, made = self._made(
+                    kit.setting.classes, down["generator"], down["shares"], size, drawn, net
+                )
             own = F.cross_entropy(batch.logits, batch.labels)
             return own + weight * F.cross_entropy(batch.head(made), labels)
 
         return loss
 
     def _made(
-        self, kit: Any, generator: Any, shares: Any, size: int, drawn: Any
+        self, classes: int, generator: Any, shares: Any, size: int, drawn: Any, net: Mlp
     ) -> tuple[Any, Any]:
         """Labels drawn from their shares, and an embedding generated for each."""
         import torch
@@ -194,9 +216,9 @@ class FedGen(Method):
 
         labels = torch.multinomial(shares.cpu(), size, replacement=True, generator=drawn)
         noise = torch.randn(size, self.noise, generator=drawn)
-        given = torch.cat([noise, F.one_hot(labels, kit.setting.classes).float()], 1)
-        made = self.generator(kit.setting).forward(generator, given.to(kit.device))
-        return labels.to(kit.device), made
+        given = torch.cat([noise, F.one_hot(labels, classes).float()], 1)
+        made = net.forward(generator, given.to(generator.device))
+        return labels.to(generator.device), made
 
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
@@ -239,7 +261,7 @@ class FedGen(Method):
         descent = plain_descent(self.server_rate, "adam")
         drawn = kit.generator("generator steps", round)
         share = counts / counts.sum(0).clamp(min=1e-12)
-        classes = kit.setting.classes
+        classes, net = kit.setting.classes, self.generator(kit.setting)
         width = heads.shape[1] // classes - 1
         weight, bias = (
             heads[:, : classes * width].view(-1, classes, width),
@@ -247,7 +269,9 @@ class FedGen(Method):
         )
         for _ in range(self.server_steps):
             leaf = generator.clone().requires_grad_()
-            labels, made = self._made(kit, leaf, server["shares"], self.server_batch, drawn)
+            labels, made = self._made(
+                classes, leaf, server["shares"], self.server_batch, drawn, net
+            )
             each = torch.einsum("ncw,sw->nsc", weight, made) + bias[:, None]
             loss = F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
             [slope] = torch.autograd.grad(loss, leaf)

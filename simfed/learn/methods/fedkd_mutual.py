@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -124,6 +124,15 @@ class FedKDMutual(Method):
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         of = self.size(setting)
         return {self._svd(of).model: svd_flops(of.shapes)}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        of = self.size(setting)
+        if samples != 1:
+            return None
+        update = torch.randn(of.parameters)
+        return lambda: encode(update, of.shapes, self.energy_end)
 
     # ---- learning ------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class Kit:
     def noise(self, who: Who, round: int) -> AbstractContextManager[None]:
         """Where a user's own models draw random numbers (dropout), keyed by client and round."""
         may_draw = any(seat.may_draw for seat in self._seats.values())
-        return keyed_noise(self._streams, self.device, may_draw, who.client, round)
+        return keyed_noise(self._streams, self.device, may_draw, who.client, who.key(round))
 
     # ---- data ------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Kit:
 
     def batches(self, who: Who, round: int) -> list[Positions]:
         """Where the samples of each local step are, as the scenario's `training` says."""
-        rng = self._streams("batch", who.client, round)
+        rng = self._streams("batch", who.client, who.key(round))
         return draw_local(rng, self._data.owned[who.client], self.training)
 
     def samples_at(self, positions: Positions) -> tuple[Tensor, Tensor]:

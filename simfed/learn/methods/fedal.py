@@ -184,7 +184,7 @@ class FedAL(Method):
         samples = kit.public(int(down["of_round"]))
         before = kit.logits(who.prototype, model, samples) if self.forgetting else None
         weights, descent = model["weights"].clone(), plain_descent(kit.rate(round))
-        rng = kit.rng("public order", who.client, round)
+        rng = kit.rng("public order", who.client, who.key(round))
         for _ in range(self.public_epochs):
             order = torch.from_numpy(rng.permutation(len(samples))).to(kit.device)
             for at in order.split(kit.setting.batch_size):

@@ -194,7 +194,7 @@ class FedGen(Method):
         weight = self.weight * self.weight_decay ** (round - 1)
         if not weight or not bool(down["shares"].any()):
             return None  # plain local training, in its fastest passes
-        drawn = kit.generator("generated", who.client, round)
+        drawn = kit.generator("generated", who.client, who.key(round))
         size, net = kit.setting.batch_size, self.generator(kit.setting)
 
         def loss(batch: Any) -> Any:

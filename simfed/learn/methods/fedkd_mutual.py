@@ -41,7 +41,7 @@ class FedKDMutual(Method):
     with the same share, and moves the common student by what is decoded of it, as clients do: so both
     agree. Nothing is added to later uploads of what was left out.
 
-    Down: the merges that a client has missed since it was last sent some, or the whole student where that is no longer
+    Down: the merges that a client has missed, each with its round, since the last upload of it that was merged, or the whole student where that is no longer
     (as for a client that takes part for the first time; the paper has everybody in every round); running statistics
     of the student. A participation whose upload was lost counts as missed. Up: the change, running
     statistics. Both sizes depend on what is learned; plans say the most. Kept: teacher, and the common student as last received.
@@ -138,19 +138,17 @@ class FedKDMutual(Method):
 
     def begin(self, kit: Any) -> State:
         first = kit.initial(self.name(kit.setting))
-        return {**first, "version": 0, "merges": [], "held": {}}
+        return {**first, "merges": [], "forgotten": 0, "held": {}}
 
     def begin_client(self, kit: Any, who: Who) -> State:
-        return {"teacher": kit.initial(who.prototype), "student": None}
+        return {"teacher": kit.initial(who.prototype), "student": None, "holds": 0}
 
     def send(self, server: State, who: Who, round: int) -> Values:
         import torch
 
-        weights, version = server["weights"], server["version"]
-        held = server["held"].get(str(who.client))
-        missed = [vector for of, vector in server["merges"] if held is not None and of > held]
-        whole = held is None or len(missed) < version - held
-        if whole or sum(v.numel() for v in missed) >= weights.numel():
+        weights, held = server["weights"], server["held"].get(str(who.client), 0)
+        missed = [vector for of, vector in server["merges"] if of >= held]
+        if held <= server["forgotten"] or sum(map(len, missed)) >= len(weights):
             sent = torch.cat([weights.new_tensor([_WHOLE]), weights])
         else:
             sent = torch.cat([weights.new_tensor([float(len(missed))]), *missed])
@@ -164,7 +162,7 @@ class FedKDMutual(Method):
 
         setting = kit.setting
         name, shapes = self.name(setting), self.size(setting).shapes
-        common = _received(down["student"], own["student"], shapes)
+        common = _received(down["student"], own["student"], own["holds"], shapes)
         models = {
             "teacher": {key: value.clone() for key, value in own["teacher"].items()},
             "student": {"weights": common.clone(), "buffers": down["buffers"].clone()},
@@ -194,12 +192,14 @@ class FedKDMutual(Method):
                     [slope] = torch.autograd.grad(loss, leaves[key])
                     descents[key].step(models[key]["weights"], slope.clone())
         update = encode(common - models["student"]["weights"], shapes, self.energy(setting, round))
-        after = {"teacher": models["teacher"], "student": common}
+        after = {"teacher": models["teacher"], "student": common, "holds": round}
         return {"update": update, "buffers": models["student"]["buffers"]}, after
 
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
+        import torch
+
         from simfed.learn.kit import mean_of
 
         shapes = self.size(kit.setting).shapes
@@ -211,21 +211,20 @@ class FedKDMutual(Method):
             [a.who.samples * a.weight for a in arrivals],
         )
         vector = encode(mean["update"], shapes, self.energy(kit.setting, round))
-        version = server["version"] + 1
-        # what is longer than the student is never sent
-        merges, entries = [[version, vector]], vector.numel()
-        for of, older in reversed(server["merges"]):
-            entries += older.numel()
-            if entries >= server["weights"].numel():
-                break
-            merges.insert(0, [of, older])
-        received = {str(a.who.client): server["version"] - a.staleness for a in arrivals}
+        moved = torch.cat([vector.new_tensor([float(round)]), vector])
+        merges, forgotten = [*server["merges"], [round, moved]], server["forgotten"]
+        while merges and sum(len(of) for _, of in merges) >= len(server["weights"]):
+            forgotten = merges.pop(0)[0]  # the student as a whole is shorter than what follows
+        held = dict(server["held"])
+        for a in arrivals:
+            name = str(a.who.client)
+            held[name] = max(held.get(name, 0), round - a.staleness)
         return {
             "weights": server["weights"] - decode(vector, shapes)[0],
             "buffers": mean["buffers"],
-            "version": version,
             "merges": merges,
-            "held": {**server["held"], **received},
+            "forgotten": forgotten,
+            "held": held,
         }, {}
 
     def model(self, server: State, own: State, who: Who) -> Values:
@@ -236,12 +235,16 @@ class FedKDMutual(Method):
 _WHOLE = -1.0
 
 
-def _received(sent: Any, held: Any, shapes: Sequence[tuple[int, ...]]) -> Any:
-    """The common student: sent as a whole, or what the client held moved by the merges it missed."""
+def _received(sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]) -> Any:
+    """The common student: sent as a whole, or what the client held, with all merges before round
+    `holds`, moved by those that it missed. The server knows only of uploads that it has merged, so some
+    may be sent again."""
     if float(sent[0]) == _WHOLE:
         return sent[1:]
     weights, at = held, 1
     for _ in range(int(sent[0])):
-        update, at = decode(sent, shapes, at)
-        weights = weights - update
+        of = int(sent[at])
+        update, at = decode(sent, shapes, at + 1)
+        if of >= holds:
+            weights = weights - update
     return weights

@@ -108,7 +108,7 @@ def by_hand(world, cohorts):
             owned = len(world.data.owned[c])
             total, weight = total + owned * update, weight + owned
         mean, entries = truncated(total / weight, module, energy)
-        lengths.append(entries)
+        lengths.append(1 + entries)  # with its round
         student = student - mean
     return teachers, student, up, down
 

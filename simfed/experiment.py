@@ -161,6 +161,10 @@ def _clock(parts: Parts) -> Workload:
 
 def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
     make = partial(_learning, parts, workers, device)
+    if parts.scenario.method.made.sizes_vary:
+        return (
+            make()
+        )  # what travels down is timed from the start, before an outcome could be looked up
     return _replaying(parts, make, device, store) if store else make()
 
 

@@ -164,6 +164,11 @@ REGISTRIES: dict[str, Registry] = {
                 "fedavg": "simfed.learn.methods.fedavg:FedAvg",
                 "fedprox": "simfed.learn.methods.fedprox:FedProx",
                 "local-only": "simfed.learn.methods.local_only:LocalOnly",
+                "fedproto": "simfed.learn.methods.fedproto:FedProto",
+                "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
+                "fedgen": "simfed.learn.methods.fedgen:FedGen",
+                "fedal": "simfed.learn.methods.fedal:FedAL",
+                "fedkd-mutual": "simfed.learn.methods.fedkd_mutual:FedKDMutual",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

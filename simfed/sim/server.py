@@ -402,7 +402,7 @@ class Simulation:
             with self._learning():
                 k = people.k(client, task.plan.longest)
                 contribution = self._workload.execute(task, pull.arm, k)
-            flights.append(Flight(task, contribution, pull, self._env.now))
+            flights.append(Flight(contribution.task, contribution, pull, self._env.now))
         self._starts += len(flights)
         return flights
 

@@ -18,7 +18,7 @@ from simfed.errors import RunFailed
 from simfed.method import Work
 from simfed.net import Network
 from simfed.sim.flight import Flight, Unit
-from simfed.sim.instants import at
+from simfed.net.instants import at
 
 __all__ = ["CUT", "nominal_seconds", "participation"]
 

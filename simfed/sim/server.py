@@ -31,7 +31,7 @@ from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
 from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
-from simfed.sim.instants import at, end_of_instant
+from simfed.net.instants import at, end_of_instant
 from simfed.sim.modes import mode_of
 from simfed.sim.population import Population, Presence
 from simfed.sim.rows import Played, Verdict

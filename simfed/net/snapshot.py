@@ -87,7 +87,7 @@ def read_graph(plain: Mapping[str, Any]) -> dict[str, Any]:
     if plain["fields"] != _FIELDS:
         raise InputError("a checkpoint of this version of simfed", where="network")
     rows = plain["records"]
-    records = [_KINDS[row[0]].__new__(_KINDS[row[0]]) for row in rows]
+    records: list[Any] = [object.__new__(_KINDS[row[0]]) for row in rows]
 
     def value_of(part: Any) -> Any:
         if not isinstance(part, list):

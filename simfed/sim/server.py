@@ -22,6 +22,7 @@ from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
 from simfed.net import LinkUse, Network
+from simfed.net.instants import at, end_of_instant
 from simfed.policy import Policy, gain, reward
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
@@ -31,7 +32,6 @@ from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
 from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
-from simfed.net.instants import at, end_of_instant
 from simfed.sim.modes import mode_of
 from simfed.sim.population import Population, Presence
 from simfed.sim.rows import Played, Verdict

@@ -65,14 +65,14 @@ WORK = {
     p.name: p
     for p in (
         Phase("inference", "inference", "#F0E442"),
-        Phase("distillation", "distillation", "#8C6BB1"),
-        Phase("auxiliary", "auxiliary work", "#882255"),
-        Phase("logits", "logits", "#44AA99"),
+        Phase("distillation", "distillation", "#3F007D"),
+        Phase("auxiliary", "auxiliary work", "#7F3B08"),
+        Phase("logits", "logits", "#4D4D4D"),
     )
 }
 """Further kinds of a client's local work."""
 
-_OWN_COLOURS = ("#332288", "#CC6677", "#999933", "#A6761D", "#DDCC77", "#6A3D3D")
+_OWN_COLOURS = ("#882255", "#004529", "#CC6677", "#6B6B00", "#DDCC77", "#7A0177")
 _OWN_HATCHES = (("", ""), ("\\\\\\\\", "\\"), ("....", "."), ("----", "-"))
 """Looks of kinds that a method names itself: (Matplotlib's hatch, Plotly's pattern)."""
 

@@ -14,7 +14,8 @@ import engine_worlds as tiny
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy
 from simfed.learn.models import build_model
-from simfed.learn.passes import DEEP_CHUNK, LeNetPasses, Passes, passes_of
+from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.passes import DEEP_CHUNK, Passes, passes_of
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
 from simfed.seeding import Streams

@@ -20,7 +20,8 @@ from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.models import LeNet5
-from simfed.learn.passes import LeNetPasses, Passes
+from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
 from simfed.learn.units import Train
 from simfed.learn.workload import LearningWorkload

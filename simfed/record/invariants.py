@@ -72,8 +72,15 @@ class Facts:
 
     @cached_property
     def row_of_participation(self) -> Array:
-        """Each participation's row in `rounds`."""
+        """The row in `rounds` of the round that each participation was started for."""
         return self["participations"]["round"] - 1
+
+    @cached_property
+    def row_of_merge(self) -> Array:
+        """The row in `rounds` of the merge that settled each participation."""
+        merge = self["participations"]["merge"]
+        settled: Array = np.where(merge > 0, merge - 1, self.row_of_participation)
+        return settled  # runs of earlier versions do not name it
 
     @cached_property
     def elapsed_s(self) -> Array:
@@ -94,9 +101,18 @@ class Facts:
         return [scenario.get("policy") or {}, *own]
 
     @cached_property
+    def mode(self) -> str:
+        return str(self.run.scenario.get("aggregation", {}).get("mode", "synchronous"))
+
+    @property
     def synchronous(self) -> bool:
-        mode = self.run.scenario.get("aggregation", {}).get("mode", "synchronous")
-        return bool(mode == "synchronous")
+        """The merge waits for everybody."""
+        return self.mode == "synchronous"
+
+    @property
+    def filled(self) -> bool:
+        """Clients are kept in flight: one may start again before its upload is merged."""
+        return self.mode in ("buffered", "asynchronous")
 
 
 def _values_are_in_range(facts: Facts) -> Broken:
@@ -126,6 +142,8 @@ def _values_are_in_range(facts: Facts) -> Broken:
         of = facts[table]["round"]
         if ((of < 1) | (of > facts.rounds)).any():
             yield f"{table}.parquet: rows of a round that rounds.parquet does not have"
+    if ((parts["merge"] < 0) | (parts["merge"] > facts.rounds)).any():
+        yield "participations.parquet: rows of a merge that rounds.parquet does not have"
 
 
 _ANY_SIGN = ("saved_without_critical_s",)
@@ -200,7 +218,7 @@ def _rounds_follow_each_other(facts: Facts) -> Broken:
 
 def _rounds_count_their_participations(facts: Facts) -> Broken:
     rounds, parts = facts["rounds"], facts["participations"]
-    of, late = facts.row_of_participation, parts["outcome"] == "late"
+    of, late = facts.row_of_merge, parts["outcome"] == "late"
     for name, counted in (("participants", np.ones(len(of), bool)), ("late", late), ("dropped", facts.lost)):  # fmt: skip
         counts = np.bincount(of[counted], minlength=facts.rounds)
         yield from _rows("rounds", counts != rounds[name], facts, f"miscount their {name}")
@@ -215,36 +233,58 @@ def _phases_sum_to_their_participation(facts: Facts) -> Broken:
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
     yield from _rows("participations", _span_differs(begun, ended, total_s), facts, "have phases that do not sum to their span")  # fmt: skip
     keys = _keys(parts["round"], parts["client"])
-    if len(np.unique(keys)) != len(keys):
+    if not facts.filled and len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
-    of = facts.row_of_participation
     for instants, borders, early in (
-        (begun, facts["rounds"]["started_at_s"], True),
-        (ended, facts["rounds"]["finished_at_s"], False),
+        (begun, facts["rounds"]["started_at_s"][facts.row_of_participation], True),
+        (begun, facts["rounds"]["finished_at_s"][facts.row_of_participation], False),
+        (ended, facts["rounds"]["finished_at_s"][facts.row_of_merge], False),
     ):
-        border = borders[of]
-        outside = _differ(instants, border, 0 * border) & ((instants < border) == early)
-        if facts.synchronous:
-            yield from _rows("participations", outside, facts, "lie outside their round")
+        outside = _differ(instants, borders, 0 * borders) & ((instants < borders) == early)
+        yield from _rows("participations", outside, facts, "lie outside their round")
+
+
+def _merges_follow_starts(facts: Facts) -> Broken:
+    parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
+    age = facts.row_of_merge - facts.row_of_participation
+    yield from _rows("participations", age < 0, facts, "are settled before their round")
+    known = parts["merge"] > 0
+    yield from _rows("participations", known & (parts["staleness"] != age), facts, "have a staleness that is not the merges between")  # fmt: skip
+    if facts.filled:
+        yield from _rows("participations", late, facts, "are late where nobody can be")
+    else:
+        arrived = ~facts.lost
+        yield from _rows("participations", arrived & late & (age == 0), facts, "are late and yet merged with their round")  # fmt: skip
+        yield from _rows("participations", known & arrived & ~late & (age != 0), facts, "are not late and yet merged after their round")  # fmt: skip
+    if facts.mode == "synchronous":
+        yield from _rows("participations", age > 0, facts, "are settled after their round, in a server that waits for all")  # fmt: skip
 
 
 def _waiting_is_slack_and_server_work(facts: Facts) -> Broken:
-    if not facts.synchronous:
-        return
     parts, rounds = facts["participations"], facts["rounds"]
-    of, slack_s = facts.row_of_participation, parts["slack_s"]
+    of, slack_s = facts.row_of_merge, parts["slack_s"]
     length_s, known = rounds["duration_s"][of], ~np.isnan(slack_s)
-    expected_s = slack_s + rounds["server_s"][of]
-    wrong = known & _differ(parts["waiting_s"], expected_s, length_s)
-    yield from _rows("participations", wrong, facts, "wait for something else than their slack and the server")  # fmt: skip
-    wrong = known & _differ(facts.elapsed_s + expected_s, length_s, length_s)
-    yield from _rows("participations", wrong, facts, "have a slack that does not reach their round's end")  # fmt: skip
+    server_s = rounds["server_s"][of]
+    if facts.synchronous:
+        expected_s = slack_s + server_s
+        wrong = known & _differ(parts["waiting_s"], expected_s, length_s)
+        yield from _rows("participations", wrong, facts, "wait for something else than their slack and the server")  # fmt: skip
+        wrong = known & _differ(facts.elapsed_s + expected_s, length_s, length_s)
+        yield from _rows("participations", wrong, facts, "have a slack that does not reach their round's end")  # fmt: skip
+    else:
+        ended, merged = parts["finished_at_s"] - parts["waiting_s"], rounds["finished_at_s"][of]
+        wrong = known & _span_differs(ended, merged, slack_s + server_s)
+        yield from _rows("participations", wrong, facts, "have a slack that does not reach their merge")  # fmt: skip
+        if facts.filled:
+            yield from _rows("participations", parts["waiting_s"] > 0, facts, "wait where nobody is waited for")  # fmt: skip
     critical = rounds["critical_client"][of] == parts["client"]
-    wrong = critical & known & _differ(slack_s, 0 * slack_s, length_s)
+    least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
+    np.minimum.at(least_s, of[critical & known], slack_s[critical & known])
+    wrong = critical & (slack_s == least_s[of]) & _differ(slack_s, 0 * slack_s, length_s)
     yield from _rows("participations", wrong, facts, "are critical and yet have slack")
     named = ~np.isnan(rounds["critical_client"])
     found = np.bincount(of[critical], minlength=facts.rounds)
-    yield from _rows("rounds", named & (found != 1), facts, "have a critical client that took no part")  # fmt: skip
+    yield from _rows("rounds", named & (found == 0), facts, "have a critical client that took no part")  # fmt: skip
 
 
 def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
@@ -265,7 +305,8 @@ def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
             yield f"spans.parquet: {kind} of clients in rounds in which they took no part"
             continue
         shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
-        wrong = np.abs(shown_s - parts[phase]) > RELATIVE * parts[phase] + _rounding(parts["finished_at_s"])  # fmt: skip
+        spent_s = np.bincount(inverse, weights=parts[phase], minlength=len(ids))[inverse]
+        wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _rounding(parts["finished_at_s"])
         yield from _rows("participations", wrong, facts, f"have {kind} spans that do not sum to {phase}")  # fmt: skip
 
 
@@ -374,12 +415,11 @@ def _pulls_follow_the_policy(facts: Facts) -> Broken:
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_participation]
     yield from _rows("participations", forced & ~after, facts, "are forced without a rollback before")  # fmt: skip
-    if facts.synchronous:
-        yield from _rows("participations", after & ~forced, facts, "are free although the round before was rolled back")  # fmt: skip
-        merged = np.bincount(facts.row_of_participation[~facts.lost], minlength=facts.rounds) > 0
-        versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
-        wrong = parts["model_version"] != versions[facts.row_of_participation]
-        yield from _rows("participations", wrong, facts, "do not start from the number of accepted merges")  # fmt: skip
+    yield from _rows("participations", after & ~forced, facts, "are free although the round before was rolled back")  # fmt: skip
+    merged = np.bincount(facts.row_of_merge[~facts.lost], minlength=facts.rounds) > 0
+    versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
+    wrong = parts["model_version"] != versions[facts.row_of_participation]
+    yield from _rows("participations", wrong, facts, "do not start from the number of accepted merges")  # fmt: skip
     yield from _warm_ups_are_balanced(facts)
 
 
@@ -489,7 +529,7 @@ def _prototypes_are_measured_once(facts: Facts) -> Broken:
 def _policies_have_every_arm_once(facts: Facts) -> Broken:
     rows, parts = facts["policies"], facts["participations"]
     played = facts.run.table("policies").group_by(["round", "client", "arm"]).aggregate([])
-    if played.num_rows != len(rows["round"]):
+    if not facts.filled and played.num_rows != len(rows["round"]):
         yield "policies.parquet: an arm of a client twice in one round"
     keys = _keys(parts["round"], parts["client"])
     known = np.isin(_keys(rows["round"], rows["client"]), keys)
@@ -560,6 +600,7 @@ _CHECKS = (
     _rounds_follow_each_other,
     _rounds_count_their_participations,
     _phases_sum_to_their_participation,
+    _merges_follow_starts,
     _waiting_is_slack_and_server_work,
     _spans_tell_the_same_as_the_phases,
     _tracks_are_named_after_whom_they_show,

@@ -156,6 +156,8 @@ class Arrival(NamedTuple):
     """Named as the plan's `up`."""
     weight: float = 1.0
     """What the server mode makes of the staleness."""
+    round: int = 0
+    """The round that it was trained in: `train`'s."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,6 @@ class KtPfl(Answering):
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
-        import torch
 
         answers, answered = server["answers"].clone(), server["answered"].clone()
         for arrival, places, logits in self.answers(kit, arrivals):

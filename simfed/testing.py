@@ -533,7 +533,7 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
             for who in (everybody[client] for client in cohort):
                 down = method.send(server, who, round)
                 plan = method.plan(tasks.setting, who, round)
-                _check_values(down, plan.down, f"what travels down; {who!r}, round {round}")
+                _check_sizes(down, plan.down, f"what travels down; {who!r}, round {round}")
                 turns.append((who, down, own[who.client]))
             before = _bits([(down, state) for _, down, state in turns]), _bits(server)
             came = {
@@ -549,7 +549,7 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
             for who, _, _ in turns:
                 values, state = came[who.client]
                 plan = method.plan(tasks.setting, who, round)
-                _check_values(values, plan.up, f"what travels up; {who!r}, round {round}")
+                _check_sizes(values, plan.up, f"what travels up; {who!r}, round {round}")
                 values = _through_a_checkpoint(values, f"what {who!r} sends")
                 kept = _bits(state)
                 own[who.client] = _through_a_checkpoint(
@@ -593,7 +593,7 @@ def _trained(
     return came
 
 
-def _check_values(values: Any, planned: Any, where: str) -> None:
+def _check_sizes(values: Any, planned: Any, where: str) -> None:
     _require(
         set(values) == set(planned), f"fields {sorted(planned)}, got {sorted(values)}: {where}"
     )

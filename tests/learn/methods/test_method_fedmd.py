@@ -69,7 +69,7 @@ def test_late_answers_are_about_the_samples_that_were_asked():
     workload.merge(2, [workload.execute(workload.task(2, 2), "dense", 1), slow])
     consensus = torch.tensor(workload.state()[1]["server/consensus"])
     asked = [workload.kit.public_places(round).tolist() for round in (2, 3)]
-    late, now = slow.values["logits"], None
+    late = slow.values["logits"]
     both = [place for place in asked[0] if place in asked[1]]
     only = next(place for place in asked[0] if place not in asked[1])
     assert_close(consensus[only], late[asked[0].index(only)])

@@ -87,7 +87,7 @@ def test_bytes_and_work_are_those_of_averaging():
 def test_bad_options_are_one_sentence(options, sentence):
     with pytest.raises(InputError, match=sentence):
         FedOpt(**options)
-    with pytest.raises(Exception, match="optimizer|server_rate|tau|beta1"):
+    with pytest.raises(Exception, match=r"optimizer|server_rate|tau|beta1"):
         Scenario.model_validate(
             {
                 **scenario("fedopt", prototypes=ONE).model_dump(),

@@ -51,6 +51,16 @@ class Task(NamedTuple):
     """All that travels down, as it is charged; 0 where the downlink is free."""
 
     @property
+    def key(self) -> int | str:
+        """What keys this participation's draws beside the client."""
+        return self.who.key(self.round)
+
+    @property
+    def name(self) -> tuple[int, int, int, int]:
+        """(round, client, model version, turn): what `Tasks.task` makes it from."""
+        return self.round, self.client, self.model_version, self.who.turn
+
+    @property
     def prototype(self) -> str:
         return self.who.prototype
 
@@ -120,7 +130,8 @@ class Outcome:
     shared_loss_before: Mapping[str, float] = field(default_factory=dict)
     """The same of the last accepted round: what `shared_loss` is compared with."""
     local_loss: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Per client: f_n before and after, whose difference is the local gain; empty where no policy learns."""
+    """Per client: f_n before and after, whose difference is the local gain; empty where no policy
+    learns. Of a client with two uploads in one merge, those of the later one."""
     evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
     """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
     clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
@@ -130,7 +141,7 @@ class Outcome:
 class Workload(Protocol):
     """What the clock needs to know of learning (or of its stand-in in a time-only run)."""
 
-    def task(self, round: int, client: int) -> Task:
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`; cheap and without side effects."""
         ...
 
@@ -139,8 +150,11 @@ class Workload(Protocol):
         start; implementations batch the work until a size or a merge needs it."""
         ...
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
-        """Aggregate what arrived, in the order of client ids, whatever order it is given in."""
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
+        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is given
+        in. `weights`: what each counts by its staleness; 1 where there are none."""
         ...
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
@@ -157,6 +171,10 @@ class Workload(Protocol):
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Inverse of `state`, on a freshly built workload of the same scenario."""
+        ...
+
+    def contribution(self, task: Task) -> Contribution:
+        """The contribution of a task that is under way: what a resumed run goes on with."""
         ...
 
     def timings(self) -> Mapping[str, float]:

@@ -33,7 +33,6 @@ from simfed.scenario.fields import files_in
 if TYPE_CHECKING:
     from simfed.record.checkpoint import Checkpoint
     from simfed.replay.store import TrajectoryStore
-    from simfed.replay.workload import Resumable
     from simfed.sim import Simulation
 
 __all__ = [
@@ -186,15 +185,15 @@ def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     return files, dump_scenario(parts.scenario, profiles, network)
 
 
-def _learning(parts: Parts, workers: int, device: str) -> Resumable:
+def _learning(parts: Parts, workers: int, device: str) -> Workload:
     """The learning side that the method names."""
     module, _, name = parts.scenario.method.made.workload.partition(":")
-    workload: type[Resumable] = getattr(importlib.import_module(module), name)
+    workload: type[Workload] = getattr(importlib.import_module(module), name)
     return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
 
 
 def _replaying(
-    parts: Parts, make: Callable[[], Resumable], device: str, store: TrajectoryStore
+    parts: Parts, make: Callable[[], Workload], device: str, store: TrajectoryStore
 ) -> Workload:
     """Learning answered from a recorded trajectory as far as one is known."""
     from simfed.replay.key import last_round_if_special, learning_key, learning_setup

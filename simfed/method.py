@@ -117,14 +117,30 @@ class Size(NamedTuple):
 class Who:
     """The plain facts of one client."""
 
-    __slots__ = ("_samples", "client", "features", "model", "parameters", "prototype", "size")
+    __slots__ = (
+        "_samples",
+        "client",
+        "features",
+        "model",
+        "parameters",
+        "prototype",
+        "size",
+        "turn",
+    )
 
     def __init__(
-        self, client: int, prototype: str, size: Size, samples: int | Callable[[int], int]
+        self,
+        client: int,
+        prototype: str,
+        size: Size,
+        samples: int | Callable[[int], int],
+        turn: int = 0,
     ) -> None:
         """`samples`: how many training samples it owns, or the function that knows; it is asked
-        only when somebody asks."""
+        only when somebody asks. `turn`: how many times it has been started before in this round: a server
+        that keeps clients in flight may start one again before it merges."""
         self.client = client
+        self.turn = turn
         self.prototype = prototype
         self.size = size
         self.model = size.model
@@ -139,11 +155,24 @@ class Who:
             self._samples = int(self._samples(self.client))
         return self._samples
 
+    def key(self, round: int) -> int | str:
+        """What keys this participation's draws beside the client, as `Task.key`."""
+        return f"{round}.{self.turn}" if self.turn else round
+
     def __repr__(self) -> str:
         return f"<client {self.client} of {self.prototype}>"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Who) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[int, str, Size]:
+        return self.client, self.prototype, self.size
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Who, (self.client, self.prototype, self.size, self.samples)
+        return Who, (self.client, self.prototype, self.size, self.samples, self.turn)
 
 
 class Arrival(NamedTuple):
@@ -151,13 +180,11 @@ class Arrival(NamedTuple):
 
     who: Who
     staleness: int
-    """Merges since the client was sent what it trained on."""
+    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in time."""
     values: Values
     """Named as the plan's `up`."""
     weight: float = 1.0
     """What the server mode makes of the staleness."""
-    round: int = 0
-    """The round that it was trained in: `train`'s."""
 
 
 @dataclass(frozen=True)

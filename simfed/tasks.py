@@ -73,14 +73,14 @@ class Tasks:
         self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
         self._known: dict[tuple[str, int, int], float | None] = {}
 
-    def who(self, client: int) -> Who:
+    def who(self, client: int, turn: int = 0) -> Who:
         """The plain facts of one client."""
         prototype = self._prototypes[self._group_of_client[client]]
-        return Who(client, prototype, self.setting.prototypes[prototype], self._samples_of)
+        return Who(client, prototype, self.setting.prototypes[prototype], self._samples_of, turn)
 
-    def task(self, round: int, client: int, model_version: int) -> Task:
+    def task(self, round: int, client: int, model_version: int, turn: int = 0) -> Task:
         """What `client` is asked to do in `round`."""
-        who = self.who(client)
+        who = self.who(client, turn)
         plan = self.method.plan(self.setting, who, round)
         return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
 
@@ -128,4 +128,4 @@ def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Stream
         return Pull(NO_COMPRESSION, "fixed")
     if forced_arm is not None:
         return Pull(forced_arm, "forced")
-    return policy.pull(streams("policy", task.client, task.round))
+    return policy.pull(streams("policy", task.client, task.key))

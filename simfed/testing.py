@@ -556,10 +556,10 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                     method.sent(state, values), f"what {who!r} keeps"
                 )
                 _require(_bits(state) == kept, "`sent` to change none of its arguments")
-                arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4, round))
+                arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
             sent = _bits([arrival.values for arrival in arrivals])
             try:
-                after, losses = method.merge(kit, server, arrivals, round)
+                after, losses = method.merge(kit, server, arrivals, round + staleness)
             except (KeyError, IndexError) as error:
                 complaint = (
                     f"a merge that takes any part of the cohort; clients {cohort}: {error!r}"
@@ -686,7 +686,7 @@ def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> A
             workload.close()
             workload = make(scenario, Streams(scenario.seed), workers=workers)
             workload.restore(facts, arrays)
-            flying = {client: workload.contribution(client) for client in flying}
+            flying = {client: workload.contribution(of.task) for client, of in flying.items()}
         for client in (0, 3):
             workload.discard(flying.pop(client))
         lost_own, lost_server = _of_methods(workload.state())

@@ -83,7 +83,7 @@ class Device:
         return self.processor.nominal_s(quantity, model=model, strategy=strategy, **size)
 
     def duration_s(
-        self, nominal_s: float, start_at_s: float, *, round: int, phase: str, nth: int = 0
+        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
     ) -> float:
         """Simulated seconds that `nominal_s` of work takes when it starts at `start_at_s`.
 
@@ -94,7 +94,7 @@ class Device:
         work_s = nominal_s
         noise = self.processor.noise_of(phase)
         if noise is not None and nominal_s > 0:
-            key = (self.client, round, phase, nth) if nth else (self.client, round, phase)
+            key: tuple[int | str, ...] = (self.client, round, phase, *([nth] if nth else []))
             work_s *= noise.factor(self._streams("device-noise", *key))
         regimes = self.processor.regimes
         if regimes.load is None and not regimes.remembers:

@@ -139,13 +139,13 @@ def draw_own(
     streams: Streams,
     local: LocalLoss,
     client: int,
-    round: int,
+    key: int | str,
     owned: Positions,
     training: Training,
 ) -> Positions:
-    """Where f_n is computed: the client's fixed probe, all of its samples, or this round's batches."""
+    """Where f_n is computed: the client's fixed probe, all of its samples, or the batches of the participation."""
     if local.data == "batch":
-        return np.concatenate(draw_local(streams("batch", client, round), owned, training))
+        return np.concatenate(draw_local(streams("batch", client, key), owned, training))
     if local.data == "full":
         return owned
     return draw_probe(streams("probe", client), owned, local.samples)

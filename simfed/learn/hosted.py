@@ -110,26 +110,26 @@ class HostedWorkload:
         self._residuals: dict[tuple[int, str], Tensor] = {}
         self._memories: dict[tuple[int, str, str], Any] = {}
         self._shared_loss: dict[str, float] = {}
-        self._open: dict[int, HostedUpload] = {}
+        self._open: dict[tuple[int, int | str], HostedUpload] = {}
         self._compressors: dict[str, Any] = {}
         self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
 
     # ---- the contract --------------------------------------------------------------------------------
 
-    def task(self, round: int, client: int) -> Task:
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`."""
-        return self.tasks.task(round, client, self.version)
+        return self.tasks.task(round, client, self.version, turn)
 
     def execute(self, task: Task, arm: str, k: int) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
-        if client in self._open:
-            raise ValueError(f"client {client} is still busy with an earlier task")
+        if any(upload.task.client == client for upload in self._open.values()):
+            self._work()  # its state goes on from where an earlier upload, not merged yet, left it
         down = self.method.send(self._server, task.who, task.round)
         self._check(task, "down", down, task.plan.down)
         k = min(k, task.plan.longest)
         upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
-        self._open[client] = upload
+        self._open[client, task.key] = upload
         return upload
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
@@ -150,23 +150,25 @@ class HostedWorkload:
         """What the method says."""
         return self.tasks.server_work([c.task.who for c in contributions], round)
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
         """What the method makes of the arrivals; then losses and the evaluation that is due."""
         self._work()
-        uploads = sorted((self._own_upload(c) for c in contributions), key=lambda u: u.task.client)
+        counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
+        weighed = sorted(
+            ((self._own_upload(c), weight) for c, weight in counted),
+            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+        )
+        uploads = [upload for upload, _ in weighed]
         for upload in uploads:
-            del self._open[upload.task.client]
+            del self._open[upload.task.client, upload.task.key]
         losses: dict[str, dict[str, float]] = {}
         before = dict(self._shared_loss)
         if uploads:
             arrivals = [
-                Arrival(
-                    u.task.who,
-                    self.version - u.task.model_version,
-                    u.values or {},
-                    round=u.task.round,
-                )
-                for u in uploads
+                Arrival(u.task.who, round - u.task.round, u.values or {}, weight)
+                for u, weight in weighed
             ]
             with self._spending("server"):
                 self._server, found = self.method.merge(self.kit, self._server, arrivals, round)
@@ -205,7 +207,7 @@ class HostedWorkload:
             self._own.pop(client, None)
         else:
             self._own[client] = upload.own_before
-        del self._open[client]
+        del self._open[client, upload.task.key]
 
     def timings(self) -> dict[str, float]:
         """Host seconds by activity."""
@@ -215,9 +217,9 @@ class HostedWorkload:
         """End worker processes; safe to call twice."""
         self._settings.close()
 
-    def contribution(self, client: int) -> HostedUpload:
-        """The upload of a client that is under way: what a resumed run goes on with."""
-        return self._open[client]
+    def contribution(self, task: Task) -> HostedUpload:
+        """The upload of a task that is under way: what a resumed run goes on with."""
+        return self._open[task.client, task.key]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """All that a resumed run needs. Pending work is done first."""
@@ -232,7 +234,7 @@ class HostedWorkload:
             "server": to_plain(self._server, "server", arrays),
             "own": to_plain(own, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
-            "open": [_plain_upload(self._open[client], arrays) for client in sorted(self._open)],
+            "open": [_plain_upload(upload, arrays) for upload in self._open.values()],
         }
         return plain, arrays
 
@@ -252,7 +254,7 @@ class HostedWorkload:
             self._residuals[int(client), name] = rest
         for plain in facts["open"]:
             task = self.tasks.task(*plain["task"])
-            self._open[task.client] = HostedUpload(
+            self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
                 tree(plain["values"]),
                 {name: Payload(**tree(of)) for name, of in plain["payloads"].items()},
@@ -299,7 +301,9 @@ class HostedWorkload:
                 None,
                 whole,
                 min(upload.k, of_plan.entries),
-                self._streams(upload.arm, client, round, *([] if name == "update" else [name])),
+                self._streams(
+                    upload.arm, client, upload.task.key, *([] if name == "update" else [name])
+                ),
                 state=self._memories.get(key),
             )
             self._memories[key] = payload.state
@@ -337,12 +341,12 @@ class HostedWorkload:
         return bool(upload.task.plan.longest) and policy.learns
 
     def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
-        who, round = upload.task.who, upload.task.round
+        who = upload.task.who
         if own is None:
             own = self.method.begin_client(self.kit, who)
         local = self._policies[who.client].reward.local_loss
         owned, training = self.data.owned[who.client], self.scenario.training
-        positions = draw_own(self._streams, local, who.client, round, owned, training)
+        positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
         return _OwnLoss(who.prototype, self.method.model(self._server, own, who), positions)
 
     # ---- the server ----------------------------------------------------------------------------------
@@ -425,7 +429,7 @@ class HostedWorkload:
                     )
 
     def _own_upload(self, contribution: Contribution) -> HostedUpload:
-        upload = self._open.get(contribution.task.client)
+        upload = self._open.get((contribution.task.client, contribution.task.key))
         if upload is not contribution:
             raise ValueError(
                 f"a contribution that is under way, got that of client {contribution.task.client}"
@@ -522,9 +526,9 @@ def _personal(counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor) -> Per
 
 def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any]:
     """What a checkpoint keeps of an upload under way."""
-    name = f"open/{upload.task.client}"
+    name = f"open/{upload.task.client}/{upload.task.key}"
     return {
-        "task": [upload.task.round, upload.task.client, upload.task.model_version],
+        "task": upload.task.name,
         "arm": upload.arm,
         "k": upload.k,
         "loss_before": upload.loss_before,

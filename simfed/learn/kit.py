@@ -126,7 +126,7 @@ class Kit:
 
     def batches(self, who: Who, round: int) -> list[Positions]:
         """Where the samples of each local step are, as the scenario's `training` says."""
-        rng = self._streams("batch", who.client, round)
+        rng = self._streams("batch", who.client, who.key(round))
         return draw_local(rng, self._data.owned[who.client], self.training)
 
     def samples_at(self, positions: Positions) -> tuple[Tensor, Tensor]:
@@ -160,7 +160,7 @@ class Kit:
         gradient = torch.zeros_like(flat.weights)
         total = 0.0
         batches = self.batches(who, round)
-        with keyed_noise(self._streams, self.device, seat.may_draw, who.client, round):
+        with keyed_noise(self._streams, self.device, seat.may_draw, who.client, who.key(round)):
             flat.reset_counters()
             for step, positions in enumerate(batches):
                 samples, labels = self._at(positions)

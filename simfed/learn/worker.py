@@ -168,13 +168,18 @@ class Worker:
         prototype = self.prototype_of[unit.clients[0]]
         rows = [prototype.row[client] for client in unit.clients]
         client = unit.clients[0]
-        noise = keyed_noise(self.streams, self.data.device, prototype.may_draw, client, unit.round)
+        noise = keyed_noise(
+            self.streams, self.data.device, prototype.may_draw, client, unit.keys[0]
+        )
         with self.stopwatch.spending("gradients"), noise:
             scratch = prototype.fresh_scratch()
             scratch.reset_counters()
             if self._one_step:
                 # into the residuals that are there: residual + gradient without a pass of its own
-                batches = [self.batches(client, unit.round)[0] for client in unit.clients]
+                batches = [
+                    self.batches(client, key)[0]
+                    for client, key in zip(unit.clients, unit.keys, strict=True)
+                ]
                 residuals = [prototype.residuals[row] for row in rows]
                 losses = self._gradients(prototype, batches, residuals)
             else:
@@ -188,17 +193,17 @@ class Worker:
         """Compression, and knowledge where it is asked for."""
         sent = self.compress(unit)
         if unit.with_knowledge:
-            self.knowledge(Knowledge(unit.client, unit.round, sent.entries, unit.scale))
+            row = self.prototype_of[unit.client].row[unit.client]
+            self.knowledge(Knowledge(unit.client, row, unit.round, sent.entries, unit.scale))
         return [], sent
 
     def knowledge(self, unit: Knowledge) -> Answer:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
-        prototype = self.prototype_of[unit.client]
-        row = prototype.row[unit.client]
+        prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
             client = prototype.fresh_scratch()
             client.statistics.copy_(prototype.statistics[row])
-            indices, values = prototype.sent(unit.client, unit.entries)
+            indices, values = prototype.sent(row, unit.entries)
             origin = client.weights.index_select(0, indices)
             client.weights.index_copy_(0, indices, origin + unit.scale * values)
             prototype.logits[row] = prototype.client_passes.logits(
@@ -225,7 +230,7 @@ class Worker:
     def own_loss(self, unit: OwnLoss) -> Answer:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
-            positions = self.on_device(self.own_samples(unit.client, unit.round))
+            positions = self.on_device(self.own_samples(unit.client, unit.key))
             passes = self.prototype_of[unit.client].passes
             logits = passes.logits(positions, self.data.samples)
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
@@ -246,7 +251,7 @@ class Worker:
         scratch = prototype.scratch
         gradient = torch.empty_like(scratch.weights)
         descent = Descent(self.scenario.training, unit.rate)
-        for batch in self.batches(client, unit.round):
+        for batch in self.batches(client, unit.keys[0]):
             [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
             descent.step(scratch.weights, gradient)
         change = prototype.server.weights - scratch.weights
@@ -266,10 +271,10 @@ class Worker:
                 None,
                 prototype.residuals[prototype.row[unit.client]],
                 unit.k,
-                self.streams(unit.arm, unit.client, unit.round),
+                self.streams(unit.arm, unit.client, unit.key),
                 state=unit.memory,
             )
-            indices, values = prototype.sent(unit.client, payload.k)
+            indices, values = prototype.sent(prototype.row[unit.client], payload.k)
             indices.copy_(payload.indices)
             values.copy_(payload.values)
         return Sent(payload.k, payload.state, payload.seed)
@@ -296,15 +301,15 @@ class Worker:
 
         return loss
 
-    def batches(self, client: int, round: int) -> list[Positions]:
-        rng = self.streams("batch", client, round)
+    def batches(self, client: int, key: int | str) -> list[Positions]:
+        rng = self.streams("batch", client, key)
         return draw_local(rng, self.data.owned[client], self.scenario.training)
 
-    def own_samples(self, client: int, round: int) -> Positions:
-        """Where f_n of a client is computed in a round."""
+    def own_samples(self, client: int, key: int | str) -> Positions:
+        """Where f_n of a client is computed in a participation."""
         if client not in self._probes or self._local_losses[client].data == "batch":
             self._probes[client] = draw_own(
-                self.streams, self._local_losses[client], client, round, self.data.owned[client],
+                self.streams, self._local_losses[client], client, key, self.data.owned[client],
                 self.scenario.training,
             )  # fmt: skip
         return self._probes[client]

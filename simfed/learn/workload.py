@@ -40,18 +40,21 @@ class Upload:
         "loss_after",
         "loss_before",
         "payload",
+        "row",
         "task",
     )
 
-    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int) -> None:
+    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int, row: int) -> None:
         self._workload = workload
         self.task = task
         self.arm = arm
         self.k = min(k, task.parameters)
         self.payload: Payload | None = None
         """None until the work is done."""
+        self.row = row
+        """Where it is among its prototype's arrays: the client's own row, or a spare one."""
         self.known_for: int | None = None
-        """The round on whose public samples its model's logits are in the client's row."""
+        """The round on whose public samples its model's logits are in its row."""
         self.loss_before: float | None = None
         self.loss_after: float | None = None
         """f_n before and after, where a policy learns from it."""
@@ -61,11 +64,12 @@ class Upload:
         return self._workload.uplink_bytes(self)
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it beside the arrays in its client's row."""
+        """What a checkpoint keeps of it beside the arrays in its row."""
         assert self.payload is not None
         payload = self.payload
         return {
-            "task": [self.task.round, self.task.client, self.task.model_version],
+            "task": self.task.name,
+            "row": self.row,
             "arm": self.arm,
             "k": self.k,
             "losses": [self.loss_before, self.loss_after],
@@ -123,7 +127,7 @@ class LearningWorkload:
         self._distillation_loss: dict[str, float] = {}
         self._memories: dict[tuple[int, str], Any] = {}
         self._losses: dict[int, tuple[int, float]] = {}
-        self._open: dict[int, Upload] = {}
+        self._open: dict[tuple[int, int | str], Upload] = {}
         groups = scenario.group_of_client()
         self._group = [scenario.clients[group] for group in groups]
         self._learners = [
@@ -133,19 +137,32 @@ class LearningWorkload:
 
     # ---- the contract ----------------------------------------------------------------------------
 
-    def task(self, round: int, client: int) -> Task:
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`."""
-        return self.tasks.task(round, client, self.version)
+        return self.tasks.task(round, client, self.version, turn)
 
     def execute(self, task: Task, arm: str, k: int) -> Upload:
         """Note the client's work; it reads the weights as they are now, whenever it is done."""
-        if task.client in self._open:
-            raise ValueError(f"client {task.client} is still busy with an earlier task")
-        room = self.engine.prototypes[task.prototype].capacity
-        if min(k, task.parameters) > room:
-            raise ValueError(f"at most the {room} entries that the scenario speaks of, got {k}")
-        upload = self._open[task.client] = Upload(self, task, arm, k)
+        prototype = self.engine.prototypes[task.prototype]
+        if min(k, task.parameters) > prototype.capacity:
+            raise ValueError(
+                f"at most the {prototype.capacity} entries that the scenario speaks of, got {k}"
+            )
+        row = prototype.row[task.client]
+        for waiting in [u for u in self._open.values() if u.task.client == task.client]:
+            self._set_aside(waiting, row)
+        upload = self._open[task.client, task.key] = Upload(self, task, arm, k, row)
         return upload
+
+    def _set_aside(self, upload: Upload, row: int) -> None:
+        """Make room in a client's row: an earlier upload of its still waits to be merged."""
+        if upload.row != row:
+            return
+        payload = self._payload(upload)
+        upload.row = self.engine.prototypes[upload.task.prototype].set_aside(row)
+        upload.payload = self._payload_in_row(
+            upload, Sent(payload.k, payload.state, payload.seed), payload.state_before
+        )
 
     def uplink_bytes(self, upload: Upload) -> float:
         """Size of an upload on the wire, running statistics included where they are charged."""
@@ -156,17 +173,25 @@ class LearningWorkload:
             known = self._payload(upload).wire_bytes(self.tasks.index_code) + buffers
         return float(known)
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
         """Average, distil, check the safeguard, measure what the round was worth."""
-        uploads = sorted((self._own(c) for c in contributions), key=lambda u: u.task.client)
-        self._work(uploads, round)
+        counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
+        weighed = sorted(
+            ((self._own(c), weight) for c, weight in counted),
+            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+        )
+        uploads = [upload for upload, _ in weighed]
+        scales = {upload: self._scale(upload.task.round) * weight for upload, weight in weighed}
+        self._work(scales, round)
         for upload in uploads:
-            del self._open[upload.task.client]
+            self._close(upload)
         if not uploads:
             _, evaluation = self._measure([], round, True)
             return Outcome(round, self.version, evaluation=evaluation)
         before = self._before()
-        self._average(uploads)
+        self._average(scales)
         after = self._distil(uploads, round)
         rejected = self._reject(round, before, after)
         local, evaluation = self._measure(uploads, round, not rejected)
@@ -201,7 +226,7 @@ class LearningWorkload:
         """The upload was lost: its entries return to the residual, its period steps back."""
         upload = self._own(contribution)
         self._take_back(upload)
-        del self._open[upload.task.client]
+        self._close(upload)
 
     def timings(self) -> dict[str, float]:
         """Host seconds by activity."""
@@ -213,9 +238,14 @@ class LearningWorkload:
         torch.set_num_threads(self._threads)
         self._settings.close()
 
-    def contribution(self, client: int) -> Upload:
-        """The upload of a client that is under way: what a resumed run goes on with."""
-        return self._open[client]
+    def contribution(self, task: Task) -> Upload:
+        """The upload of a task that is under way: what a resumed run goes on with."""
+        return self._open[task.client, task.key]
+
+    def _close(self, upload: Upload) -> None:
+        """It has arrived or is lost."""
+        del self._open[upload.task.client, upload.task.key]
+        self.engine.prototypes[upload.task.prototype].free(upload.row)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """All that a resumed run needs. Pending work is done first."""
@@ -226,11 +256,12 @@ class LearningWorkload:
             "distillation_loss": self._distillation_loss,
             "memories": [[*key, memory] for key, memory in sorted(self._memories.items())],
             "losses": [[client, *known] for client, known in sorted(self._losses.items())],
-            "open": [self._open[client].facts() for client in sorted(self._open)],
+            "open": [upload.facts() for upload in self._open.values()],
         }
         arrays: dict[str, Any] = {}
-        for prototype in self.engine.prototypes.values():
-            arrays |= prototype.arrays(sorted(self._open))
+        for name, prototype in self.engine.prototypes.items():
+            mine = [u.row for u in self._open.values() if u.task.prototype == name]
+            arrays |= prototype.arrays(sorted(mine))
         return facts, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -244,31 +275,34 @@ class LearningWorkload:
             prototype.restore(arrays)
         for known in facts["open"]:
             task = self.tasks.task(*known["task"])
-            upload = self._open[task.client] = Upload(self, task, known["arm"], known["k"])
+            upload = Upload(self, task, known["arm"], known["k"], known["row"])
+            self._open[task.client, task.key] = upload
             upload.loss_before, upload.loss_after = known["losses"]
             upload.payload = self._payload_in_row(upload, Sent(*known["sent"]), known["before"])
 
     # ---- clients ---------------------------------------------------------------------------------
 
-    def _work(self, merging: Sequence[Upload] = (), round: int = 0) -> None:
-        """Do what is pending, and what the merge of `merging` in `round` needs beyond it."""
+    def _work(self, merging: Mapping[Upload, float] | None = None, round: int = 0) -> None:
+        """Do what is pending, and what the merge of `merging` (with what makes each a change of
+        weights) in `round` needs beyond it."""
+        merging = merging or {}
         pending = [upload for upload in self._open.values() if upload.payload is None]
         losses = self._train(pending)
-        sure = {u.task.client for u in merging if self._distils and u.task.round == round}
-        units = [self._unit(upload, upload.task.client in sure) for upload in pending]
+        sure = {u for u in merging if self._distils and u.task.round == round}
+        units = [self._unit(upload, upload in sure) for upload in pending]
         for upload, unit, result in zip(pending, units, self.engine.run(units), strict=True):
             self._sent(upload, unit, result, losses.get(unit.client))
         missing = [u for u in merging if self._distils and u.known_for != round]
-        self.engine.run([self._knowledge(upload, round) for upload in missing])
+        self.engine.run([self._knowledge(upload, round, merging[upload]) for upload in missing])
 
     def _train(self, pending: Sequence[Upload]) -> dict[int, float]:
         """Local training of all; f_n at the weights as they are now, of those who need it."""
         trainings: list[Train] = []
         for round in dict.fromkeys(upload.task.round for upload in pending):
-            clients = [upload.task.client for upload in pending if upload.task.round == round]
-            trainings += self.engine.trainings(clients, round, self._rate(round))
+            tasks = [upload.task for upload in pending if upload.task.round == round]
+            trainings += self.engine.trainings(tasks, round, self._rate(round))
         losses = [
-            OwnLoss(upload.task.client, upload.task.round)
+            OwnLoss(upload.task.client, upload.task.key)
             for upload in pending
             if self._wants_loss(upload.task.client)
         ]
@@ -295,6 +329,7 @@ class LearningWorkload:
         return Send(
             client=task.client,
             round=task.round,
+            key=task.key,
             arm=upload.arm,
             k=upload.k,
             memory=self._memories.get((task.client, upload.arm)),
@@ -321,7 +356,7 @@ class LearningWorkload:
     def _payload_in_row(self, upload: Upload, sent: Sent, memory_before: Any) -> Payload:
         prototype = self.engine.prototypes[upload.task.prototype]
         prototype.used.add(prototype.row[upload.task.client])
-        indices, values = prototype.sent(upload.task.client, sent.entries)
+        indices, values = prototype.sent(upload.row, sent.entries)
         return Payload(
             strategy=upload.arm,
             length=prototype.parameters,
@@ -332,10 +367,10 @@ class LearningWorkload:
             seed=sent.seed,
         )
 
-    def _knowledge(self, upload: Upload, round: int) -> Knowledge:
+    def _knowledge(self, upload: Upload, round: int, scale: float) -> Knowledge:
         upload.known_for = round
-        scale = self._scale(upload.task.round)
-        return Knowledge(upload.task.client, round, self._payload(upload).k, scale)
+        entries = self._payload(upload).k
+        return Knowledge(upload.task.client, upload.row, round, entries, scale)
 
     def _take_back(self, upload: Upload) -> None:
         """What was sent returns to the residual; the compressor forgets the play."""
@@ -350,37 +385,32 @@ class LearningWorkload:
         return upload.payload
 
     def _own(self, contribution: Contribution) -> Upload:
-        upload = self._open.get(contribution.task.client)
+        upload = self._open.get((contribution.task.client, contribution.task.key))
         if upload is not contribution:
             raise ValueError(f"a contribution that is under way, got that of client {contribution.task.client}")  # fmt: skip
         return upload
 
     # ---- the server ------------------------------------------------------------------------------
 
-    def _average(self, uploads: Sequence[Upload]) -> None:
+    def _average(self, scales: Mapping[Upload, float]) -> None:
         if self.scenario.safeguard.rollback is not None:
             self.engine.remember()
-        shares: dict[int, float] = {}
+        parts: dict[Upload, Part] = {}
         for name in self.engine.prototypes:
-            mine = [u.task.client for u in uploads if u.task.prototype == name]
-            sizes = [len(self.data.owned[c]) if self._method.weighs_by_samples else 1 for c in mine]
-            shares |= {c: size / sum(sizes) for c, size in zip(mine, sizes, strict=True)}
-        self.engine.average(
-            [
-                Part(
-                    u.task.client,
-                    self._payload(u).k,
-                    self._scale(u.task.round),
-                    shares[u.task.client],
-                )
-                for u in uploads
+            mine = [upload for upload in scales if upload.task.prototype == name]
+            sizes = [
+                len(self.data.owned[u.task.client]) if self._method.weighs_by_samples else 1
+                for u in mine
             ]
-        )
+            for u, size in zip(mine, sizes, strict=True):
+                entries, share = self._payload(u).k, size / sum(sizes)
+                parts[u] = Part(u.task.client, u.row, entries, scales[u], share)
+        self.engine.average([parts[upload] for upload in scales])
 
     def _distil(self, uploads: Sequence[Upload], round: int) -> dict[str, float]:
         if not self._distils:
             return {}
-        self.engine.teach([upload.task.client for upload in uploads])
+        self.engine.teach([(upload.task.prototype, upload.row) for upload in uploads])
         distillation = self.scenario.distillation
         rate = distillation.learning_rate or self.scenario.training.learning_rate
         rate *= self.scenario.learning_rate_factor(round)
@@ -405,7 +435,7 @@ class LearningWorkload:
     ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
-        units: list[Unit] = [OwnLoss(u.task.client, u.task.round) for u in waiting]
+        units: list[Unit] = [OwnLoss(u.task.client, u.task.key) for u in waiting]
         tests = self.engine.evaluation_units() if evaluate and self._evaluates(round) else []
         results = self.engine.run([*units, *tests])
         for upload, result in zip(waiting, results, strict=False):

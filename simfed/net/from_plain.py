@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from simfed.errors import InputError
-from simfed.net import traces
+from simfed.net import trace_files, traces
 from simfed.net.graphs import Tier, graph, read_graph, tree
 from simfed.net.models import Model, make_model
 from simfed.net.topology import Access, Direction, Line, Star, Topology
@@ -20,6 +20,9 @@ from simfed.seeding import Streams
 __all__ = ["build", "build_model"]
 
 Plain = Mapping[str, Any]
+
+MOST_PIECES_TOGETHER = 100_000_000
+"""Of all traces of a network, 16 bytes each."""
 
 
 def build(
@@ -81,7 +84,9 @@ class _Builder:
         chosen = range(len(links)) if link_of_client is None else link_of_client
         self.link_of_client = np.asarray(chosen, dtype=np.int64)
         self.clients = len(self.link_of_client)
-        self._files: dict[tuple[Any, ...], Trace] = {}
+        self._files: dict[tuple[Any, ...], dict[float, Trace]] = {}
+        """By what is read and by the factor on it."""
+        self._pieces = 0
 
     def build(self) -> Topology:
         server = self.network.get("server") or {}
@@ -241,7 +246,7 @@ class _Builder:
                 trace = self._read(spec)
             else:
                 trace = self._generate(spec, self.streams("trace", link, way))
-            trace = trace.scaled(spec.get("scale", 1.0))
+                trace = self._kept(trace.scaled(spec.get("scale", 1.0)))
         except InputError as error:
             raise error.within(where) from None
         offset = spec.get("offset", "random" if spec["end"] == "loop" else 0.0)
@@ -255,14 +260,25 @@ class _Builder:
         if memo not in self._files:
             path, end = self.folder / spec["file"], spec["end"]
             if spec["format"] == "mahimahi":
-                found = traces.read_mahimahi(path, end, bin_s=spec.get("bin", 0.1))
+                found = trace_files.read_mahimahi(path, end, bin_s=spec.get("bin", 0.1))
             elif spec["format"] == "pensieve":
-                found = traces.read_pensieve(path, end)
+                found = trace_files.read_pensieve(path, end)
             else:
                 options = {key: spec[key] for key in keys[4:] if spec.get(key) is not None}
-                found = traces.read_csv(path, end, **options)
-            self._files[memo] = found
-        return self._files[memo]
+                found = trace_files.read_csv(path, end, **options)
+            self._files[memo] = {1.0: self._kept(found)}
+        scaled, scale = self._files[memo], spec.get("scale", 1.0)
+        if scale not in scaled:
+            scaled[scale] = self._kept(scaled[1.0].scaled(scale))
+        return scaled[scale]
+
+    def _kept(self, trace: Trace) -> Trace:
+        """`trace`, counted: all traces of a network have to fit into memory."""
+        self._pieces += len(trace.starts_s)
+        if self._pieces > MOST_PIECES_TOGETHER:
+            allowed = f"traces of at most {MOST_PIECES_TOGETHER:,} pieces together"
+            raise InputError(allowed, got="more")
+        return trace
 
     def _generate(self, spec: Plain, rng: np.random.Generator) -> Trace:
         made = spec["generate"]

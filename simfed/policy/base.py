@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.vocabulary import CHOICES, Choice
 
 __all__ = [
     "CHOICES",
@@ -21,9 +22,6 @@ __all__ = [
     "check_option",
     "finite_reward",
 ]
-
-Choice = Literal["warm-up", "explore", "exploit", "fixed", "forced"]
-CHOICES: tuple[Choice, ...] = ("warm-up", "explore", "exploit", "fixed", "forced")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.record.schema import (
+    ADDED_COLUMNS,
     FORMAT,
     OPTIONAL_TABLES,
     OWN_LOSSES,
@@ -196,6 +197,19 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The participations of a run of an earlier version, with the columns that it did not write."""
+    import numpy as np
+    import pyarrow as pa
+
+    round = table.column("round")
+    said = {"staleness": pa.array(np.zeros(len(table), np.int64)), "merge": round}
+    return pa.table(
+        [said.get(n, table.column(n) if n in table.column_names else None) for n in schema.names],
+        schema=schema,
+    )
+
+
 def _read_parquet(path: Path, name: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -205,6 +219,8 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
         return schema.empty_table()
     try:
         found = pq.read_schema(path)
+        if any(column not in found.names for column in ADDED_COLUMNS.get(name, ())):
+            return _completed(pq.read_table(path), schema)
         missing = [field.name for field in schema if field.name not in found.names]
         if missing:
             raise InputError(f"a column {missing[0]!r}", where=str(path), got=found.names)

@@ -18,10 +18,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
+from simfed.vocabulary import CHOICES, OUTCOMES, LinkUse
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "ADDED_COLUMNS",
     "CHOICES",
     "CLIENT_KINDS",
     "FORMAT",
@@ -29,7 +32,6 @@ __all__ = [
     "OUTCOMES",
     "OWN_LOSSES",
     "PHASES",
-    "SERVER_KINDS",
     "TABLES",
     "ClientResult",
     "Column",
@@ -46,17 +48,13 @@ __all__ = [
 FORMAT = 1
 """Version of the run directory's layout, in `manifest.json`."""
 
-OUTCOMES = ("aggregated", "late", "dropped", "failed")
-CHOICES = ("warm-up", "explore", "exploit", "fixed", "forced")
-
 PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
 """The duration columns of a participation, whose sum is its whole span."""
 
 CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "offline")
-"""`spans.kind` on a client's track, in the order of `PHASES`."""
-
-SERVER_KINDS = ("decompression", "logits", "distillation")
-"""`spans.kind` on the server's track. On a link's track the kind is `busy`."""
+"""`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is a unit of the
+method's local work, which counts as `training_s`. On the server's track kinds are those of its work
+(`decompression`, and whatever the method says), on a link's the kind is `busy`."""
 
 
 class Round(NamedTuple):
@@ -131,6 +129,8 @@ class Participation(NamedTuple):
     slack_s: Annotated[
         float | None, "how much later its upload could have arrived without delaying the merge"
     ]
+    staleness: Annotated[int, "merges between its start and the one that settled it"] = 0
+    merge: Annotated[int, "the round at whose end it was merged, or known to be lost"] = 0
 
 
 class PolicyValue(NamedTuple):
@@ -140,17 +140,6 @@ class PolicyValue(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     arm: Annotated[str, "compression strategy"]
     value: Annotated[float | None, "utility or probability; empty before the first reward"]
-
-
-class LinkUse(NamedTuple):
-    """Constant use of one link over one interval (`links.parquet`)."""
-
-    link: Annotated[str, "its name in the topology"]
-    from_s: Annotated[float, "instant"]
-    to_s: Annotated[float, "instant"]
-    bytes: Annotated[float, "moved in the interval"]
-    capacity_bytes_per_s: Annotated[float, "of the link in the interval"]
-    flows: Annotated[int, "transfers on the link in the interval"]
 
 
 class Span(NamedTuple):
@@ -178,6 +167,10 @@ TABLES: dict[str, type[Any]] = {
 
 OPTIONAL_TABLES = ("clients",)
 """Tables that a run has only if it has rows of them."""
+
+ADDED_COLUMNS: dict[str, tuple[str, ...]] = {"participations": ("staleness", "merge")}
+"""Columns that earlier versions did not write, and that say nothing where the server waits for
+everybody: nobody is stale, and each is merged in its own round."""
 
 OWN_LOSSES = "prototypes"
 """The table to which a method's own losses are further columns, float64 and nullable."""

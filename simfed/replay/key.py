@@ -49,7 +49,15 @@ _CHOOSES_KERNELS = (
 )
 """Variables by which users choose among the libraries' kernels, which round differently."""
 
-_LEARNING_CODE = ("learn", "compress", "contract.py", "seeding.py", "scenario/model.py")
+_LEARNING_CODE = (
+    "learn",
+    "compress",
+    "contract.py",
+    "method.py",
+    "seeding.py",
+    "tasks.py",
+    "scenario/model.py",
+)
 """Where the code is that decides what is learned."""
 
 
@@ -125,6 +133,7 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
     if any(policy.arms_from is not None for policy in policies):
         named |= set(registry("compressor").names())  # a recorded run may have used any
     used = {
+        "method": {scenario.method.kind},
         "model": {prototype.model for prototype in scenario.prototypes.values()},
         "compressor": named | set(scenario.compression.strategies),
         "policy": {policy.kind for policy in policies},

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, mo
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.method import Method
 from simfed.registry import registry
+from simfed.scenario.aggregation import Aggregation
 from simfed.scenario.device import Device
 from simfed.scenario.fields import (
     BelowOne,
@@ -28,6 +29,7 @@ from simfed.scenario.fields import (
 from simfed.scenario.network import Link, Network
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import AnyPolicy, Policy, Reward
+from simfed.vocabulary import IndexCode
 
 __all__ = [
     "Aggregation",
@@ -170,7 +172,7 @@ class Compression(Part):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )
-    index_code: Literal["ideal", "fixed", "raw32", "bitmap", "rice", "seeded"] = Field(
+    index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
     )
 
@@ -208,14 +210,6 @@ class Safeguard(Part):
 
     rollback: Rollback | None = Field(
         default=None, description="null: off; omitted: on with ascend alone"
-    )
-
-
-class Aggregation(Part):
-    """When the server merges."""
-
-    mode: Literal["synchronous"] = Field(
-        default="synchronous", description="wait for all that take part"
     )
 
 
@@ -396,6 +390,23 @@ class Scenario(Part):
             raise ValueError(
                 InputError(f"at most the {self.client_count} clients there are", where="participation.clients_per_round", got=per_round)
             )  # fmt: skip
+        chosen = self.aggregation
+        if chosen.concurrency is not None and chosen.concurrency > self.client_count:
+            raise ValueError(
+                InputError(
+                    f"at most the {self.client_count} clients there are",
+                    where="aggregation.concurrency",
+                    got=chosen.concurrency,
+                )
+            )
+        if chosen.concurrency is not None and per_round is not None:
+            raise ValueError(
+                InputError(
+                    f"no clients_per_round with mode {chosen.mode}, which keeps clients in flight",
+                    where="participation.clients_per_round",
+                    got=per_round,
+                )
+            )
         batch = self.dataset.public_batch
         if batch is not None and batch > self.dataset.public:
             raise ValueError(
@@ -413,6 +424,12 @@ class Scenario(Part):
         """Samples of the public set that one round uses; 0: there is none."""
         dealt = self.public_dealt
         return min(dealt, self.dataset.public_batch or dealt)
+
+    @property
+    def uploads_in_wait(self) -> int:
+        """The most uploads that may wait for a merge while their clients are at work again."""
+        chosen = self.aggregation
+        return 0 if chosen.concurrency is None else chosen.concurrency + (chosen.buffer or 1)
 
     @property
     def client_count(self) -> int:

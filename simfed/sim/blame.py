@@ -21,7 +21,15 @@ from simfed.net import Network
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Done
 
-__all__ = ["Blame", "any_limited_by", "blame", "links_of", "longest_phase", "play_again"]
+__all__ = [
+    "Blame",
+    "any_limited_by",
+    "blame",
+    "blame_last",
+    "links_of",
+    "longest_phase",
+    "play_again",
+]
 
 MakeNetwork = Callable[[simpy.Environment], Network]
 
@@ -30,8 +38,9 @@ MakeNetwork = Callable[[simpy.Environment], Network]
 class Blame:
     """What set one round's length."""
 
-    client: int
-    phase: str
+    client: int | None
+    """None: nobody in particular was waited for."""
+    phase: str | None
     link: str | None
     """None where the phase is no transfer, or latency took longer than any link."""
     saved_s: float | None
@@ -59,6 +68,16 @@ def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network, mak
     saved_s = critical.elapsed_s - waited_s
     saved_s += sum(piece.duration_s for piece in work if piece.client == critical.client)
     return Blame(critical.client, phase, link, saved_s)
+
+
+def blame_last(last: Flight | None, work: Sequence[Done]) -> Blame:
+    """The blame where the merge did not wait for all: on the last arrival that it waited for, or
+    (None) on the deadline. What it would be without that client is not asked: another one would have
+    been the last."""
+    if last is None:
+        return Blame(None, "deadline", None, None)
+    phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
+    return Blame(last.client, phase, _longest_limit(last.limited_s.get(phase, {}), spent_s), None)
 
 
 def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:

@@ -1,14 +1,14 @@
 """The client's process: a story of yields.
 
 Download, the plan's units of work in their order, compression, upload. What is modelled: the time of
-each, on the client's own device and over the shared network, one after another. What is ignored: overlap of phases within a
-client, reading of data, and the memory of the device.
+each, on the client's own device and over the shared network, one after another. What is ignored:
+overlap of phases within a client, reading of data, and the memory of the device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import simpy
@@ -17,12 +17,15 @@ from simfed.device import QUANTITIES, Device, work_size
 from simfed.errors import RunFailed
 from simfed.method import Work
 from simfed.net import Network
-from simfed.net.topology import Direction
 from simfed.sim.flight import Flight, Unit
+from simfed.sim.instants import at
 
-__all__ = ["nominal_seconds", "participation"]
+__all__ = ["CUT", "nominal_seconds", "participation"]
 
 Story = Generator[simpy.Event, Any, None]
+
+CUT = "cut"
+"""Why a client is interrupted whom the server waits for no longer: it is dropped, but it is there."""
 
 
 def participation(
@@ -31,56 +34,87 @@ def participation(
     device: Device,
     network: Network,
     size_of: Callable[[Flight], float],
+    *,
+    fails: Callable[[Flight, str], bool] = lambda flight, phase: False,
+    count: Callable[[], int] = lambda: 0,
 ) -> Story:
-    """One client's part in one round, from the server's first byte to its upload's last.
+    """One client's part, from the server's first byte to its upload's last; from where `flight` stands.
 
-    `size_of(flight)` gives the upload's bytes; it is asked when the upload starts.
+    `size_of(flight)` gives the upload's bytes; it is asked when the upload starts. `fails(flight,
+    phase)` is asked at the end of each: then nothing of it arrives. `count` numbers beginnings.
     Interrupted (`process.interrupt("dropped")`), it ends where it is: the interrupt's cause is its
     outcome, and what it has spent so far stays spent.
     """
-    task = flight.task
+    steps = flight.steps()
     try:
-        if task.downlink_bytes > 0:
-            begin(env, flight, "download")
-            yield from transfer(network, flight, task.downlink_bytes, "down")
-        for work in (*task.plan.work, *compressions(flight)):
-            kind = work.kind or work.quantity
-            begin(env, flight, kind)
-            duration_s = seconds_of(work, device, flight, env.now)
-            flight.begin_unit(Unit(kind, work.name or kind, duration_s, work.quantity))
-            yield env.timeout(duration_s)
-        if task.plan.up:
-            begin(env, flight, "upload")
-            yield from transfer(network, flight, size_of(flight), "up")
+        while flight.step < len(steps) and not flight.lost:
+            phase, work = steps[flight.step]
+            if work is not None:
+                yield from compute(env, flight, phase, work, device, count)
+            else:
+                if flight.transfer is None:
+                    begin(env, flight, phase, count)
+                    size = flight.task.downlink_bytes if phase == "download" else size_of(flight)
+                    way = "down" if phase == "download" else "up"
+                    flight.transfer = network.send(flight.client, size, way)  # type: ignore[arg-type]
+                yield from transfer(flight)
+            flight.step += 1
+            if fails(flight, phase):
+                flight.outcome = "failed"
     except simpy.Interrupt as cut:
         cut_short(env, flight, str(cut.cause))
     flight.phase = "over"
+    flight.ended_at_s = env.now
 
 
-def transfer(network: Network, flight: Flight, size_bytes: float, direction: Direction) -> Story:
-    """Send over the network, and note how long it took and which links limited it."""
-    flight.transfer = network.send(flight.client, size_bytes, direction)
-    duration_s = yield flight.transfer.done
-    if direction == "down":
-        flight.downlink_s, flight.downlink_bytes = duration_s, size_bytes
+def compute(
+    env: simpy.Environment,
+    flight: Flight,
+    phase: str,
+    work: Work,
+    device: Device,
+    count: Callable[[], int],
+) -> Story:
+    """One unit of work, or what is left of it."""
+    if flight.phase_ends_at_s is not None:
+        yield at(env, flight.phase_ends_at_s)
     else:
-        flight.uplink_s, flight.uplink_bytes = duration_s, size_bytes
-    flight.limited_s[flight.phase] = flight.transfer.limited_s
+        begin(env, flight, phase, count)
+        duration_s = seconds_of(work, device, flight, env.now)
+        flight.begin_unit(Unit(phase, work.name or phase, duration_s, work.quantity))
+        flight.phase_ends_at_s = env.now + duration_s
+        yield env.timeout(duration_s)
+    flight.phase_ends_at_s = None
+
+
+def transfer(flight: Flight) -> Story:
+    """Wait for the transfer under way; note how long it took and which links limited it."""
+    under_way = flight.transfer
+    assert under_way is not None
+    duration_s = yield under_way.done
+    if flight.phase == "download":
+        flight.downlink_s, flight.downlink_bytes = duration_s, under_way.size_bytes
+    else:
+        flight.uplink_s, flight.uplink_bytes = duration_s, under_way.size_bytes
+    flight.limited_s[flight.phase] = under_way.limited_s
     flight.transfer = None
 
 
-def begin(env: simpy.Environment, flight: Flight, phase: str) -> None:
+def begin(env: simpy.Environment, flight: Flight, phase: str, count: Callable[[], int]) -> None:
     """The next phase starts now."""
     flight.phase = phase
     flight.phase_started_at_s = env.now
+    flight.order = count()
 
 
-def cut_short(env: simpy.Environment, flight: Flight, outcome: str) -> None:
+def cut_short(env: simpy.Environment, flight: Flight, cause: str) -> None:
     """The client is gone in the middle of a phase: count what it spent and moved until now."""
-    flight.outcome = outcome
+    flight.outcome = "dropped" if cause == CUT else cause
+    flight.away = cause == "dropped"
     spent_s = env.now - flight.phase_started_at_s
-    if flight.phase not in ("download", "upload"):
+    if flight.phase_ends_at_s is not None:
         flight.cut_unit(spent_s)
+        flight.phase_ends_at_s = None
     elif flight.transfer is not None:
         moved_bytes = flight.transfer.cancel()
         if flight.phase == "download":
@@ -90,21 +124,13 @@ def cut_short(env: simpy.Environment, flight: Flight, outcome: str) -> None:
         flight.transfer = None
 
 
-def compressions(flight: Flight) -> Iterator[Work]:
-    """The units of selecting and encoding: one per compressed field, by the arm played."""
-    task, sent = flight.task, flight.contribution
-    for field in task.plan.up.values():
-        if field.compressed:
-            yield Work("compression", task.model, min(sent.k, field.entries), name=sent.arm)
-
-
 def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) -> float:
     """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
     and by how many of that quantity came before it."""
     nominal_s = work.times * nominal_seconds(work, device, flight.contribution.arm)
     nth = sum(unit.quantity == work.quantity for unit in flight.units)
     duration_s = device.duration_s(
-        nominal_s, start_at_s, round=flight.task.round, phase=work.quantity, nth=nth
+        nominal_s, start_at_s, round=flight.task.key, phase=work.quantity, nth=nth
     )
     # SimPy accepts a NaN delay without a word and never gets past it
     if not 0 <= duration_s < math.inf:

@@ -37,6 +37,14 @@ class Played:
     waited_s: float
     """Until the last awaited upload."""
     server_s: float
+    merge_at_s: float
+    """When the server stopped waiting: its work comes after."""
+    delay_s: float
+    """Until somebody was there to be started."""
+    waits_for_all: bool
+    """Everybody started with the round and has ended when the server merges."""
+    filled: bool
+    """A client is free again as soon as its upload has arrived or is lost."""
 
     @property
     def duration_s(self) -> float:
@@ -79,8 +87,7 @@ def participation_row(
 ) -> Participation:
     """The row of `participations.parquet`: the rest of the round is waiting, or being away."""
     task = flight.task
-    rest_s = played.duration_s - flight.elapsed_s
-    away = flight.outcome == "dropped"
+    rest_s = rest_of(flight, played)
     return Participation(
         round=task.round,
         client=task.client,
@@ -91,13 +98,13 @@ def participation_row(
         choice=flight.pull.choice,
         outcome=flight.outcome,
         started_at_s=flight.started_at_s,
-        finished_at_s=played.finished_at_s,
+        finished_at_s=free_at_s(flight, played),
         downlink_s=flight.downlink_s,
         training_s=flight.training_s,
         compression_s=flight.compression_s,
         uplink_s=flight.uplink_s,
-        waiting_s=0.0 if away else rest_s,
-        offline_s=rest_s if away else 0.0,
+        waiting_s=0.0 if flight.away else rest_s,
+        offline_s=rest_s if flight.away else 0.0,
         uplink_bytes=flight.uplink_bytes,
         downlink_bytes=flight.downlink_bytes,
         energy_j=energy_j,
@@ -105,22 +112,47 @@ def participation_row(
         gain=verdict.gain,
         reward_raw=verdict.reward_raw,
         reward=verdict.reward,
-        slack_s=None if flight.lost else played.waited_s - flight.elapsed_s,
+        slack_s=slack_of(flight, played),
+        staleness=played.round - task.round,
+        merge=played.round,
     )
+
+
+def free_at_s(flight: Flight, played: Played) -> float:
+    """When the client can be started again."""
+    return flight.ended_at_s if played.filled else played.finished_at_s
+
+
+def rest_of(flight: Flight, played: Played) -> float:
+    """Seconds between the client's end and when it can be started again."""
+    if played.waits_for_all:
+        return played.duration_s - played.delay_s - flight.elapsed_s
+    if played.filled:
+        return 0.0
+    return max(free_at_s(flight, played) - flight.started_at_s - flight.elapsed_s, 0.0)
+
+
+def slack_of(flight: Flight, played: Played) -> float | None:
+    """How much later its upload could have arrived without delaying the merge; None: it did not arrive."""
+    if flight.lost:
+        return None
+    if played.waits_for_all:
+        return played.waited_s - played.delay_s - flight.elapsed_s
+    return max(played.merge_at_s - flight.ended_at_s, 0.0)
 
 
 def client_spans(flight: Flight, played: Played) -> Iterable[Span]:
     """One span per phase that took time; each starts where the one before it ended."""
     task = flight.task
-    track, at_s = f"client {task.client}", flight.started_at_s
+    track, at_s, free_s = f"client {task.client}", flight.started_at_s, free_at_s(flight, played)
     for kind, name, seconds, _ in flight.phases():
         if seconds > 0:
-            until_s = min(at_s + seconds, played.finished_at_s)
+            until_s = min(at_s + seconds, free_s)
             yield Span(track, kind, name, task.round, task.client, at_s, until_s)
             at_s = until_s
-    if played.duration_s > flight.elapsed_s:
-        kind = "offline" if flight.outcome == "dropped" else "waiting"
-        yield Span(track, kind, kind, task.round, task.client, at_s, played.finished_at_s)
+    if rest_of(flight, played) > 0:
+        kind = "offline" if flight.away else "waiting"
+        yield Span(track, kind, kind, task.round, task.client, at_s, free_s)
 
 
 def energy_phases(flight: Flight, played: Played) -> dict[str, float]:
@@ -130,7 +162,7 @@ def energy_phases(flight: Flight, played: Played) -> dict[str, float]:
         "training": flight.training_s,
         "compression": flight.compression_s,
         "uplink": flight.uplink_s,
-        "idle": 0.0 if flight.outcome == "dropped" else played.duration_s - flight.elapsed_s,
+        "idle": 0.0 if flight.away else rest_of(flight, played),
     }
 
 

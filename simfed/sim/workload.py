@@ -105,10 +105,11 @@ class TimeOnlyWorkload:
         self.tasks = tasks
         self._recorded = recorded
         self._merges = 0
+        self._open: dict[tuple[int, int | str], SizedContribution] = {}
 
-    def task(self, round: int, client: int) -> Task:
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of one client in one round."""
-        return self.tasks.task(round, client, self._merges)
+        return self.tasks.task(round, client, self._merges, turn)
 
     def execute(self, task: Task, arm: str, k: int) -> Contribution:
         """A contribution with the size that the full run's would have."""
@@ -116,10 +117,16 @@ class TimeOnlyWorkload:
         if known is None and self._recorded is not None:
             known = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
         size_bytes = self.size_bytes(task, arm, k) if known is None else known
-        return SizedContribution(task, arm, k, size_bytes)
+        made = SizedContribution(task, arm, k, size_bytes)
+        self._open[task.client, task.key] = made
+        return made
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
         """Counts an accepted merge, unless there is nothing to merge."""
+        for contribution in contributions:
+            self.discard(contribution)
         self._merges += bool(contributions)
         return Outcome(round, self._merges)
 
@@ -128,13 +135,22 @@ class TimeOnlyWorkload:
         return self.tasks.server_work([c.task.who for c in contributions], round)
 
     def discard(self, contribution: Contribution) -> None:
-        """Nothing to give back."""
+        """It is under way no longer; there is nothing to give back."""
+        self._open.pop((contribution.task.client, contribution.task.key), None)
+
+    def contribution(self, task: Task) -> Contribution:
+        """The contribution of a task that is under way."""
+        return self._open[task.client, task.key]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"merges": self._merges}, {}
+        under_way = [[c.task.name, c.arm, c.k, c.uplink_bytes()] for c in self._open.values()]
+        return {"merges": self._merges, "open": under_way}, {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         self._merges = int(facts["merges"])
+        for name, arm, k, size_bytes in facts.get("open", ()):
+            task = self.tasks.task(*name)
+            self._open[task.client, task.key] = SizedContribution(task, arm, k, size_bytes)
 
     def timings(self) -> Mapping[str, float]:
         return {}

@@ -36,6 +36,7 @@ CLOCK = (
 
 INSTEAD = {
     "dataset.name": "fashion-mnist",
+    "method.kind": "fedavg",
     "prototypes.p.model": "lenet5",
     "clients[0].prototype": "q",
     "policy.kind": "exp3",

@@ -103,15 +103,18 @@ class Answering(Method):
                 epochs=self.digest_epochs,
                 batch_size=self.digest_batch,
                 temperature=self.temperature,
-                order=kit.rng("digest", who.client, round),
+                order=kit.rng("digest", who.client, who.key(round)),
             )[0]
         model = kit.descend(who, round, model)[0]
         return {"logits": kit.logits(who.prototype, model, kit.public(round + 1))}, model
 
-    def answers(self, kit: Any, arrivals: Sequence[Arrival]) -> Iterator[tuple[Arrival, Any, Any]]:
+    def answers(
+        self, kit: Any, arrivals: Sequence[Arrival], round: int
+    ) -> Iterator[tuple[Arrival, Any, Any]]:
         """Each arrival, where its samples are in the public set, and its logits for them."""
         for arrival in arrivals:
-            yield arrival, kit.public_places(arrival.round + 1), arrival.values["logits"]
+            asked = round - arrival.staleness + 1
+            yield arrival, kit.public_places(asked), arrival.values["logits"]
 
     def model(self, server: State, own: State, who: Who) -> Values:
         return own

@@ -22,7 +22,7 @@ class FedAsync(FedProx):
 
     s is 1 (`constant`), (1 + staleness)^−a (`polynomial`), or 1 up to b and 1/(a·(staleness − b) + 1)
     beyond (`hinge`). w_n is what the client was sent minus the update that came, so the server
-    remembers each prototype's model of the last `oldest` merges; an older arrival counts nothing,
+    remembers each prototype's models of the last `oldest` rounds; an older arrival counts nothing,
     as the paper supposes a largest staleness. When several arrive for one merge, their staleness is
     that before it. A server mode's own weight multiplies α_t. Running statistics are mixed alike.
 
@@ -37,7 +37,7 @@ class FedAsync(FedProx):
     ] = "polynomial"
     a: Annotated[float, "how fast it falls"] = 0.5
     b: Annotated[float, "hinge: the staleness up to which nothing is lost"] = 4.0
-    oldest: Annotated[int, "merges after which an upload counts nothing"] = 16
+    oldest: Annotated[int, "rounds after which an upload counts nothing"] = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,31 +62,34 @@ class FedAsync(FedProx):
         return self.mixing * factor
 
     def begin(self, kit: Any) -> State:
-        return {name: [kit.initial(name)] for name in kit.prototypes}
+        return {name: [{**kit.initial(name), "round": 0}] for name in kit.prototypes}
 
     def send(self, server: State, who: Who, round: int) -> Values:
-        model: Values = server[who.prototype][-1]
-        return model
+        newest = server[who.prototype][-1]
+        return {"weights": newest["weights"], "buffers": newest["buffers"]}
 
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
-        arrived = by_prototype(arrivals)
-        after = {}
-        for name, past in server.items():  # all of them: a place in the past counts merges
-            model = past[-1]
-            for arrival in arrived.get(name, []):
+        after = dict(server)
+        for name, arrived in by_prototype(arrivals).items():
+            past = server[name]
+            weights, buffers = past[-1]["weights"], past[-1]["buffers"]
+            for arrival in arrived:
                 share = arrival.weight * self.share(arrival.staleness)
-                if share > 0:
-                    sent = past[-1 - min(arrival.staleness, len(past) - 1)]
-                    trained = sent["weights"] - arrival.values["update"]
-                    model = {
-                        "weights": (1 - share) * model["weights"] + share * trained,
-                        "buffers": (1 - share) * model["buffers"]
-                        + share * arrival.values["buffers"],
-                    }
-            after[name] = [*past, model][-1 - self.oldest :]
+                sent = _before(past, round - arrival.staleness)
+                trained = sent["weights"] - arrival.values["update"]
+                weights = (1 - share) * weights + share * trained
+                buffers = (1 - share) * buffers + share * arrival.values["buffers"]
+            newest = {"weights": weights, "buffers": buffers, "round": round}
+            oldest = _before(past, round + 1 - self.oldest)["round"]
+            after[name] = [one for one in (*past, newest) if one["round"] >= oldest]
         return after, {}
 
     def model(self, server: State, own: State, who: Who) -> Values:
         return self.send(server, who, 0)
+
+
+def _before(past: Sequence[Any], round: int) -> Any:
+    """The model that clients were sent in a round: the newest of an earlier merge."""
+    return next((one for one in reversed(past) if one["round"] < round), past[0])

@@ -51,12 +51,12 @@ class FedMD(Answering):
 
         consensus = server["consensus"]
         total, weight = torch.zeros_like(consensus), torch.zeros_like(consensus[:, :1])
-        for arrival, places, logits in self.answers(kit, arrivals):
+        for arrival, places, logits in self.answers(kit, arrivals, round):
             total[places] += arrival.weight * logits
             weight[places] += arrival.weight
         consensus = torch.where(weight > 0, total / weight.clamp(min=1e-30), consensus)
         apart: dict[str, list[float]] = {}
-        for arrival, places, logits in self.answers(kit, arrivals):
+        for arrival, places, logits in self.answers(kit, arrivals, round):
             targets = soft_targets(consensus[places], self.temperature)
             value = kl_sum(targets, logits, self.temperature)[0].item() / len(places)
             apart.setdefault(arrival.who.prototype, []).append(value)

@@ -82,14 +82,14 @@ class KtPfl(Answering):
     ) -> tuple[State, Losses]:
 
         answers, answered = server["answers"].clone(), server["answered"].clone()
-        for arrival, places, logits in self.answers(kit, arrivals):
+        for arrival, places, logits in self.answers(kit, arrivals, round):
             answers[arrival.who.client, places] = logits
             answered[arrival.who.client, places] = True
         filled = _filled(answers, answered)
         coefficients = server["coefficients"].clone()
         samples = sum(arrival.who.samples for arrival in arrivals)
         found: dict[str, list[float]] = {}
-        for arrival, places, _ in self.answers(kit, arrivals):
+        for arrival, places, _ in self.answers(kit, arrivals, round):
             client = arrival.who.client
             share = arrival.weight * arrival.who.samples / samples
             row, loss = self._learned(coefficients[client], filled[:, places], client, share)

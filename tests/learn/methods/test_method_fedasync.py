@@ -57,10 +57,10 @@ def test_shares_by_staleness(options, shares):
 def test_the_server_remembers_no_more_than_it_may_need():
     method = FedAsync(oldest=2)
     model = {"weights": torch.zeros(3), "buffers": torch.zeros(0)}
-    server = {"a": [model]}
-    for _ in range(5):
+    server = {"a": [{**model, "round": 0}]}
+    for round in range(1, 6):
         server, _ = method.merge(
-            None, server, [arrival({"update": torch.ones(3), "buffers": torch.zeros(0)})], 1
+            None, server, [arrival({"update": torch.ones(3), "buffers": torch.zeros(0)})], round
         )
     assert len(server["a"]) == 3
 

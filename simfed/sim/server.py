@@ -10,6 +10,7 @@ never when the clock runs dry: a cancelled wait may leave something on it.
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ class Simulation:
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
-        self._phases_begun = 0
+        self._phase_numbers = itertools.count()
         self._starts = 0
         self._in_flight: dict[int, Flight] = {}
         self._stories: dict[int, simpy.Process] = {}
@@ -155,7 +156,7 @@ class Simulation:
             "forced_arm": self._forced_arm,
             "population": self._population.state(),
             "server_device": device.state() if device else {},
-            "counts": [self._phases_begun, self._starts],
+            "counts": [next(self._phase_numbers), self._starts],
             "flights": [flight.plain() for flight in flying],
             "network": self._network.state() if self._in_flight else None,
         }
@@ -171,7 +172,8 @@ class Simulation:
         if self._server_device is not None:
             self._server_device.restore(own["server_device"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
-        self._phases_begun, self._starts = own.get("counts", (0, 0))
+        begun, self._starts = own.get("counts", (0, 0))
+        self._phase_numbers = itertools.count(begun + 1)
         self._set_out()
         self._take_up(own.get("flights", ()), own.get("network"))
 
@@ -319,9 +321,10 @@ class Simulation:
         self._population.busy.add(flight.client)
         story = self._env.process(self._fly(flight))
         self._stories[flight.client] = story
-        leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
-        if leaves_at_s < math.inf:
-            self._env.process(self._leave(flight, leaves_at_s))
+        if self._population.may_leave:
+            leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
+            if leaves_at_s < math.inf:
+                self._env.process(self._leave(flight, leaves_at_s))
 
     def _fly(self, flight: Flight) -> Story:
         yield from participation(
@@ -330,8 +333,8 @@ class Simulation:
             self._population.device(flight.client),
             self._network,
             self._size_of,
-            fails=self._fails,
-            count=self._count_phase,
+            fails=self._fails if self._population.may_fail else None,
+            numbers=self._phase_numbers,
         )
         del self._stories[flight.client]
         del self._in_flight[flight.client]
@@ -377,10 +380,6 @@ class Simulation:
             return False
         draw = self._streams("failure", flight.client, flight.task.key, phase, flight.step)
         return bool(draw.random() < chance)
-
-    def _count_phase(self) -> int:
-        self._phases_begun += 1
-        return self._phases_begun
 
     def _size_of(self, flight: Flight) -> float:
         with self._learning():  # whatever learning is pending for this size happens here
@@ -479,13 +478,14 @@ class Simulation:
             into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
             into.clients.extend(rows.client_rows(outcome))
             for flight, verdict in zip(taken, verdicts, strict=True):
+                end = rows.end_of(flight, played)
                 energy_j = self._population.device(flight.client).energy_j(
-                    rows.energy_phases(flight, played)
+                    rows.energy_phases(flight, end)
                 )
                 into.participations.append(
-                    rows.participation_row(flight, played, verdict, energy_j)
+                    rows.participation_row(flight, end, played, verdict, energy_j)
                 )
-                into.spans.extend(rows.client_spans(flight, played))
+                into.spans.extend(rows.client_spans(flight, end))
             into.spans.extend(rows.server_spans(work, played))
             into.spans.extend(rows.link_spans(self._uses, played.round))
             into.links.extend(self._uses)

@@ -18,6 +18,7 @@ from textbook import (
 from simfed.errors import InputError
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedmd import FedMD
+from simfed.learn.plain import plain_rounds
 from simfed.seeding import Streams
 
 PUBLIC = {"name": "mnist-mini", "public": 24, "public_batch": 16}
@@ -132,3 +133,14 @@ def test_bad_options_are_one_sentence(options, sentence):
 def test_it_needs_a_public_set():
     with pytest.raises(Exception, match="at least 1 public image with method fedmd"):
         scenario("fedmd", dataset={"name": "mnist-mini", "public": 0})
+
+
+def test_a_policy_is_neither_asked_nor_told_where_nothing_is_compressed():
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
+    made = scenario("fedmd", prototypes=TWO, policy=policy)
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    rounds = list(plain_rounds(made, workload, Streams(0)))
+    assert [played.rewards for played in rounds] == [{}, {}, {}]
+    assert set(rounds[-1].arms.values()) == {"dense"}
+    assert not rounds[-1].outcome.local_loss
+    workload.close()

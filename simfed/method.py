@@ -187,7 +187,7 @@ class Arrival(NamedTuple):
 
     who: Who
     staleness: int
-    """Merges since the client was sent what it trained on."""
+    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in time."""
     values: Values
     """Named as the plan's `up`."""
     weight: float = 1.0

@@ -91,6 +91,10 @@ class Registry:
             raise InputError(f"a new name for a {self.kind}; this one is taken", got=name)
         self._added[name] = part
 
+    def remove(self, name: str) -> None:
+        """Forget a name that was added in this process."""
+        del self._added[name]
+
     def _entry_points(self) -> dict[str, Any]:
         if self._installed is None:
             self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
@@ -163,6 +167,13 @@ REGISTRIES: dict[str, Registry] = {
                 "fedkd": "simfed.learn.methods.fedkd:FedKD",
                 "fedavg": "simfed.learn.methods.fedavg:FedAvg",
                 "fedprox": "simfed.learn.methods.fedprox:FedProx",
+                "fedopt": "simfed.learn.methods.fedopt:FedOpt",
+                "scaffold": "simfed.learn.methods.scaffold:Scaffold",
+                "fedbuff": "simfed.learn.methods.fedbuff:FedBuff",
+                "fedasync": "simfed.learn.methods.fedasync:FedAsync",
+                "feddf": "simfed.learn.methods.feddf:FedDF",
+                "fedmd": "simfed.learn.methods.fedmd:FedMD",
+                "kt-pfl": "simfed.learn.methods.kt_pfl:KtPfl",
                 "local-only": "simfed.learn.methods.local_only:LocalOnly",
                 "fedproto": "simfed.learn.methods.fedproto:FedProto",
                 "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",

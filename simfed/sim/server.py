@@ -437,6 +437,8 @@ class Simulation:
 
     def _reward(self, flight: Flight, outcome: Outcome) -> Verdict:
         """Tell the client's policy what its pull was worth."""
+        if not flight.task.plan.longest:
+            return Verdict()  # nothing was compressed, and the policy not asked
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)

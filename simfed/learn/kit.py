@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-<<<<<<< HEAD
-from typing import Any, NamedTuple, cast
-=======
 from itertools import islice
-from typing import Any, NamedTuple
->>>>>>> wt-m1
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch

@@ -79,7 +79,7 @@ class Tasks:
         self.index_code = scenario.compression.index_code
         self._charge = scenario.charge
         self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
-        self._known: dict[tuple[str, int, int], float | None] = {}
+        self._known: dict[tuple[str, int, int, str], float | None] = {}
 
     def who(self, client: int, turn: int = 0) -> Who:
         """The plain facts of one client."""
@@ -114,23 +114,25 @@ class Tasks:
         """What travels up; None where that depends on the data."""
         total = 0.0
         for field in task.plan.up.values():
-            size = self.field_bytes(field, arm, k)
+            size = self.field_bytes(task, field, arm, k)
             if size is None:
                 return None
             total += size
         return total
 
-    def field_bytes(self, field: Field, arm: str, k: int) -> float | None:
+    def field_bytes(self, task: Task, field: Field, arm: str, k: int) -> float | None:
         """What one field of an upload comes to; None where that depends on the data."""
         if field.bounded:
             return None
         if not field.compressed:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
-        key = arm, field.entries, k
+        of_model = task.model if field.kind == "update" else ""
+        key = arm, field.entries, k, of_model
         if key not in self._known:
             kept = min(k, field.entries)
-            self._known[key] = uplink_bytes(arm, field.entries, kept, self.index_code)
+            layout = task.who.size.shapes if of_model else None
+            self._known[key] = uplink_bytes(arm, field.entries, kept, self.index_code, layout)
         return self._known[key]
 
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simfed.compress import Payload, undo, with_error_feedback
+from simfed.compress.codec import Payload, codec_from_spec
+from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
@@ -28,8 +29,7 @@ from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
-from simfed.method import Arrival, Method, State, Values, Who, Work
-from simfed.registry import registry
+from simfed.method import Arrival, Field, Method, State, Values, Who, Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 from simfed.tasks import Tasks
@@ -53,7 +53,10 @@ class HostedUpload:
     """The client's state as it began; None: it had not taken part before."""
     values: Values | None = None
     """What the server gets, decoded; None until the work is done."""
-    payloads: dict[str, Payload] = field(default_factory=dict)
+    sizes: dict[str, float] = field(default_factory=dict)
+    """Bytes on the wire of the compressed fields whose size depends on the data."""
+    if_lost: dict[str, Any] = field(default_factory=dict)
+    """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
 
@@ -111,7 +114,7 @@ class HostedWorkload:
         self._memories: dict[tuple[int, str, str], Any] = {}
         self._shared_loss: dict[str, float] = {}
         self._open: dict[tuple[int, int | str], HostedUpload] = {}
-        self._compressors: dict[str, Any] = {}
+        self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
 
     # ---- the contract --------------------------------------------------------------------------------
@@ -143,12 +146,12 @@ class HostedWorkload:
         self._work()
         total = 0.0
         for name, of_plan in upload.task.plan.up.items():
-            size = self.tasks.field_bytes(of_plan, upload.arm, upload.k)
+            size = self.tasks.field_bytes(upload.task, of_plan, upload.arm, upload.k)
             if of_plan.bounded:
                 assert upload.values is not None
                 size = of_plan.value_bytes * upload.values[name].numel()
             elif size is None:
-                size = upload.payloads[name].wire_bytes(self.tasks.index_code)
+                size = upload.sizes[name]
             total += size
         return total
 
@@ -204,11 +207,14 @@ class HostedWorkload:
         self._work()
         upload = self._own_upload(contribution)
         client = upload.task.client
-        for name, payload in upload.payloads.items():
-            before = payload.state_before
-            if (client, name) in self._residuals:
-                before = undo(self._residuals[client, name], payload)
-            self._memories[client, name, upload.arm] = before
+        assert upload.values is not None
+        for name, memory in upload.if_lost.items():
+            rest = self._residuals.get((client, name))
+            if rest is not None:
+                lost = upload.values[name].reshape(-1)
+                # Where nothing came since, the value itself: 0.0 + -0.0 would lose its sign.
+                rest.copy_(torch.where((rest == 0) & (lost != 0), lost, rest + lost))
+            self._memories[client, name, upload.arm] = memory
         if upload.own_before is None:
             self._own.pop(client, None)
         else:
@@ -236,7 +242,10 @@ class HostedWorkload:
         plain = {
             "version": self.version,
             "shared_loss": self._shared_loss,
-            "memories": [[*key, memory] for key, memory in sorted(self._memories.items())],
+            "memories": [
+                [*key, to_plain(memory, f"memories/{'/'.join(map(str, key))}", arrays)]
+                for key, memory in sorted(self._memories.items(), key=lambda of: of[0])
+            ],
             "server": to_plain(self._server, "server", arrays),
             "own": to_plain(own, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
@@ -252,7 +261,9 @@ class HostedWorkload:
 
         self.version = int(facts["version"])
         self._shared_loss = dict(facts["shared_loss"])
-        self._memories = {(c, name, arm): memory for c, name, arm, memory in facts["memories"]}
+        self._memories = {
+            (c, name, arm): tree(memory) for c, name, arm, memory in facts["memories"]
+        }
         self._server = tree(facts["server"])
         self._own = {int(client): state for client, state in tree(facts["own"]).items()}
         for key, rest in tree(facts["residuals"]).items():
@@ -263,9 +274,7 @@ class HostedWorkload:
             task = self.tasks.task(*of_task)._replace(downlink_bytes=downlink_bytes)
             self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
-                tree(plain["values"]),
-                {name: Payload(**tree(of)) for name, of in plain["payloads"].items()},
-                plain["loss_before"],
+                tree(plain["values"]), plain["sizes"], tree(plain["if_lost"]), plain["loss_before"],
             )  # fmt: skip
 
     # ---- clients -------------------------------------------------------------------------------------
@@ -301,29 +310,39 @@ class HostedWorkload:
             if not of_plan.compressed:
                 found[name] = value
                 continue
-            rest = self._residuals.get((client, name)) if of_plan.feedback else None
-            whole = value.reshape(-1).clone() if rest is None else rest.add_(value.reshape(-1))
-            key = client, name, upload.arm
-            payload = self._compressor(upload.arm).encode_in_place(
-                None,
-                whole,
-                min(upload.k, of_plan.entries),
-                self._streams(
-                    upload.arm, client, upload.task.key, *([] if name == "update" else [name])
-                ),
-                state=self._memories.get(key),
-            )
-            self._memories[key] = payload.state
-            upload.payloads[name] = payload
-            if of_plan.feedback:
-                self._residuals[client, name] = whole
+            payload = self._encoded(upload, name, value.reshape(-1), of_plan)
             found[name] = payload.dense().view_as(value)
+            upload.if_lost[name] = payload.codec.undo(payload)
+            if self.tasks.field_bytes(upload.task, of_plan, upload.arm, upload.k) is None:
+                upload.sizes[name] = payload.wire_bytes(self.tasks.index_code)
         return found
 
-    def _compressor(self, arm: str) -> Any:
-        if arm not in self._compressors:
-            self._compressors[arm] = with_error_feedback(registry("compressor").get(arm)())
-        return self._compressors[arm]
+    def _encoded(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Payload:
+        """What travels of a compressed field; with error feedback, the rest stays."""
+        task, arm = upload.task, upload.arm
+        place, key = (task.client, name), (task.client, name, arm)
+        is_update = name == "update"
+        draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
+        layout = task.who.size.shapes if is_update else None
+        k, memory = min(upload.k, of_plan.entries), self._memories.get(key)
+        player = self._player(arm)
+        kept = self._residuals.get(place)
+        if not of_plan.feedback or not isinstance(player, ErrorFeedback):
+            # what an arm with feedback left behind is not lost when one without is played
+            whole = value if kept is None else value + kept
+            self._residuals.pop(place, None)
+            payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
+        else:
+            whole = value.clone() if kept is None else kept.add_(value)
+            payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
+            self._residuals[place] = whole
+        self._memories[key] = payload.state
+        return payload
+
+    def _player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
+        if arm not in self._players:
+            self._players[arm] = feedback_for(codec_from_spec(arm))
+        return self._players[arm]
 
     def _measure_before(self, pending: Sequence[HostedUpload]) -> None:
         """f_n at the model that each client is evaluated with as it begins."""
@@ -544,12 +563,6 @@ def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any
         "loss_before": upload.loss_before,
         "own_before": to_plain(upload.own_before, f"{name}/own", arrays),
         "values": to_plain(upload.values, f"{name}/values", arrays),
-        "payloads": {
-            key: to_plain(
-                {slot: getattr(payload, slot) for slot in Payload.__slots__},
-                f"{name}/payloads/{key}",
-                arrays,
-            )
-            for key, payload in upload.payloads.items()
-        },
+        "sizes": upload.sizes,
+        "if_lost": to_plain(upload.if_lost, f"{name}/if-lost", arrays),
     }

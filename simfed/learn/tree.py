@@ -1,4 +1,4 @@
-"""States of methods as trees: mappings and lists of tensors and plain values.
+"""States of methods as trees: mappings and lists of tensors, codecs' memories and plain values.
 
 A tree can be written as JSON and named arrays (checkpoints), and sent to another process.
 """
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from simfed.compress.codec import Memory
 
 __all__ = ["from_plain", "mapped", "packed", "to_plain", "unpacked"]
 
@@ -49,6 +51,9 @@ def to_plain(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
     if isinstance(tree, Tensor):
         arrays[name] = tree.detach().cpu().numpy().copy()
         return {"array": name}
+    if isinstance(tree, Memory):
+        arrays |= {f"{name}/{key}": array.copy() for key, array in tree.arrays.items()}
+        return {"memory": [tree.facts, {key: f"{name}/{key}" for key in tree.arrays}]}
     if isinstance(tree, Mapping):
         return {
             "of": {key: to_plain(inner, f"{name}/{key}", arrays) for key, inner in tree.items()}
@@ -63,6 +68,9 @@ def to_plain(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
 def from_plain(plain: Any, arrays: Mapping[str, Any], device: torch.device) -> Any:
     """Inverse of `to_plain`."""
     if isinstance(plain, Mapping):
+        if "memory" in plain:
+            known, places = plain["memory"]
+            return Memory(known, {key: np.array(arrays[at]) for key, at in places.items()})
         if "array" in plain:
             return torch.tensor(np.array(arrays[plain["array"]]), device=device)
         return {key: from_plain(inner, arrays, device) for key, inner in plain["of"].items()}

@@ -168,7 +168,9 @@ class LearningWorkload:
         """Size of an upload on the wire, running statistics included where they are charged."""
         known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
         if known is None:
-            buffers = self.tasks.field_bytes(upload.task.plan.up["buffers"], upload.arm, upload.k)
+            buffers = self.tasks.field_bytes(
+                upload.task, upload.task.plan.up["buffers"], upload.arm, upload.k
+            )
             assert buffers is not None
             known = self._payload(upload).wire_bytes(self.tasks.index_code) + buffers
         return float(known)

@@ -42,9 +42,9 @@ class Scaffold(Averaging):
         require_above_zero(server_rate=self.server_rate)
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        down = {**model_down(who), "control": Field("control", who.parameters)}
+        down = {**model_down(who.size), "control": Field("control", who.parameters)}
         change = Field("control", who.parameters, compressed=True, feedback=False)
-        return Plan(down, (setting.training(who),), {**update_up(who), "control": change})
+        return Plan(down, (setting.training(who),), {**update_up(who.size), "control": change})
 
     def begin(self, kit: Any) -> State:
         training = kit.training

@@ -85,6 +85,8 @@ class Parts:
                 profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
                     of_model.parameters, of_model.forward_flops, of_model.train_flops
                 )
+            for work, flops in self.scenario.method.made.auxiliary(self.tasks.setting).items():
+                profile.models[work] = ModelWork(0, flops, flops)
         return found
 
     @cached_property
@@ -183,6 +185,9 @@ class Parts:
         found: list[InputError] = []
         self._gather(found, None, lambda: self.facts)
         self._gather(found, None, lambda: self.recorded)
+        if not found:
+            method = self.scenario.method.made
+            self._gather(found, "method", lambda: method.check(self.tasks.setting))
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples

@@ -47,7 +47,8 @@ class Registry:
         return list(dict.fromkeys([*self._builtin, *self._entry_points(), *self._added]))
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names()
+        here = (self._builtin, self._added, self._entry_points())
+        return isinstance(name, str) and any(name in names for names in here)
 
     def origin(self, name: str) -> str:
         """Where a name comes from: `built in`, `registered`, or the installed package's name."""
@@ -114,6 +115,17 @@ REGISTRIES: dict[str, Registry] = {
                 "random-k": "simfed.compress:RandomK",
                 "periodic-k": "simfed.compress:PeriodicK",
                 "dense": "simfed.compress:Dense",
+                "qsgd": "simfed.compress:QSGD",
+                "terngrad": "simfed.compress:TernGrad",
+                "ef-sign": "simfed.compress:EFSign",
+                "fp16": "simfed.compress:FP16",
+                "bf16": "simfed.compress:BF16",
+                "dgc": "simfed.compress:DGC",
+                "adacomp": "simfed.compress:AdaComp",
+                "ef21": "simfed.compress:EF21",
+                "detached-ef": "simfed.compress:DetachedEF",
+                "powersgd": "simfed.compress:PowerSGD",
+                "svd": "simfed.compress:SVD",
             },
         ),
         Registry(
@@ -163,6 +175,11 @@ REGISTRIES: dict[str, Registry] = {
                 "fedmd": "simfed.learn.methods.fedmd:FedMD",
                 "kt-pfl": "simfed.learn.methods.kt_pfl:KtPfl",
                 "local-only": "simfed.learn.methods.local_only:LocalOnly",
+                "fedproto": "simfed.learn.methods.fedproto:FedProto",
+                "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
+                "fedgen": "simfed.learn.methods.fedgen:FedGen",
+                "fedal": "simfed.learn.methods.fedal:FedAL",
+                "fedkd-mutual": "simfed.learn.methods.fedkd_mutual:FedKDMutual",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

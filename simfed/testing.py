@@ -21,7 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from simfed.compress import Compressor, Payload, undo, wire, with_error_feedback
+from simfed.compress import (
+    Chain,
+    Codec,
+    Compressor,
+    Memory,
+    Payload,
+    codec_from_spec,
+    undo,
+    wire,
+    with_error_feedback,
+)
+from simfed.compress.codec import Layout, as_codec
 from simfed.errors import InputError
 from simfed.method import Arrival, Field, Method, Who
 from simfed.policy import CHOICES, Policy, Pull
@@ -44,8 +55,21 @@ _PULLS = 61  # a prime, so that no counter shared between objects comes round to
 _ARMS = ("top-k", "random-k", "periodic-k")
 
 
-def check_compressor(cls: Callable[[], Compressor]) -> None:
+def check_compressor(cls: Callable[..., Any], **options: Any) -> None:
     """Check a compressor class that is registered under its own name (`simfed.register`).
+
+    A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
+
+    - its label and its spec make the same codec again;
+    - encoding is a function of update, state, rng, k and layout, and changes none of them: no global
+      randomness, no memory of a client; the state may be written as JSON and arrays between plays;
+    - under every index code the encoded payload has the charged size, which is the size known
+      beforehand where one is; read back, it decodes to the same bits;
+    - what the receiver gets is finite, and with error feedback (where it wants or allows it) nothing
+      is lost: update = decoded + residual; an undone play gives the update back;
+    - a NaN or an infinity is refused (a selection that does not look at the update need not).
+
+    For a selection moreover:
 
     - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves the
       update alone;
@@ -55,9 +79,21 @@ def check_compressor(cls: Callable[[], Compressor]) -> None:
     - under every index code the encoded payload has the charged size and is read back;
     - with error feedback, an undone play leaves no trace.
     """
-    name = cls().name
+    name = cls(**options).name
     known = name in registry("compressor") and registry("compressor").get(name) is cls
     _require(known, f"registered under its name: simfed.register('compressor', {name!r}, …)")
+    if hasattr(cls, "select"):
+        _check_selection(cls)
+    with _no_global_randomness():
+        accepted = [
+            _check_codec(lambda: as_codec(cls(**options)), layout, k)
+            for layout in _LAYOUTS
+            for k in (1, 3, 1000)
+        ]
+    _require(any(accepted), f"one of the layouts {_LAYOUTS} to be accepted")
+
+
+def _check_selection(cls: Callable[[], Compressor]) -> None:
     with _no_global_randomness():
         for length in (1, 2, 7, 100, 1000):
             for k in (1, 3, length // 3 + 1, length, length + 5):
@@ -155,6 +191,121 @@ def _plays(compressor: Compressor, client: int) -> Iterator[list[int]]:
         update = streams("update", round).standard_normal(50).astype(np.float32)
         indices, state, _ = compressor.select(update, 8, state=state, rng=streams("play", round))
         yield indices.tolist()
+
+
+_LAYOUTS = ([(1,)], [(7,)], [(3, 4), (5,)], [(20, 3, 3, 3), (20,), (10, 40), (10,)])
+
+
+def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
+    """Plays of one codec; False where it says beforehand that such an update is not for it."""
+    codec, length = make(), sum(math.prod(shape) for shape in layout)
+    _check_name(codec)
+    try:
+        codec.size_bytes(length, k, "fixed", layout)
+    except InputError:
+        return False
+    streams, state = Streams(k), None
+    for round, update in enumerate(_updates(length, streams)):
+        where = f"{codec.label}, d = {length}, k = {k}, round {round}"
+        before, given = _copy(state), update.copy()
+        payload, after = codec.encode(
+            update, state, streams("play", round), min(k, length), layout=layout
+        )
+        _require(np.array_equal(update, given), f"no change of the update; {where}")
+        _require(_alike(state, before), f"no change of the state that it was given; {where}")
+        again, last = make().encode(
+            given, _copy(before), streams("play", round), min(k, length), layout=layout
+        )
+        same = np.array_equal(again.dense(), payload.dense()) and _alike(last, after)
+        _require(same, f"the same payload from the same update, state, rng and k; {where}")
+        decoded = codec.decode(payload)
+        sound = decoded.dtype == np.float32 and decoded.shape == update.shape
+        _require(sound and bool(np.isfinite(decoded).all()), f"a finite float32 update; {where}")
+        _require(payload.k <= codec.most_entries(length, k), f"no more than most_entries; {where}")
+        _check_bytes(codec, payload, min(k, length), before, where)
+        if codec.feedback in ("wanted", "optional"):
+            _check_residual(codec, update, before, streams("play", round), min(k, length), layout)
+        else:
+            _refuses_feedback(codec)
+        state = after
+    for wrong in (math.nan, math.inf):
+        _check_refusal(codec, update, wrong, state, streams("play", 0), min(k, length), layout)
+    return True
+
+
+def _check_name(codec: Codec) -> None:
+    for form in (codec.label, codec.spec):
+        made = codec_from_spec(form)
+        same = (made.label, made.spec) == (codec.label, codec.spec)
+        _require(same, f"the same codec from {form!r}, got {made.label}")
+
+
+def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str) -> None:
+    decoded, length, layout = codec.decode(payload), payload.length, payload.layout
+    _require(0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}")
+    for code in wire.INDEX_CODES:
+        known = codec.size_bytes(length, k, code, layout)
+        size = codec.payload_bytes(payload, code)
+        _require(known in (None, size), f"{known} bytes as known, got {size}; {code}, {where}")
+        if code == "ideal":
+            continue
+        data = codec.to_bytes(payload, code)
+        _require(len(data) == size, f"the charged size {size}, got {len(data)}; {code}, {where}")
+        read = codec.from_bytes(data, length, k, code, layout=layout, state=before)
+        same = codec.decode(read).tobytes() == decoded.tobytes()
+        _require(same, f"the decoder to read the payload back under {code}; {where}")
+
+
+def _check_residual(
+    codec: Codec, update: Any, state: Any, rng: np.random.Generator, k: int, layout: Layout
+) -> None:
+    feedback, residual = with_error_feedback(codec), update.copy()
+    payload = feedback.encode_in_place(None, residual, k, rng, state=state, layout=layout)
+    expected = update - payload.dense()
+    _require(np.array_equal(residual, expected), f"update = decoded + residual; {codec.label}")
+    undo(residual, payload)
+    slack = 1e-5 * float(np.abs(update).max() + np.abs(expected).max())
+    given_back = bool((np.abs(residual - update) <= slack).all())
+    _require(given_back, f"an undone play to give the update back; {codec.label}")
+
+
+def _refuses_feedback(codec: Codec) -> None:
+    try:
+        with_error_feedback(codec)
+    except InputError:
+        return
+    _require(False, f"{codec.label} to be refused by with_error_feedback")
+
+
+def _check_refusal(
+    codec: Codec, update: Any, wrong: float, state: Any, rng: Any, k: int, layout: Layout
+) -> None:
+    if isinstance(codec, Chain) and codec.values is None:
+        return  # need not look
+    poisoned = update.copy()
+    poisoned[len(poisoned) // 2] = wrong
+    try:
+        codec.encode(poisoned, state, rng, k, layout=layout)
+    except InputError:
+        return
+    _require(False, f"{codec.label} to refuse {wrong}")
+
+
+def _copy(state: Any) -> Any:
+    """A state as a checkpoint gives it back."""
+    if isinstance(state, Memory):
+        arrays = {name: np.array(array) for name, array in state.arrays.items()}
+        return Memory(_through_json(state.facts), arrays)
+    return _through_json(state)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if not isinstance(one, Memory):
+        return bool(_through_json(one) == other or one == other)
+    arrays = one.arrays.keys() == other.arrays.keys() and all(
+        np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays
+    )
+    return arrays and bool(one.facts == other.facts)
 
 
 def check_policy(cls: Callable[..., Policy], **options: Any) -> None:

@@ -7,18 +7,19 @@ come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from simfed.learn.catalogue import ModelFacts
-from simfed.learn.descent import Descent
+from simfed.learn.descent import Descent, plain_descent
 from simfed.learn.federation import Federation, Positions, draw_local, draw_public
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum
@@ -32,7 +33,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.seeding import Streams
 
-__all__ = ["Batch", "Kit", "Model", "mean_of"]
+__all__ = ["Batch", "Kit", "Model", "Passed", "mean_of"]
 
 Model = dict[str, Tensor]
 """`weights` (d,) and `buffers` (b,): one model's values."""
@@ -49,6 +50,15 @@ class Batch(NamedTuple):
     samples: Tensor
     step: int
     """0, 1, … within the participation."""
+    head: Callable[[Tensor], Tensor]
+    """The model's last linear layer as it is now: embeddings → logits, differentiable in its weights."""
+
+
+class Passed(NamedTuple):
+    """What came of samples that went through a model."""
+
+    logits: Tensor
+    embeddings: Tensor
 
 
 Loss = Callable[[Batch], Tensor]
@@ -92,10 +102,19 @@ class Kit:
         """The NumPy generator of this purpose, keyed: never by the order of calls."""
         return self._streams(f"method {purpose}", *keys)
 
+    def descent(self, round: int) -> Descent:
+        """A new optimiser as the scenario's `training` says, at this round's rate."""
+        return Descent(self.training, self.rate(round))
+
     def generator(self, purpose: str, *keys: int | str) -> torch.Generator:
         """The same for PyTorch, on the CPU."""
         seed = self._streams.integer(f"method {purpose}", *keys)
         return torch.Generator().manual_seed(seed)
+
+    def noise(self, who: Who, round: int) -> AbstractContextManager[None]:
+        """Where a user's own models draw random numbers (dropout), keyed by client and round."""
+        may_draw = any(seat.may_draw for seat in self._seats.values())
+        return keyed_noise(self._streams, self.device, may_draw, who.client, who.key(round))
 
     # ---- data ------------------------------------------------------------------------------------------
 
@@ -160,7 +179,7 @@ class Kit:
         gradient = torch.zeros_like(flat.weights)
         total = 0.0
         batches = self.batches(who, round)
-        with keyed_noise(self._streams, self.device, seat.may_draw, who.client, who.key(round)):
+        with self.noise(who, round):
             flat.reset_counters()
             for step, positions in enumerate(batches):
                 samples, labels = self._at(positions)
@@ -192,6 +211,15 @@ class Kit:
                 module(samples[part])
                 parts.append(heard[-1])
         return torch.cat(parts)
+
+    def forward(
+        self, prototype: str, model: Values, samples: Tensor, *, training: bool = False
+    ) -> Passed:
+        """Logits and embeddings, differentiable in `model["weights"]`: for losses of several models.
+
+        In training mode, batch norm uses the batch's statistics and moves `model["buffers"]`, in place.
+        """
+        return self._seats[prototype].forward(model, samples, training)
 
     def head(self, prototype: str, model: Values) -> tuple[Tensor, Tensor]:
         """Weight (classes, features) and bias (classes,) of the last linear layer: views."""
@@ -226,10 +254,7 @@ class Kit:
         """
         seat = self._seats[prototype]
         flat = seat.load(model)
-        plain = self.training.model_copy(
-            update={"optimizer": optimizer, "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
-        )
-        descent = Descent(plain, rate)
+        descent = plain_descent(rate, optimizer)
         gradient = torch.zeros_like(flat.weights)
         before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
         size = batch_size or len(samples)
@@ -300,7 +325,8 @@ class _Seat:
         self.flat.accumulate_into(gradient)
         with self.listening() as heard:
             logits = module(samples)
-            value = loss(Batch(logits, heard[-1], labels, samples, step))
+            head = cast(nn.Linear, last_linear(module))
+            value = loss(Batch(logits, heard[-1], labels, samples, step, head))
         value.backward()
         self.flat.accumulate_into(None)
         return value.detach()
@@ -317,6 +343,13 @@ class _Seat:
             yield heard
         finally:
             handle.remove()
+
+    def forward(self, model: Values, samples: Tensor, training: bool) -> Passed:
+        module = self.flat.module.train(training)
+        values = self.flat.named(model["weights"], model["buffers"])
+        with self.listening() as heard:
+            logits = functional_call(module, values, (samples,))
+        return Passed(logits, heard[-1])
 
     def head_at(self) -> tuple[int, tuple[int, int]]:
         """Where the last linear layer's weight begins in the flat vector, and its shape."""

@@ -264,7 +264,7 @@ class HostedWorkload:
             self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
                 tree(plain["values"]),
-                {name: Payload(**tree(of)) for name, of in plain["payloads"].items()},
+                {name: Payload(**tree(of), device=self.data.device) for name, of in plain["payloads"].items()},
                 plain["loss_before"],
             )  # fmt: skip
 
@@ -546,7 +546,7 @@ def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any
         "values": to_plain(upload.values, f"{name}/values", arrays),
         "payloads": {
             key: to_plain(
-                {slot: getattr(payload, slot) for slot in Payload.__slots__},
+                {slot: getattr(payload, slot) for slot in Payload.__slots__ if slot != "device"},
                 f"{name}/payloads/{key}",
                 arrays,
             )

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -44,19 +44,19 @@ class PlansByTheCall(FedProx):
     def plan(self, setting, who, round):
         calls.append(who.client)
         plan = super().plan(setting, who, round)
-        return plan._replace(work=[*plan.work, Work("inference", who.model, len(calls))])
+        return replace(plan, work=[*plan.work, Work("inference", who.model, len(calls))])
 
 
 class PlansUnknownWork(FedProx):
     def plan(self, setting, who, round):
         plan = super().plan(setting, who, round)
-        return plan._replace(work=[Work("auxiliary", "mystery", 8)])
+        return replace(plan, work=[Work("auxiliary", "mystery", 8)])
 
 
 class SendsMoreThanPlanned(FedProx):
     def plan(self, setting, who, round):
         plan = super().plan(setting, who, round)
-        return plan._replace(up={**plan.up, "update": Field("update", who.parameters - 1)})
+        return replace(plan, up={**plan.up, "update": Field("update", who.parameters - 1)})
 
 
 class SendsWhatIsNotPlanned(LocalOnly):

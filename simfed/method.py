@@ -19,7 +19,7 @@ alike. Here are no tensors; methods stand in `simfed.learn.methods`, one file ea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
 __all__ = [
@@ -81,7 +81,8 @@ class Work(NamedTuple):
     """Whose upload the server works on; None: nobody's in particular."""
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Plan:
     """One participation: what travels down, what is worked in this order, what travels up.
 
     The host adds the compression of fields that say so, after the last unit of work.
@@ -90,16 +91,17 @@ class Plan(NamedTuple):
     down: Mapping[str, Field]
     work: Sequence[Work]
     up: Mapping[str, Field]
+    longest: int = field(init=False)
+    """Entries of the longest compressed field; 0: there is nothing to choose."""
+
+    def __post_init__(self) -> None:
+        sizes = [of.entries for of in self.up.values() if of.compressed]
+        object.__setattr__(self, "longest", max(sizes, default=0))
 
     @property
     def compressed(self) -> dict[str, Field]:
         """The fields whose compression the client's policy chooses."""
-        return {name: field for name, field in self.up.items() if field.compressed}
-
-    @property
-    def longest(self) -> int:
-        """Entries of the longest compressed field; 0: there is nothing to choose."""
-        return max((field.entries for field in self.up.values() if field.compressed), default=0)
+        return {name: of for name, of in self.up.items() if of.compressed}
 
 
 class Size(NamedTuple):
@@ -185,7 +187,7 @@ class Arrival(NamedTuple):
 
     who: Who
     staleness: int
-    """Merges since the client was sent what it trained on."""
+    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in time."""
     values: Values
     """Named as the plan's `up`."""
     weight: float = 1.0

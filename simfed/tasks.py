@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
 from simfed.method import Field, Plan, Setting, Size, Who, Work
@@ -20,6 +22,10 @@ __all__ = ["NO_COMPRESSION", "Tasks", "pull_for"]
 
 NO_COMPRESSION = "dense"
 """The arm of a participation that compresses nothing."""
+
+
+_UNUSED = np.random.default_rng(0)
+"""For policies that say that they draw nothing: to key a generator takes longer than their pull."""
 
 
 class Facts(Protocol):
@@ -139,4 +145,6 @@ def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Stream
         return Pull(NO_COMPRESSION, "fixed")
     if forced_arm is not None:
         return Pull(forced_arm, "forced")
-    return policy.pull(streams("policy", task.client, task.key))
+    if policy.draws:
+        return policy.pull(streams("policy", task.client, task.key))
+    return policy.pull(_UNUSED)

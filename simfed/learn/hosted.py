@@ -22,7 +22,7 @@ from simfed.compress import Payload, undo, with_error_feedback
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
-from simfed.learn.catalogue import facts
+from simfed.learn.catalogue import model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
@@ -92,8 +92,9 @@ class HostedWorkload:
         threads = torch.get_num_threads()
         self._settings.callback(torch.set_num_threads, threads)
         torch.set_num_threads(1)
+        shape, classes = self.data.input_shape, self.data.classes
         of_models = {
-            name: facts(p.model, scenario.dataset.name) for name, p in scenario.prototypes.items()
+            name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
         }
         self.tasks = Tasks(scenario, of_models, lambda client: len(self.data.owned[client]))
         self.kit = Kit(scenario, streams, self.data, of_models, self.tasks.setting)

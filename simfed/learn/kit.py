@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -128,11 +129,19 @@ class Kit:
 
     def public(self, round: int) -> Tensor:
         """The public samples of a round."""
-        size = len(self._data.public)
-        chosen = draw_public(self._streams, round, size, self.setting.public)
-        if chosen is None:
-            return self._data.public
-        return self._data.public[torch.from_numpy(chosen).to(self.device)]
+        whole = self.setting.public >= len(self._data.public)
+        return self._data.public if whole else self._data.public[self.public_places(round)]
+
+    def public_places(self, round: int) -> Tensor:
+        """Where the public samples of a round stand in the whole public set."""
+        chosen = draw_public(self._streams, round, self.public_size, self.setting.public)
+        places = np.arange(self.public_size) if chosen is None else chosen
+        return torch.from_numpy(places).to(self.device)
+
+    @property
+    def public_size(self) -> int:
+        """Samples of the whole public set."""
+        return len(self._data.public)
 
     def batches(self, who: Who, round: int) -> list[Positions]:
         """Where the samples of each local step are, as the scenario's `training` says."""
@@ -232,11 +241,16 @@ class Kit:
         temperature: float = 1.0,
         optimizer: str = "sgd",
         order: np.random.Generator | None = None,
+        steps: int | None = None,
+        watch: Callable[[int, Model], bool] | None = None,
+        watch_every: int = 1,
     ) -> tuple[Model, float]:
         """Fit a model to soft `targets` (n, classes; float64 probabilities): KL(targets ‖ model),
         the mean over samples of the sum over classes. The model after it, the loss before it.
 
-        epochs × batches of `batch_size` (None: all at once), in an order drawn from `order`.
+        epochs × batches of `batch_size` (None: all at once), in an order drawn from `order`; or so
+        many `steps` in place of epochs. `watch` is shown every `watch_every`-th step and the model
+        after it; where it says True, nothing follows. Running statistics stay as they are.
         """
         seat = self._seats[prototype]
         flat = seat.load(model)
@@ -244,20 +258,21 @@ class Kit:
         gradient = torch.zeros_like(flat.weights)
         before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
         size = batch_size or len(samples)
-        for _ in range(epochs):
-            places = np.arange(len(samples)) if order is None else order.permutation(len(samples))
-            for start in range(0, len(places), size):
-                at = torch.from_numpy(places[start : start + size]).to(self.device)
-                gradient.zero_()
-                for part in seat.passes.chunks(0, len(at)):
-                    mine = at[part]
+        most = epochs * -(-len(samples) // size) if steps is None else steps
+        for step, places in enumerate(islice(_orders(len(samples), size, order), most), 1):
+            at = torch.from_numpy(places).to(self.device)
+            gradient.zero_()
+            for part in seat.passes.chunks(0, len(at)):
+                mine = at[part]
 
-                    def loss(logits: Tensor, mine: Tensor = mine, n: int = len(at)) -> Any:
-                        value, slope = kl_sum(targets[mine], logits, temperature)
-                        return value, slope.div_(n)
+                def loss(logits: Tensor, mine: Tensor = mine, n: int = len(at)) -> Any:
+                    value, slope = kl_sum(targets[mine], logits, temperature)
+                    return value, slope.div_(n)
 
-                    seat.passes.gradient(samples[mine], loss, gradient, training=False)
-                descent.step(flat.weights, gradient)
+                seat.passes.gradient(samples[mine], loss, gradient, training=False)
+            descent.step(flat.weights, gradient)
+            if watch is not None and step % watch_every == 0 and watch(step, seat.values()):
+                break
         return seat.values(), before
 
     def cross_entropy(self, prototype: str, model: Values, positions: Positions | Tensor) -> float:
@@ -347,6 +362,13 @@ class _Seat:
                 return start, (layer.out_features, layer.in_features)
             start += parameter.numel() if parameter.requires_grad else 0
         raise TypeError(f"model {self._name} does not own its last linear layer")
+
+
+def _orders(samples: int, size: int, order: np.random.Generator | None) -> Iterator[Positions]:
+    """Batches without end: pass after pass over the samples, each in an order of its own."""
+    while True:
+        places = np.arange(samples) if order is None else order.permutation(samples)
+        yield from (places[start : start + size] for start in range(0, samples, size))
 
 
 def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Policy(Protocol):
     """
 
     arms: tuple[str, ...]
+    draws: ClassVar[bool] = True
+    """Whether a pull uses the generator that it gets."""
     learns: bool
     """Whether rewards change its choices (if not, a time-only run needs no rewards)."""
 

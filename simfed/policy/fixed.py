@@ -27,6 +27,7 @@ class Uniform(Policy):
     """
 
     learns = False
+    draws = False
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Replay(Policy):
     """
 
     learns = False
+    draws = False
 
     def __init__(
         self,

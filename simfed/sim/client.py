@@ -8,7 +8,7 @@ overlap of phases within a client, reading of data, and the memory of the device
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import simpy
@@ -17,8 +17,8 @@ from simfed.device import QUANTITIES, Device, work_size
 from simfed.errors import RunFailed
 from simfed.method import Work
 from simfed.net import Network
+from simfed.net.instants import at
 from simfed.sim.flight import Flight, Unit
-from simfed.sim.instants import at
 
 __all__ = ["CUT", "nominal_seconds", "participation"]
 
@@ -35,13 +35,13 @@ def participation(
     network: Network,
     size_of: Callable[[Flight], float],
     *,
-    fails: Callable[[Flight, str], bool] = lambda flight, phase: False,
-    count: Callable[[], int] = lambda: 0,
+    fails: Callable[[Flight, str], bool] | None = None,
+    numbers: Iterator[int],
 ) -> Story:
     """One client's part, from the server's first byte to its upload's last; from where `flight` stands.
 
     `size_of(flight)` gives the upload's bytes; it is asked when the upload starts. `fails(flight,
-    phase)` is asked at the end of each: then nothing of it arrives. `count` numbers beginnings.
+    phase)` is asked at the end of each: then nothing of it arrives. `numbers` counts beginnings.
     Interrupted (`process.interrupt("dropped")`), it ends where it is: the interrupt's cause is its
     outcome, and what it has spent so far stays spent.
     """
@@ -49,17 +49,28 @@ def participation(
     try:
         while flight.step < len(steps) and not flight.lost:
             phase, work = steps[flight.step]
-            if work is not None:
-                yield from compute(env, flight, phase, work, device, count)
-            else:
-                if flight.transfer is None:
-                    begin(env, flight, phase, count)
-                    size = flight.task.downlink_bytes if phase == "download" else size_of(flight)
-                    way = "down" if phase == "download" else "up"
-                    flight.transfer = network.send(flight.client, size, way)  # type: ignore[arg-type]
-                yield from transfer(flight)
+            if flight.phase_ends_at_s is None and flight.transfer is None:  # not resumed within it
+                flight.phase = phase
+                flight.phase_started_at_s = env.now
+                flight.order = next(numbers)
+                if work is not None:
+                    duration_s = seconds_of(work, device, flight, env.now)
+                    flight.begin_unit(Unit(phase, work.name or phase, duration_s, work.quantity))
+                    flight.phase_ends_at_s = env.now + duration_s
+                    yield env.timeout(duration_s)
+                elif phase == "download":
+                    flight.transfer = network.send(
+                        flight.client, flight.task.downlink_bytes, "down"
+                    )
+                else:
+                    flight.transfer = network.send(flight.client, size_of(flight), "up")
+            elif flight.phase_ends_at_s is not None:
+                yield at(env, flight.phase_ends_at_s)
+            flight.phase_ends_at_s = None
+            if flight.transfer is not None:
+                arrived(flight, (yield flight.transfer.done))
             flight.step += 1
-            if fails(flight, phase):
+            if fails is not None and fails(flight, phase):
                 flight.outcome = "failed"
     except simpy.Interrupt as cut:
         cut_short(env, flight, str(cut.cause))
@@ -67,44 +78,16 @@ def participation(
     flight.ended_at_s = env.now
 
 
-def compute(
-    env: simpy.Environment,
-    flight: Flight,
-    phase: str,
-    work: Work,
-    device: Device,
-    count: Callable[[], int],
-) -> Story:
-    """One unit of work, or what is left of it."""
-    if flight.phase_ends_at_s is not None:
-        yield at(env, flight.phase_ends_at_s)
-    else:
-        begin(env, flight, phase, count)
-        duration_s = seconds_of(work, device, flight, env.now)
-        flight.begin_unit(Unit(phase, work.name or phase, duration_s, work.quantity))
-        flight.phase_ends_at_s = env.now + duration_s
-        yield env.timeout(duration_s)
-    flight.phase_ends_at_s = None
-
-
-def transfer(flight: Flight) -> Story:
-    """Wait for the transfer under way; note how long it took and which links limited it."""
-    under_way = flight.transfer
-    assert under_way is not None
-    duration_s = yield under_way.done
+def arrived(flight: Flight, duration_s: float) -> None:
+    """The transfer under way is over: note how long it took and which links limited it."""
+    transfer = flight.transfer
+    assert transfer is not None
     if flight.phase == "download":
-        flight.downlink_s, flight.downlink_bytes = duration_s, under_way.size_bytes
+        flight.downlink_s, flight.downlink_bytes = duration_s, transfer.size_bytes
     else:
-        flight.uplink_s, flight.uplink_bytes = duration_s, under_way.size_bytes
-    flight.limited_s[flight.phase] = under_way.limited_s
+        flight.uplink_s, flight.uplink_bytes = duration_s, transfer.size_bytes
+    flight.limited_s[flight.phase] = transfer.limited_s
     flight.transfer = None
-
-
-def begin(env: simpy.Environment, flight: Flight, phase: str, count: Callable[[], int]) -> None:
-    """The next phase starts now."""
-    flight.phase = phase
-    flight.phase_started_at_s = env.now
-    flight.order = count()
 
 
 def cut_short(env: simpy.Environment, flight: Flight, cause: str) -> None:

@@ -70,6 +70,8 @@ class Population:
         self._presence = presence
         self._policies: dict[int, Policy] = {}
         self._devices: dict[int, Device] = {}
+        self.may_leave = self.may_fail = presence is not None
+        """Whether anybody ever goes away, and whether a phase can fail."""
         self.busy: set[int] = set()
         """Those in flight."""
 

@@ -14,10 +14,12 @@ from simfed.sim.flight import Flight
 from simfed.sim.server_work import Done
 
 __all__ = [
+    "End",
     "Played",
     "Verdict",
     "client_rows",
     "client_spans",
+    "end_of",
     "energy_phases",
     "link_spans",
     "participation_row",
@@ -82,12 +84,31 @@ def round_row(played: Played, flights: Sequence[Flight], outcome: Outcome, blame
     )
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """What comes after a client's part in a round."""
+
+    free_at_s: float
+    """When it can be started again."""
+    rest_s: float
+    """Until then: it waits, or is away."""
+
+
+def end_of(flight: Flight, played: Played) -> End:
+    """When a client is free again, and what it does until then."""
+    if played.filled:
+        return End(flight.ended_at_s, 0.0)
+    free_at_s = played.finished_at_s
+    if played.waits_for_all:
+        return End(free_at_s, played.duration_s - played.delay_s - flight.elapsed_s)
+    return End(free_at_s, max(free_at_s - flight.started_at_s - flight.elapsed_s, 0.0))
+
+
 def participation_row(
-    flight: Flight, played: Played, verdict: Verdict, energy_j: float | None
+    flight: Flight, end: End, played: Played, verdict: Verdict, energy_j: float | None
 ) -> Participation:
     """The row of `participations.parquet`: the rest of the round is waiting, or being away."""
-    task = flight.task
-    rest_s = rest_of(flight, played)
+    task, rest_s = flight.task, end.rest_s
     return Participation(
         round=task.round,
         client=task.client,
@@ -98,7 +119,7 @@ def participation_row(
         choice=flight.pull.choice,
         outcome=flight.outcome,
         started_at_s=flight.started_at_s,
-        finished_at_s=free_at_s(flight, played),
+        finished_at_s=end.free_at_s,
         downlink_s=flight.downlink_s,
         training_s=flight.training_s,
         compression_s=flight.compression_s,
@@ -118,20 +139,6 @@ def participation_row(
     )
 
 
-def free_at_s(flight: Flight, played: Played) -> float:
-    """When the client can be started again."""
-    return flight.ended_at_s if played.filled else played.finished_at_s
-
-
-def rest_of(flight: Flight, played: Played) -> float:
-    """Seconds between the client's end and when it can be started again."""
-    if played.waits_for_all:
-        return played.duration_s - played.delay_s - flight.elapsed_s
-    if played.filled:
-        return 0.0
-    return max(free_at_s(flight, played) - flight.started_at_s - flight.elapsed_s, 0.0)
-
-
 def slack_of(flight: Flight, played: Played) -> float | None:
     """How much later its upload could have arrived without delaying the merge; None: it did not arrive."""
     if flight.lost:
@@ -141,28 +148,28 @@ def slack_of(flight: Flight, played: Played) -> float | None:
     return max(played.merge_at_s - flight.ended_at_s, 0.0)
 
 
-def client_spans(flight: Flight, played: Played) -> Iterable[Span]:
+def client_spans(flight: Flight, end: End) -> Iterable[Span]:
     """One span per phase that took time; each starts where the one before it ended."""
     task = flight.task
-    track, at_s, free_s = f"client {task.client}", flight.started_at_s, free_at_s(flight, played)
+    track, at_s, free_s = f"client {task.client}", flight.started_at_s, end.free_at_s
     for kind, name, seconds, _ in flight.phases():
         if seconds > 0:
             until_s = min(at_s + seconds, free_s)
             yield Span(track, kind, name, task.round, task.client, at_s, until_s)
             at_s = until_s
-    if rest_of(flight, played) > 0:
+    if end.rest_s > 0:
         kind = "offline" if flight.away else "waiting"
         yield Span(track, kind, kind, task.round, task.client, at_s, free_s)
 
 
-def energy_phases(flight: Flight, played: Played) -> dict[str, float]:
+def energy_phases(flight: Flight, end: End) -> dict[str, float]:
     """Seconds of a participation under the names that a device profile gives watts for."""
     return {
         "downlink": flight.downlink_s,
         "training": flight.training_s,
         "compression": flight.compression_s,
         "uplink": flight.uplink_s,
-        "idle": 0.0 if flight.away else rest_of(flight, played),
+        "idle": 0.0 if flight.away else end.rest_s,
     }
 
 

@@ -10,6 +10,7 @@ never when the clock runs dry: a cancelled wait may leave something on it.
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
 from simfed.net import LinkUse, Network
+from simfed.net.instants import at, end_of_instant
 from simfed.policy import Policy, gain, reward
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
@@ -31,7 +33,6 @@ from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
 from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
-from simfed.sim.instants import at, end_of_instant
 from simfed.sim.modes import mode_of
 from simfed.sim.population import Population, Presence
 from simfed.sim.rows import Played, Verdict
@@ -86,7 +87,7 @@ class Simulation:
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
-        self._phases_begun = 0
+        self._phase_numbers = itertools.count()
         self._starts = 0
         self._in_flight: dict[int, Flight] = {}
         self._stories: dict[int, simpy.Process] = {}
@@ -155,7 +156,7 @@ class Simulation:
             "forced_arm": self._forced_arm,
             "population": self._population.state(),
             "server_device": device.state() if device else {},
-            "counts": [self._phases_begun, self._starts],
+            "counts": [next(self._phase_numbers), self._starts],
             "flights": [flight.plain() for flight in flying],
             "network": self._network.state() if self._in_flight else None,
         }
@@ -171,7 +172,8 @@ class Simulation:
         if self._server_device is not None:
             self._server_device.restore(own["server_device"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
-        self._phases_begun, self._starts = own.get("counts", (0, 0))
+        begun, self._starts = own.get("counts", (0, 0))
+        self._phase_numbers = itertools.count(begun + 1)
         self._set_out()
         self._take_up(own.get("flights", ()), own.get("network"))
 
@@ -193,6 +195,10 @@ class Simulation:
             flight = Flight.of_plain(of, task, self._workload.contribution(task))
             if flight.over:
                 self._ended.append(flight)
+                if self._mode.filled:
+                    self._arrived += not flight.lost
+                else:
+                    self._population.busy.add(flight.client)
                 continue
             if of["in_transfer"]:
                 way: Any = "down" if flight.phase == "download" else "up"
@@ -207,11 +213,11 @@ class Simulation:
             started_at_s = self._now_s
             delay_s = yield from self._start()
             yield from self._wait()
+            last = self._last_awaited()
             if not mode.keeps_late or self._round + 1 == rounds:
                 yield from self._cut_off()
             merge_at_s = self._env.now
             taken = self._take()
-            last = self._last_awaited(taken)
             if mode.waits_for_all:
                 # all started at once, so the longest sum of durations is exact where a difference
                 # of instants would not be
@@ -221,6 +227,7 @@ class Simulation:
             work = self._server_work(taken)
             server_s = sum(piece.duration_s for piece in work)
             yield self._env.timeout(server_s)
+            yield end_of_instant(self._env)
             self._round += 1
             self._now_s = self._env.now
             played = Played(
@@ -296,6 +303,8 @@ class Simulation:
         self._turns.clear()
         merge, bound = self._round + 1, self._mode.bound
         for flight in taken:
+            if not self._mode.filled:  # an upload that waits for its merge keeps its client
+                self._population.busy.discard(flight.client)
             staleness = merge - flight.task.round
             if flight.lost:
                 continue
@@ -305,23 +314,24 @@ class Simulation:
                 flight.outcome = "late"
         return taken
 
-    def _last_awaited(self, taken: Sequence[Flight]) -> Flight | None:
-        """The flight that the merge waited for; None: it did not wait for anybody, but for a deadline."""
-        if self._env.now >= self._deadline_at_s and self._cohort_ended < self._cohort:
+    def _last_awaited(self) -> Flight | None:
+        """The flight whose end the merge waited for; None: it waited for a deadline, or for nobody."""
+        mode, now_s = self._mode, self._env.now
+        if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
             return None
-        awaited = [
-            f for f in taken if f.outcome in ("aggregated", "late") or self._mode.waits_for_all
-        ]
-        return max(awaited, key=lambda f: (f.ended_at_s, -f.client), default=None)
+        enough = mode.wanted is not None and self._arrived >= mode.wanted
+        awaited = [f for f in self._ended if f.ended_at_s == now_s and not (enough and f.lost)]
+        return min(awaited, key=lambda f: f.client, default=None)
 
     def _send_off(self, flight: Flight) -> None:
         self._in_flight[flight.client] = flight
         self._population.busy.add(flight.client)
         story = self._env.process(self._fly(flight))
         self._stories[flight.client] = story
-        leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
-        if leaves_at_s < math.inf:
-            self._env.process(self._leave(flight, leaves_at_s))
+        if self._population.may_leave:
+            leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
+            if leaves_at_s < math.inf:
+                self._env.process(self._leave(flight, leaves_at_s))
 
     def _fly(self, flight: Flight) -> Story:
         yield from participation(
@@ -330,12 +340,13 @@ class Simulation:
             self._population.device(flight.client),
             self._network,
             self._size_of,
-            fails=self._fails,
-            count=self._count_phase,
+            fails=self._fails if self._population.may_fail else None,
+            numbers=self._phase_numbers,
         )
         del self._stories[flight.client]
         del self._in_flight[flight.client]
-        self._population.busy.discard(flight.client)
+        if self._mode.filled:
+            self._population.busy.discard(flight.client)
         self._ended.append(flight)
         ours = flight.task.round == self._round + 1
         self._cohort_ended += ours
@@ -377,10 +388,6 @@ class Simulation:
             return False
         draw = self._streams("failure", flight.client, flight.task.key, phase, flight.step)
         return bool(draw.random() < chance)
-
-    def _count_phase(self) -> int:
-        self._phases_begun += 1
-        return self._phases_begun
 
     def _size_of(self, flight: Flight) -> float:
         with self._learning():  # whatever learning is pending for this size happens here
@@ -430,6 +437,8 @@ class Simulation:
 
     def _reward(self, flight: Flight, outcome: Outcome) -> Verdict:
         """Tell the client's policy what its pull was worth."""
+        if not flight.task.plan.longest:
+            return Verdict()  # nothing was compressed, and the policy not asked
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)
@@ -477,13 +486,14 @@ class Simulation:
             into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
             into.clients.extend(rows.client_rows(outcome))
             for flight, verdict in zip(taken, verdicts, strict=True):
+                end = rows.end_of(flight, played)
                 energy_j = self._population.device(flight.client).energy_j(
-                    rows.energy_phases(flight, played)
+                    rows.energy_phases(flight, end)
                 )
                 into.participations.append(
-                    rows.participation_row(flight, played, verdict, energy_j)
+                    rows.participation_row(flight, end, played, verdict, energy_j)
                 )
-                into.spans.extend(rows.client_spans(flight, played))
+                into.spans.extend(rows.client_spans(flight, end))
             into.spans.extend(rows.server_spans(work, played))
             into.spans.extend(rows.link_spans(self._uses, played.round))
             into.links.extend(self._uses)

@@ -21,7 +21,7 @@ class Averaging(Method):
     """
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        return Plan(model_down(who), (setting.training(who),), update_up(who))
+        return Plan(model_down(who.size), (setting.training(who),), update_up(who.size))
 
     def begin(self, kit: Any) -> State:
         return {name: kit.initial(name) for name in kit.prototypes}

@@ -92,10 +92,10 @@ class FedGen(Method):
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         head = (who.features + 1) * setting.classes
-        down = model_down(who) if self.share == "model" else {"head": Field("weights", head)}
+        down = model_down(who.size) if self.share == "model" else {"head": Field("weights", head)}
         down["generator"] = Field("generator", self.generator(setting).parameters)
         down["shares"] = Field("shares", setting.classes)
-        whole = update_up(who)
+        whole = update_up(who.size)
         up = whole if self.share == "model" else {"update": whole["update"]._replace(entries=head)}
         up["counts"] = Field("counts", setting.classes)
         work = [setting.training(who)]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from simfed.method import Field, Who
+from simfed.method import Field, Size
 
 __all__ = ["model_down", "update_up"]
 
 
-def model_down(who: Who) -> dict[str, Field]:
+def model_down(size: Size) -> dict[str, Field]:
     """A model: its weights, in the scenario's number format, and its running statistics."""
     return {
-        "weights": Field("weights", who.parameters),
-        "buffers": Field("buffers", who.size.buffers),
+        "weights": Field("weights", size.parameters),
+        "buffers": Field("buffers", size.buffers),
     }
 
 
-def update_up(who: Who) -> dict[str, Field]:
+def update_up(size: Size) -> dict[str, Field]:
     """What local training changed: compressible with residuals, and the new running statistics."""
     return {
-        "update": Field("update", who.parameters, compressed=True),
-        "buffers": Field("buffers", who.size.buffers),
+        "update": Field("update", size.parameters, compressed=True),
+        "buffers": Field("buffers", size.buffers),
     }

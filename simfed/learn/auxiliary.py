@@ -1,7 +1,8 @@
-"""Small networks that methods have beside the clients' models: generators, discriminators, adapters.
+"""Small networks that methods have beside the clients' models: generators, discriminators,
+adapters.
 
-Their sizes are known without torch, as plans want them; their weights are flat vectors, as everything
-else that travels or is kept.
+Their sizes are known without torch, as plans want them; their weights are flat vectors, as
+everything else that travels or is kept.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Mlp(NamedTuple):
         return "-".join(map(str, self.widths))
 
     def initial(self, generator: Any) -> Any:
-        """Flat first weights as PyTorch initialises linear layers, uniform in ±1/√inputs, drawn from
-        a `torch.Generator` on the CPU."""
+        """Flat first weights as PyTorch initialises linear layers, uniform in ±1/√inputs, drawn
+        from a `torch.Generator` on the CPU.
+        """
         import torch
 
         parts = []

@@ -1,9 +1,10 @@
 """A model's update as products of thin matrices: as many singular values as an energy share needs.
 
-Each parameter of two or more dimensions is a matrix of its first dimension by the rest (a convolution:
-outputs × inputs·height·width). It travels as its rank r and two factors, U·Σ (m × r) and V (r × n),
-or, where that would be no shorter, as it is, under the rank -1. Other parameters travel as they
-are. One float32 vector, of a length that depends on the values. Importing this needs no torch.
+Each parameter of two or more dimensions is a matrix of its first dimension by the rest (a
+convolution: outputs × inputs·height·width). It travels as its rank r and two factors, U·Σ (m × r)
+and V (r × n), or, where that would be no shorter, as it is, under the rank -1. Other parameters
+travel as they are. One float32 vector, of a length that depends on the values. Importing this needs
+no torch.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ def most_entries(shapes: Shapes) -> int:
 
 
 def svd_flops(shapes: Shapes) -> float:
-    """Of the thin singular value decompositions of one update: 14·m·n² + 8·n³ of an m × n matrix,
-    m ≥ n (Golub & Van Loan, Matrix Computations, 4th ed., for U, Σ and V by R-SVD is 6·m·n² + 20·n³;
-    the larger of the two)."""
+    """Of the thin singular value decompositions of one update: 14·m·n² + 8·n³ of an m × n matrix, m
+    ≥ n (Golub & Van Loan, Matrix Computations, 4th ed., for U, Σ and V by R-SVD is 6·m·n² + 20·n³;
+    the larger of the two).
+    """
     total = 0.0
     for shape in shapes:
         if len(shape) > 1:
@@ -41,8 +43,9 @@ def svd_flops(shapes: Shapes) -> float:
 
 
 def encode(flat: Any, shapes: Shapes, energy: float) -> Any:
-    """The vector that stands for `flat` (d,): of each matrix the fewest singular values whose squares
-    sum to at least the share `energy` of all squares."""
+    """The vector that stands for `flat` (d,): of each matrix the fewest singular values whose
+    squares sum to at least the share `energy` of all squares.
+    """
     import torch
 
     parts, start = [], 0

@@ -1,7 +1,7 @@
 """What of a registered method can be timed by itself: its auxiliary work, at its default options.
 
-A method is asked as in a run with one model, so names and sizes of its work are those of that model.
-Importing this needs no torch.
+A method is asked as in a run with one model, so names and sizes of its work are those of that
+model. Importing this needs no torch.
 """
 
 from __future__ import annotations

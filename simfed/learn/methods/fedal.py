@@ -15,30 +15,33 @@ __all__ = ["FedAL"]
 
 @dataclass(frozen=True)
 class FedAL(Method):
-    """Clients keep models of their own and send logits on the public samples of the round. The server
-    takes their mean, and trains a discriminator to tell from an output whose it is; what would have
-    misled the discriminator goes back to each client.
+    """Clients keep models of their own and send logits on the public samples of the round. The
+    server takes their mean, and trains a discriminator to tell from an output whose it is; what
+    would have misled the discriminator goes back to each client.
 
-    A client first learns from the others, on the public samples of the last merge: SGD at the client's rate on
-    KL(softmax of the mean logits ‖ model) + `adversarial`·⟨feedback, model's logits⟩ + `forgetting`·KL(model as it
-    came ‖ model), means over samples. Then it trains on its own data: cross-entropy +
-    `forgetting`·KL(model after the first part ‖ model). Then it sends its logits on this round's samples.
+    A client first learns from the others, on the public samples of the last merge: SGD at the
+    client's rate on KL(softmax of the mean logits ‖ model) + `adversarial`·⟨feedback, model's
+    logits⟩ + `forgetting`·KL(model as it came ‖ model), means over samples. Then it trains on its
+    own data: cross-entropy + `forgetting`·KL(model after the first part ‖ model). Then it sends its
+    logits on this round's samples.
 
-    The discriminator maps softmax outputs through one hidden layer (ReLU) to one logit per client of the run; Adam steps
-    on cross-entropy, on outputs drawn from all arrivals. Feedback is minus the gradient of that cross-entropy in the
-    logits that the client sent, per sample: clients are black boxes to the server and the discriminator is one to
-    them, so the adversarial term is linear around what was sent. The paper leaves open what a client gets that took no part in
-    the last merge: zeros. Batch norm keeps its running statistics while learning from the others.
+    The discriminator maps softmax outputs through one hidden layer (ReLU) to one logit per client
+    of the run; Adam steps on cross-entropy, on outputs drawn from all arrivals. Feedback is minus
+    the gradient of that cross-entropy in the logits that the client sent, per sample: clients are
+    black boxes to the server and the discriminator is one to them, so the adversarial term is
+    linear around what was sent. The paper leaves open what a client gets that took no part in the
+    last merge: zeros. Batch norm keeps its running statistics while learning from the others.
 
-    Down, from the second round on: mean logits, feedback, and the round that they are of (0: nothing has
-    been merged yet). Up: logits. Kept: the whole model. With `dataset.public_batch` every round has
-    samples of its own, so uploads that arrive rounds later would be of others; leave it out where
-    arrivals may be late. Charged: inference and distillation steps on public samples, local training with
-    an inference pass per step, and the discriminator (`fedal/discriminator-…`) at the server, its
-    steps and one pass of each arrival's outputs. The gain of a reward is that of KL(mean ‖ the
-    client's outputs), mean over its prototype's arrivals (shared), and of the cross-entropy of the
-    client's own model on its data (local). Source: P. Han et al., "FedAL: Black-Box Federated Knowledge
-    Distillation Enabled by Adversarial Learning", IEEE JSAC 2024.
+    Down, from the second round on: mean logits, feedback, and the round that they are of (0:
+    nothing has been merged yet). Up: logits. Kept: the whole model. With `dataset.public_batch`
+    every round has samples of its own, so uploads that arrive rounds later would be of others;
+    leave it out where arrivals may be late. Charged: inference and distillation steps on public
+    samples, local training with an inference pass per step, and the discriminator
+    (`fedal/discriminator-…`) at the server, its steps and one pass of each arrival's outputs. The
+    gain of a reward is that of KL(mean ‖ the client's outputs), mean over its prototype's arrivals
+    (shared), and of the cross-entropy of the client's own model on its data (local). Source: P. Han
+    et al., "FedAL: Black-Box Federated Knowledge Distillation Enabled by Adversarial Learning",
+    IEEE JSAC 2024.
     """
 
     adversarial: Annotated[float, "weight of the discriminator's feedback"] = 0.1
@@ -48,7 +51,7 @@ class FedAL(Method):
     server_steps: Annotated[int, "of the discriminator per merge"] = 50
     server_batch: Annotated[int, "outputs of a server step"] = 64
     server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
-    compress: Annotated[bool, "let policies choose how logits are compressed"] = False
+    compress_logits: Annotated[bool, "let policies choose how logits are compressed"] = False
 
     needs_public: ClassVar[bool] = True
     personal: ClassVar[bool] = True
@@ -89,7 +92,7 @@ class FedAL(Method):
             work.append(Work("inference", who.model, batch, setting.steps(who), name="before"))
         work.append(Work("inference", who.model, setting.public, name="logits"))
         return Plan(
-            down, work, {"logits": logits._replace(compressed=self.compress, feedback=False)}
+            down, work, {"logits": logits._replace(compressed=self.compress_logits, feedback=False)}
         )
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:

@@ -20,28 +20,30 @@ __all__ = ["FedGen"]
 class FedGen(Method):
     """Local training sees, beside the client's own samples, embeddings that a generator made.
 
-    The generator G(y, ε) → embedding (ε standard normal, y one-hot, one hidden layer with ReLU) is a
-    part of what the server sends. Each local step descends the cross-entropy of the client's batch
-    plus `weight`·`weight_decay`^(round − 1) times that of the model's last layer on as many generated
-    embeddings as the batch configured has samples, whose labels are drawn from the shares of labels among what
-    arrived at the last merge (a few bytes sent along; the paper leaves open how clients know them). Until a first
-    merge there is none, and training is plain.
+    The generator G(y, ε) → embedding (ε standard normal, y one-hot, one hidden layer with ReLU) is
+    a part of what the server sends. Each local step descends the cross-entropy of the client's
+    batch plus `weight`·`weight_decay`^(round − 1) times that of the model's last layer on as many
+    generated embeddings as the batch configured has samples, whose labels are drawn from the shares
+    of labels among what arrived at the last merge (a few bytes sent along; the paper leaves open
+    how clients know them). Until a first merge there is none, and training is plain.
 
-    At a merge the server takes the mean of the models (`share: model`, per prototype, weighted by samples,
-    with running statistics) or of the last layers alone (`share: head`, over all clients), then makes
-    Adam steps on G: labels from the shares, and the loss is the cross-entropy of the ensemble's
-    logits, Σ_n α_n(y)·head_n(G(y, ε)), against y, where α_n(y) is client n's share of the samples of
-    class y among the arrivals. The reference implementation adds a term for diversity and a distillation term at clients,
-    which the paper's objective does not have, nor this.
+    At a merge the server takes the mean of the models (`share: model`, per prototype, weighted by
+    samples, with running statistics) or of the last layers alone (`share: head`, over all clients),
+    then makes Adam steps on G: labels from the shares, and the loss is the cross-entropy of the
+    ensemble's logits, Σ_n α_n(y)·head_n(G(y, ε)), against y, where α_n(y) is client n's share of
+    the samples of class y among the arrivals. The reference implementation adds a term for
+    diversity and a distillation term at clients, which the paper's objective does not have, nor
+    this.
 
-    Down: model or head, generator, label shares. Up: update of model or head (compressible, with residuals),
-    label counts. Kept: with `head`, all that is not shared, and each client is evaluated with the model that it has
-    after its last participation. Prototypes may differ, but not in the width of their embeddings. Charged: local training,
-    a step's generated samples (`fedgen/generate-…`, forward through G and the last layer, and back through the last layer),
-    the server's steps on G (`fedgen/generator-…`, with the heads of the ensemble, per arrival).
-    The gain of a reward is that of the generator's loss (shared) and of the cross-entropy of the evaluated
-    model on the client's own data (local). Source: Z. Zhu, J. Hong, J. Zhou, "Data-Free Knowledge
-    Distillation for Heterogeneous Federated Learning", ICML 2021.
+    Down: model or head, generator, label shares. Up: update of model or head (compressible, with
+    residuals), label counts. Kept: with `head`, all that is not shared, and each client is
+    evaluated with the model that it has after its last participation. Prototypes may differ, but
+    not in the width of their embeddings. Charged: local training, a step's generated samples
+    (`fedgen/generate-…`, forward through G and the last layer, and back through the last layer),
+    the server's steps on G (`fedgen/generator-…`, with the heads of the ensemble, per arrival). The
+    gain of a reward is that of the generator's loss (shared) and of the cross-entropy of the
+    evaluated model on the client's own data (local). Source: Z. Zhu, J. Hong, J. Zhou, "Data-Free
+    Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021.
     """
 
     share: Annotated[Literal["model", "head"], "what is averaged; the rest stays with clients"] = (

@@ -1,4 +1,6 @@
-"""FedKD of Wu et al. (2022): a teacher stays, a small student travels, and both learn from each other."""
+"""FedKD of Wu et al. (2022): a teacher stays, a small student travels, and both learn from each
+other.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +29,30 @@ __all__ = ["FedKDMutual"]
 
 @dataclass(frozen=True)
 class FedKDMutual(Method):
-    """Every client keeps a teacher, the model of its prototype, and all share one student, the model
-    of the prototype that `student` names. In each local step both see the same batch: the teacher
-    descends CE_t + KL(student ‖ teacher) / (CE_t + CE_s), the student CE_s + KL(teacher ‖ student)
-    / (CE_t + CE_s), of softmax outputs, the mean over samples. What is divided by is taken as it is, and so are the
-    other's outputs: the paper leaves open where gradients stop, and these are its two objectives,
-    each for its own model. Its loss between hidden states is for stacks of equal layers and is
-    left out.
+    """Every client keeps a teacher, the model of its prototype, and all share one student, the
+    model of the prototype that `student` names. In each local step both see the same batch: the
+    teacher descends CE_t + KL(student ‖ teacher) / (CE_t + CE_s), the student CE_s + KL(teacher ‖
+    student) / (CE_t + CE_s), of softmax outputs, the mean over samples. What is divided by is taken
+    as it is, and so are the other's outputs: the paper leaves open where gradients stop, and these
+    are its two objectives, each for its own model. Its loss between hidden states is for stacks of
+    equal layers and is left out.
 
-    The student's change travels up as singular vectors, layer by layer (`simfed.learn.lowrank`), the fewest
-    that hold the round's share of the energy: it rises linearly from `energy_start` in the first
-    round to `energy_end` in the last. The server decodes, takes the mean weighted by samples, encodes that
-    with the same share, and moves the common student by what is decoded of it, as clients do: so both
-    agree. Nothing is added to later uploads of what was left out.
+    The student's change travels up as singular vectors, layer by layer (`simfed.learn.lowrank`),
+    the fewest that hold the round's share of the energy: it rises linearly from `energy_start` in
+    the first round to `energy_end` in the last. The server decodes, takes the mean weighted by
+    samples, encodes that with the same share, and moves the common student by what is decoded of
+    it, as clients do: so both agree. Nothing is added to later uploads of what was left out.
 
-    Down: the merges that a client has missed, each with its round, since the last upload of it that was merged, or the whole student where that is no longer
-    (as for a client that takes part for the first time; the paper has everybody in every round); running statistics
-    of the student. A participation whose upload was lost counts as missed. Up: the change, running
-    statistics. Both sizes depend on what is learned; plans say the most. Kept: teacher, and the common student as last received.
-    Each client is evaluated with its teacher, the model of its prototype. Charged: local training of both, and
-    the decompositions (`fedkd-mutual/svd-…`, once per upload and once per merge). Policies have nothing to choose, so no reward
-    is paid. Source: C. Wu et al., "Communication-efficient federated learning via knowledge distillation",
-    Nature Communications 2022.
+    Down: the merges that a client has missed, each with its round, since the last upload of it that
+    was merged, or the whole student where that is no longer (as for a client that takes part for
+    the first time; the paper has everybody in every round); running statistics of the student. A
+    participation whose upload was lost counts as missed. Up: the change, running statistics. Both
+    sizes depend on what is learned; plans say the most. Kept: teacher, and the common student as
+    last received. Each client is evaluated with its teacher, the model of its prototype. Charged:
+    local training of both, and the decompositions (`fedkd-mutual/svd-…`, once per upload and once
+    per merge). Policies have nothing to choose, so no reward is paid. Source: C. Wu et al.,
+    "Communication-efficient federated learning via knowledge distillation", Nature Communications
+    2022.
     """
 
     student: Annotated[str | None, "prototype of the student; the smallest if omitted"] = None
@@ -237,8 +241,9 @@ _WHOLE = -1.0
 
 def _received(sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]) -> Any:
     """The common student: sent as a whole, or what the client held, with all merges before round
-    `holds`, moved by those that it missed. The server knows only of uploads that it has merged, so some
-    may be sent again."""
+    `holds`, moved by those that it missed. The server knows only of uploads that it has merged, so
+    some may be sent again.
+    """
     if float(sent[0]) == _WHOLE:
         return sent[1:]
     weights, at = held, 1

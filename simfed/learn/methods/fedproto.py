@@ -15,30 +15,31 @@ __all__ = ["FedProto", "check_embeddings"]
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """Clients keep models of their own and send the mean embedding of each class that they own;
-    the server averages these class means, weighted by how many samples stand behind them.
+    """Clients keep models of their own and send the mean embedding of each class that they own; the
+    server averages these class means, weighted by how many samples stand behind them.
 
     Local training descends the cross-entropy plus λ times the mean, over the classes of the batch
-    whose global mean is known, of ‖mean embedding of the class in the batch − global mean‖² / width.
-    An embedding is the input of the last linear layer. The paper sums over classes and leaves open
-    whether over widths; means are taken of both, so that λ means the same for every model and batch.
+    whose global mean is known, of ‖mean embedding of the class in the batch − global mean‖² /
+    width. An embedding is the input of the last linear layer. The paper sums over classes and
+    leaves open whether over widths; means are taken of both, so that λ means the same for every
+    model and batch.
 
     Down: the global class means, and a bit per class whether it is known. Up: class means and
     counts; of classes that a client does not own, zeros, which are charged as well. What a class
     without an arrival has stays. Kept: the whole model, and the adapter if there is one. Where the
     prototypes' widths differ, means are compared in one width (`width`, or the smallest): through
-    `projection: fixed`, a Gaussian matrix per prototype, drawn from the run's seed, with entries
-    of variance 1/width (a prototype of that very width needs none), or `trained`, a matrix of each
+    `projection: fixed`, a Gaussian matrix per prototype, drawn from the run's seed, with entries of
+    variance 1/width (a prototype of that very width needs none), or `trained`, a matrix of each
     client's own, which starts as the fixed one (of that width, as the identity) and descends the
     distance term in every local step at the client's rate. The paper has one width for all.
 
     Charged: local training, one inference pass over the client's data, and steps of a trained
-    adapter (`fedproto/adapter-…`); the distance term and a fixed projection are not, they are below a hundredth
-    of a step of the smallest model. The gain of a reward is that of the distance of the client's means from the
-    new global ones, mean over its prototype's clients (shared), and of the cross-entropy of the
-    client's own model on its data (local). Evaluated with its own last layer, not by the nearest class
-    mean. Source: Y. Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous
-    Clients", AAAI 2022.
+    adapter (`fedproto/adapter-…`); the distance term and a fixed projection are not, they are below
+    a hundredth of a step of the smallest model. The gain of a reward is that of the distance of the
+    client's means from the new global ones, mean over its prototype's clients (shared), and of the
+    cross-entropy of the client's own model on its data (local). Evaluated with its own last layer,
+    not by the nearest class mean. Source: Y. Tan et al., "FedProto: Federated Prototype Learning
+    across Heterogeneous Clients", AAAI 2022.
     """
 
     pull: Annotated[float, "λ, weight of the distance from the global class means"] = 1.0
@@ -48,7 +49,7 @@ class FedProto(Method):
     width: Annotated[int | None, "of the class means; the smallest among prototypes if omitted"] = (
         None
     )
-    compress: Annotated[bool, "let policies choose how class means are compressed"] = False
+    compress_means: Annotated[bool, "let policies choose how class means are compressed"] = False
 
     personal: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("distance",)
@@ -92,7 +93,7 @@ class FedProto(Method):
             {"means": Field("means", entries), "known": Field("mask", classes, value_bytes=1 / 8)},
             work,
             {
-                "means": Field("means", entries, compressed=self.compress, feedback=False),
+                "means": Field("means", entries, compressed=self.compress_means, feedback=False),
                 "counts": Field("counts", classes),
             },
         )
@@ -223,7 +224,9 @@ def check_embeddings(setting: Setting) -> None:
 
 
 def class_means(embeddings: Any, labels: Any, classes: int) -> tuple[Any, Any]:
-    """(classes,) how many samples, (classes, width) their mean embeddings; zeros where there are none."""
+    """(classes,) how many samples, (classes, width) their mean embeddings; zeros where there are
+    none.
+    """
     counts = embeddings.new_zeros(classes).index_add(0, labels, embeddings.new_ones(len(labels)))
     sums = embeddings.new_zeros(classes, embeddings.shape[1]).index_add(0, labels, embeddings)
     return counts, sums / counts.clamp(min=1)[:, None]

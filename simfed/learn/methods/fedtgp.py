@@ -19,19 +19,20 @@ class FedTGP(FedProto):
     """FedProto whose global class means are trained at the server instead of averaged.
 
     A vector per class goes through a network of one hidden layer (ReLU) as wide as itself; what
-    comes out are the prototypes P̂. Epochs of SGD over the arrived class means, in batches: a mean P
-    of class c costs −log of the share of exp(−(‖P − P̂_c‖ + δ)) in itself plus Σ_{j≠c} exp(−‖P − P̂_j‖).
-    The margin δ is the largest distance between two classes' centres (the plain means over arrivals,
-    of this merge), at most `margin`. The mean is over the means of a batch, each counting as what the
-    server mode makes of its staleness.
+    comes out are the prototypes P̂. Epochs of SGD over the arrived class means, in batches: a mean
+    P of class c costs −log of the share of exp(−(‖P − P̂_c‖ + δ)) in itself plus Σ_{j≠c} exp(−‖P −
+    P̂_j‖). The margin δ is the largest distance between two classes' centres (the plain means over
+    arrivals, of this merge), at most `margin`. The mean is over the means of a batch, each counting
+    as what the server mode makes of its staleness.
 
-    Clients do as in FedProto, towards P̂: what they send and keep, its options, the gain of a reward
-    (distance from P̂) and evaluation are said there. The paper leaves open what holds of classes that no arrival owns: they
-    are trained as the others' negatives, and sent once somebody has owned them. Kept at the server:
-    class vectors and network. Charged: the server's steps (`fedtgp/prototypes-…`), as if every
-    arrival owned every class, since plans do not know who owns what. Source: J. Zhang et al., "FedTGP: Trainable Global
-    Prototypes with Adaptive-Margin-Enhanced Contrastive Learning for Data and Model Heterogeneity
-    in Federated Learning", AAAI 2024.
+    Clients do as in FedProto, towards P̂: what they send and keep, its options, the gain of a
+    reward (distance from P̂) and evaluation are said there. The paper leaves open what holds of
+    classes that no arrival owns: they are trained as the others' negatives, and sent once somebody
+    has owned them. Kept at the server: class vectors and network. Charged: the server's steps
+    (`fedtgp/prototypes-…`), as if every arrival owned every class, since plans do not know who owns
+    what. Source: J. Zhang et al., "FedTGP: Trainable Global Prototypes with
+    Adaptive-Margin-Enhanced Contrastive Learning for Data and Model Heterogeneity in Federated
+    Learning", AAAI 2024.
     """
 
     margin: Annotated[float, "τ, most that the margin may become"] = 100.0
@@ -72,8 +73,9 @@ class FedTGP(FedProto):
         return f"{self.name}/prototypes-{self.net(setting).shape}x{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        """Per class mean, its distances from all prototypes and back; and the network, once per step,
-        spread over a batch."""
+        """Per class mean, its distances from all prototypes and back; and the network, once per
+        step, spread over a batch.
+        """
         distances_flops = 2 * 2 * setting.classes * self.width_of(setting)
         net_flops = 3 * setting.classes * self.net(setting).forward_flops
         per_mean = 2 * distances_flops + net_flops / self.server_batch
@@ -161,7 +163,9 @@ class FedTGP(FedProto):
     def contrast(
         self, setting: Setting, net: Any, means: Any, labels: Any, weights: Any, margin: float
     ) -> Any:
-        """The loss of a server step, differentiable in the flat vector of class vectors and network."""
+        """The loss of a server step, differentiable in the flat vector of class vectors and
+        network.
+        """
         import torch
         import torch.nn.functional as F
 

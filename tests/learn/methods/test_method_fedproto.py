@@ -128,7 +128,7 @@ def test_bytes_and_work_are_those_of_the_plan():
 
 
 def test_compressed_means_are_chosen_by_the_policy():
-    made = tiny.scenario({"kind": "fedproto", "compress": True}, compression={"k": 10, "strategies": ["top-k"], "index_code": "fixed"}, policy={"kind": "uniform", "strategy": "top-k"})  # fmt: skip
+    made = tiny.scenario({"kind": "fedproto", "compress_means": True}, compression={"k": 10, "strategies": ["top-k"], "index_code": "fixed"}, policy={"kind": "uniform", "strategy": "top-k"})  # fmt: skip
     world = tiny.World(made)
     upload = world.host.execute(world.host.task(1, 0), "top-k", 10)
     # 8 bits for each place among 168

@@ -48,9 +48,8 @@ def test_under_compression_the_servers_control_stays_the_mean_of_the_clients():
     assert any(bool(one.any()) for one in own)
     # two fields of 30 entries each
     [size] = set(last.uplink_bytes.values())
-    assert size == 2 * workload.tasks.field_bytes(
-        workload.task(4, 0).plan.up["update"], "top-k", 30
-    )
+    task = workload.task(4, 0)
+    assert size == 2 * workload.tasks.field_bytes(task, task.plan.up["update"], "top-k", 30)
 
 
 def test_a_lost_upload_leaves_the_clients_control_where_it_was():

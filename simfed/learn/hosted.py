@@ -202,7 +202,11 @@ class HostedWorkload:
             if (client, name) in self._residuals:
                 before = undo(self._residuals[client, name], payload)
             self._memories[client, name, upload.arm] = before
-        if upload.own_before is None:
+        of_client = [u for u in self._open.values() if u.task.client == client]
+        later = of_client[of_client.index(upload) + 1 :]
+        if later:  # that one began from what this one left: it stands, and would go back further
+            later[0].own_before = upload.own_before
+        elif upload.own_before is None:
             self._own.pop(client, None)
         else:
             self._own[client] = upload.own_before

@@ -25,11 +25,8 @@ def scenario(mode, rounds=8, **changes):
     aggregation = MODES[mode] if isinstance(mode, str) else mode
     asked = {} if "concurrency" in aggregation else {"participation": {"clients_per_round": 4}}
     clients = [{"count": 6, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    if "concurrency" in aggregation:
-        clients[0]["policy"] = {"kind": "uniform", "strategy": "top-k"}
-    return sim.scenario(
-        rounds=rounds, clients=clients, aggregation=aggregation, **{**asked, **changes}
-    )
+    options = {"rounds": rounds, "clients": clients, "aggregation": aggregation, **asked, **changes}
+    return sim.scenario(**options)
 
 
 def star():

@@ -88,7 +88,7 @@ class World:
 
 def build(
     plain, *, star=None, devices=None, workload=None, recorder=None, downlink_bytes=0.0, seed=0,
-    server_device=None, recorded=None, samples_of=lambda client: 600,
+    server_device=None, recorded=None, samples_of=lambda client: 600, presence=None,
 ):  # fmt: skip
     """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
     group_of = plain.group_of_client()
@@ -116,6 +116,7 @@ def build(
         recorder=recorder,
         streams=streams,
         server_device=server_device,
+        presence=presence,
     )
     return World(plain, simulation, recorder, workload)
 

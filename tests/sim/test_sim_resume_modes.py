@@ -1,12 +1,15 @@
 """Every server mode stops after any round, with clients in flight, and goes on to the same run."""
 
+import json
+
 import mode_worlds as modes
+import numpy as np
 import pytest
 import sim_worlds as sim
 from test_sim_resume import stop_after
 
 from simfed.errors import Interrupted
-from simfed.record import verify
+from simfed.record import Checkpoint, verify
 from simfed.record.schema import TABLES
 
 
@@ -28,3 +31,78 @@ def test_a_run_goes_on_to_the_same_rows_wherever_it_stopped(tmp_path, mode, serv
         for table in TABLES:
             assert resumed.table(table).equals(whole.table(table)), (stop, table)
         assert resumed.fingerprint == whole.fingerprint
+
+
+# ---- with learning ---------------------------------------------------------------------------------
+
+METHODS = {
+    "fedkd": {"kind": "fedkd"},
+    "fedavg": {"kind": "fedavg"},
+    "fedprox": {"kind": "fedprox"},
+}
+
+
+def learning_scenario(method, mode):
+    """Six clients on a tiny data set; two prototypes where the method mixes them."""
+    prototypes = {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}}
+    names = ["small", "large"] if method == "fedkd" else ["small"]
+    each = 6 // len(names)
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
+    return modes.scenario(
+        mode, rounds=6, method=METHODS[method], dataset={"name": "mnist-mini", "public": 24},
+        prototypes={name: prototypes[name] for name in names},
+        clients=[{"count": each, "prototype": n, "device": "rtx3090-ryzen4800h"} for n in names],
+        policy=policy, training={"batch_size": 8}, compression={"k": 200, "index_code": "rice"},
+        evaluation={"every": 2},
+    )  # fmt: skip
+
+
+def learning_world(plain, data):
+    from simfed.learn.hosted import HostedWorkload
+    from simfed.learn.workload import LearningWorkload
+    from simfed.seeding import Streams
+
+    kind = LearningWorkload if plain.method.kind in ("fedkd", "fedavg") else HostedWorkload
+    return modes.world(plain, workload=kind(plain, Streams(0), data=data))
+
+
+def tiny_federation(plain):
+    """120 images of 28×28 with a stripe, dealt to the scenario's clients."""
+    from simfed.learn.data import Dataset, deal
+    from simfed.learn.federation import Federation
+    from simfed.seeding import Streams
+
+    rng = np.random.default_rng(5)
+    labels = np.arange(150) % 10
+    images = rng.integers(0, 120, (150, 1, 28, 28), dtype=np.uint8)
+    images[np.arange(150), :, 2 * labels] += 130
+    parts = (images[:120], labels[:120], images[120:], labels[120:])
+    made = Dataset(*parts, classes=10, mean=(0.4,), sd=(0.3,))
+    public = plain.public_dealt
+    split = deal(labels[:120], Streams(0), clients=plain.client_count, public=public)
+    return Federation(made, split.clients, split.public)
+
+
+@pytest.mark.parametrize("mode", ["deadline, merge", "first, drop", "buffered", "asynchronous"])
+@pytest.mark.parametrize("method", METHODS)
+def test_learning_goes_on_with_uploads_under_way(method, mode):
+    plain = learning_scenario(method, mode)
+    data = tiny_federation(plain)
+    whole = learning_world(plain, data)
+    saved = []
+    whole.run(save=saved.append, save_every=1)
+    assert any(len(of.facts["simulation"]["flights"]) for of in saved[:-1]) or "drop" in mode
+    for checkpoint in saved[:-1]:
+        facts = json.loads(json.dumps(checkpoint.facts))
+        arrays = {name: np.array(array) for name, array in checkpoint.arrays.items()}
+        resumed = learning_world(plain, data)
+        resumed.simulation.restore(Checkpoint(checkpoint.round, facts, arrays))
+        resumed.run()
+        for table in ("participations", "prototypes", "rounds", "policies", "links"):
+            rows, all_rows = resumed.rows(table), whole.rows(table)
+            assert rows == all_rows[len(all_rows) - len(rows) :], (checkpoint.round, table)
+        for table, of in (("participations", "merge"), ("rounds", "round")):
+            later = [row for row in whole.rows(table) if row[of] > checkpoint.round]
+            assert resumed.rows(table) == later
+        resumed.workload.close()
+    whole.workload.close()

@@ -1,0 +1,272 @@
+"""Each server mode on tiny worlds: who is merged when, who is late, who is started again."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import mode_worlds as modes
+import numpy as np
+import pytest
+import sim_worlds as sim
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfed.net import Star
+from simfed.record import verify
+
+LATE = {"mode": "deadline", "deadline": "2 s", "late": "merge"}
+
+
+def play(aggregation, seconds, rounds=3, *, server_s=None, star=None, **changes):
+    """Clients whose training takes `seconds`, everything else no time; uploads of 8,000 bytes."""
+    group = {"count": len(seconds), "prototype": "small", "device": "rtx3090-ryzen4800h"}
+    plain = sim.scenario(rounds=rounds, aggregation=aggregation, clients=[group], **changes)
+    server = None
+    if server_s is not None:
+        server = sim.Fixed(decompression=0.0, inference=0.0, distillation=server_s)
+    world = sim.build(
+        plain, star=star, devices=[sim.Fixed(s, 0.0) for s in seconds], server_device=server
+    )
+    world.weights = []
+    merge = world.workload.merge
+
+    def spy(round, contributions, weights=()):
+        names = [(c.task.client, c.task.round) for c in contributions]
+        world.weights.append(dict(zip(names, weights, strict=True)))
+        return merge(round, contributions, weights)
+
+    world.workload.merge = spy
+    return world.run()
+
+
+def story(world, *names):
+    """(client, round, …) of every participation, in the order in which they were settled."""
+    return [tuple(row[n] for n in names) for row in world.rows("participations")]
+
+
+def test_an_upload_that_arrives_at_the_deadline_counts_and_a_later_one_is_cut_off():
+    star = Star(3, up_bytes_per_s=8000.0)  # a second per upload
+    world = play({"mode": "deadline", "deadline": "2 s"}, [0.5, 1.0, 1.5], rounds=1, star=star)
+    names = ("client", "outcome", "training_s", "uplink_s", "uplink_bytes", "waiting_s", "slack_s")
+    assert story(world, *names) == [
+        (0, "aggregated", 0.5, 1.0, 8000.0, 0.5, 0.5),
+        (1, "aggregated", 1.0, 1.0, 8000.0, 0.0, 0.0),
+        (2, "dropped", 1.5, 0.5, 4000.0, 0.0, None),
+    ]
+    (row,) = world.rows("rounds")
+    assert (row["duration_s"], row["participants"], row["dropped"]) == (2.0, 3, 1)
+    assert (row["critical_client"], row["critical_phase"]) == (None, "deadline")
+
+
+def test_a_round_ends_before_its_deadline_when_everybody_has_ended():
+    world = play({"mode": "deadline", "deadline": "9 s"}, [1.0, 2.0], rounds=2)
+    assert world.column("rounds", "finished_at_s") == [2.0, 4.0]
+    assert world.column("rounds", "critical_client") == [1, 1]
+
+
+def test_who_is_late_goes_on_is_not_started_meanwhile_and_is_merged_later():
+    world = play(LATE, [1.0, 2.0, 3.0], rounds=3)
+    assert story(world, "client", "round", "merge", "outcome", "staleness", "finished_at_s") == [
+        (0, 1, 1, "aggregated", 0, 2.0),
+        (1, 1, 1, "aggregated", 0, 2.0),
+        (0, 2, 2, "aggregated", 0, 4.0),
+        (1, 2, 2, "aggregated", 0, 4.0),
+        (2, 1, 2, "late", 1, 4.0),
+        (0, 3, 3, "aggregated", 0, 6.0),
+        (1, 3, 3, "aggregated", 0, 6.0),
+        (2, 3, 3, "dropped", 0, 6.0),  # the run is over
+    ]
+    assert world.column("rounds", "late") == [0, 1, 0]
+
+
+def test_a_round_without_arrivals_merges_nothing_and_says_so():
+    world = play({"mode": "deadline", "deadline": "0.5 s"}, [1.0, 2.0], rounds=2)
+    assert world.weights == [{}, {}]
+    rows = world.rows("rounds")
+    assert [(r["duration_s"], r["participants"], r["dropped"]) for r in rows] == [(0.5, 2, 2)] * 2
+    assert world.column("participations", "model_version") == [0] * 4
+
+
+@pytest.mark.parametrize("late", ["drop", "merge"])
+def test_the_first_m_of_more_that_were_asked_make_the_merge(late):
+    aggregation = {"mode": "first", "over_selection": 0.5, "late": late}
+    asked = {"participation": {"clients_per_round": 2}}
+    world = play(aggregation, [1.0, 2.0, 3.5], rounds=2, **asked)
+    first = [(0, 1, 1, "aggregated"), (1, 1, 1, "aggregated")]
+    again = [(0, 2, 2, "aggregated"), (1, 2, 2, "aggregated")]
+    slow = {
+        "drop": [*first, (2, 1, 1, "dropped"), *again, (2, 2, 2, "dropped")],
+        "merge": [*first, *again, (2, 1, 2, "late")],
+    }
+    assert story(world, "client", "round", "merge", "outcome") == slow[late]
+    assert world.column("rounds", "finished_at_s") == [2.0, 4.0]
+    assert world.column("rounds", "critical_client") == [1, 1]
+
+
+def test_more_are_asked_than_are_waited_for_rounded_up_and_never_more_than_there_are():
+    aggregation = {"mode": "first", "over_selection": 0.3}
+    world = play(aggregation, [1.0] * 9, rounds=1, participation={"clients_per_round": 4})
+    assert len(world.rows("participations")) == 6
+    world = play(aggregation, [1.0] * 5, rounds=1, participation={"clients_per_round": 4})
+    assert len(world.rows("participations")) == 5
+
+
+def test_an_asynchronous_run_is_the_sequence_worked_out_by_hand():
+    world = play({"mode": "asynchronous", "concurrency": 3}, [1.0, 2.0, 3.5], rounds=6)
+    names = ("merge", "client", "round", "staleness", "started_at_s", "finished_at_s", "outcome")
+    assert story(world, *names) == [
+        (1, 0, 1, 0, 0.0, 1.0, "aggregated"),
+        (2, 0, 2, 0, 1.0, 2.0, "aggregated"),  # two arrivals of one instant are one merge
+        (2, 1, 1, 1, 0.0, 2.0, "aggregated"),
+        (3, 0, 3, 0, 2.0, 3.0, "aggregated"),
+        (4, 2, 1, 3, 0.0, 3.5, "aggregated"),
+        (5, 0, 4, 1, 3.0, 4.0, "aggregated"),
+        (5, 1, 3, 2, 2.0, 4.0, "aggregated"),
+        (6, 0, 6, 0, 4.0, 5.0, "aggregated"),
+        (6, 1, 6, 0, 4.0, 5.0, "dropped"),  # the run is over
+        (6, 2, 5, 1, 3.5, 5.0, "dropped"),
+    ]
+    assert world.column("rounds", "finished_at_s") == [1.0, 2.0, 3.0, 3.5, 4.0, 5.0]
+    assert world.column("participations", "model_version") == [0, 1, 0, 2, 0, 3, 2, 5, 5, 4]
+    assert world.weights[3] == {(2, 1): 0.5}  # (1 + 3)^(−1/2)
+    assert world.weights[4] == {(0, 4): 2**-0.5, (1, 3): 3**-0.5}
+
+
+def test_a_buffer_is_merged_when_it_is_full_and_its_clients_work_on():
+    world = play({"mode": "buffered", "buffer": 3, "concurrency": 2}, [1.0, 1.5], rounds=2)
+    assert story(world, "merge", "client", "round", "finished_at_s", "outcome") == [
+        (1, 0, 1, 1.0, "aggregated"),
+        (1, 0, 1, 2.0, "aggregated"),
+        (1, 1, 1, 1.5, "aggregated"),
+        (2, 0, 2, 3.0, "aggregated"),
+        (2, 0, 2, 4.0, "aggregated"),
+        (2, 1, 2, 4.0, "dropped"),  # the run is over
+        (2, 1, 1, 3.0, "aggregated"),
+    ]
+    assert world.column("rounds", "finished_at_s") == [2.0, 4.0]
+
+
+def test_beyond_the_bound_an_upload_is_dropped():
+    bound = {"kind": "constant", "bound": 2}
+    aggregation = {"mode": "asynchronous", "concurrency": 2, "staleness": bound}
+    world = play(aggregation, [1.0, 3.5], rounds=6)
+    slow = [s for s in story(world, "client", "merge", "staleness", "outcome") if s[0] == 1]
+    assert slow[0] == (1, 4, 3, "dropped")
+    assert world.weights[3] == {}
+
+
+def test_hinge_weights_reach_the_method():
+    hinge = {"kind": "hinge", "after": 1, "slope": 1.0}
+    aggregation = {"mode": "asynchronous", "concurrency": 2, "staleness": hinge}
+    world = play(aggregation, [1.0, 3.5], rounds=4)
+    assert world.weights == [{(0, 1): 1.0}, {(0, 2): 1.0}, {(0, 3): 1.0}, {(1, 1): 1 / 3}]
+
+
+def test_arrivals_during_the_servers_work_wait_for_the_next_merge():
+    aggregation = {"mode": "asynchronous", "concurrency": 2}
+    world = play(aggregation, [1.0, 1.5], rounds=3, server_s=1.0)
+    names = ("merge", "client", "round", "started_at_s", "finished_at_s", "slack_s")
+    assert story(world, *names)[:3] == [
+        (1, 0, 1, 0.0, 1.0, 0.0),
+        (2, 1, 1, 0.0, 1.5, 0.5),
+        (3, 0, 2, 2.0, 3.0, 0.0),
+    ]
+    assert world.column("rounds", "finished_at_s") == [2.0, 3.0, 4.0]
+    # nobody was waited for before the second merge: the server was at work
+    assert world.column("rounds", "critical_client") == [0, None, 0]
+
+
+def test_a_late_upload_that_waits_for_the_servers_work_keeps_its_client():
+    world = play(LATE, [1.0, 2.5], rounds=3, server_s=1.0)
+    assert story(world, "client", "round", "merge", "started_at_s", "finished_at_s") == [
+        (0, 1, 1, 0.0, 3.0),
+        (0, 2, 2, 3.0, 5.0),
+        (1, 1, 2, 0.0, 5.0),
+        (0, 3, 3, 5.0, 8.0),
+        (1, 3, 3, 5.0, 8.0),
+    ]
+
+
+# ---- random fleets -----------------------------------------------------------------------------------
+
+
+class Comings:
+    """Clients that are there for a part of every period, and whose phases fail now and then."""
+
+    def __init__(self, clients, period_s, share, chance):
+        self.offsets_s = [0.37 * period_s * client for client in range(clients)]
+        self.period_s, self.on_s, self.chance = period_s, share * period_s, chance
+
+    def _phase_s(self, client, at_s):
+        return (at_s + self.offsets_s[client]) % self.period_s
+
+    def is_available(self, client, at_s):
+        return self._phase_s(client, at_s) < self.on_s
+
+    def available(self, at_s):
+        there = [c for c in range(len(self.offsets_s)) if self.is_available(c, at_s)]
+        return np.array(there, dtype=np.int64)
+
+    def leaves_at_s(self, client, at_s):
+        if self.on_s >= self.period_s:
+            return math.inf
+        return at_s + self.on_s - self._phase_s(client, at_s)
+
+    def next_return_s(self, at_s):
+        waits = [self.period_s - self._phase_s(c, at_s) for c in range(len(self.offsets_s))]
+        return at_s + min(waits) + 1e-6
+
+    def failure(self, client, phase):
+        return self.chance
+
+
+MODES = st.one_of(
+    st.sampled_from(list(modes.MODES.values())),
+    st.builds(
+        lambda s, late: {"mode": "deadline", "deadline": f"{s} s", "late": late},
+        st.floats(0.05, 4.0), st.sampled_from(["drop", "merge"]),
+    ),
+    st.builds(
+        lambda over, late: {"mode": "first", "over_selection": over, "late": late},
+        st.floats(0.0, 1.0), st.sampled_from(["drop", "merge"]),
+    ),
+    st.builds(
+        lambda buffer, more: {"mode": "buffered", "buffer": buffer, "concurrency": buffer + more},
+        st.integers(1, 3), st.integers(0, 3),
+    ),
+)  # fmt: skip
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    mode=MODES,
+    server=st.booleans(),
+    comings=st.none()
+    | st.tuples(st.floats(20.0, 40.0), st.floats(0.6, 1.0), st.sampled_from([0.0, 0.1])),
+    policy=st.sampled_from(
+        [{"kind": "uniform", "strategy": "top-k"}, {"kind": "ascend", "warmup": 1}]
+    ),
+)
+def test_everybodys_time_and_fate_add_up_in_every_mode(mode, server, comings, policy):
+    plain = modes.scenario(mode, rounds=6, policy=policy)
+    presence = None if comings is None else Comings(6, *comings)
+    with tempfile.TemporaryDirectory() as folder:
+        run = sim.write(
+            Path(folder) / "run",
+            lambda recorder: modes.world(plain, recorder, server=server, presence=presence),
+            plain,
+        )
+        assert "\n".join(verify(run.path)) == ""
+        rows = run.table("participations").to_pylist()
+    free_at_s = {}
+    for row in sorted(rows, key=lambda row: row["started_at_s"]):
+        assert row["started_at_s"] >= free_at_s.get(
+            row["client"], 0.0
+        )  # only idle ones are started
+        free_at_s[row["client"]] = row["finished_at_s"]
+    lost = [row for row in rows if row["outcome"] in ("dropped", "failed")]
+    assert run.summary["wasted_bytes"] == {
+        way: pytest.approx(sum(row[f"{way}_bytes"] for row in lost))
+        for way in ("uplink", "downlink")
+    }
+    assert sum(run.summary["outcomes"].values()) == len(rows)

@@ -207,7 +207,6 @@ class HostedWorkload:
         self._work()
         upload = self._own_upload(contribution)
         client = upload.task.client
-<<<<<<< HEAD
         assert upload.values is not None
         for name, memory in upload.if_lost.items():
             rest = self._residuals.get((client, name))
@@ -216,19 +215,11 @@ class HostedWorkload:
                 # Where nothing came since, the value itself: 0.0 + -0.0 would lose its sign.
                 rest.copy_(torch.where((rest == 0) & (lost != 0), lost, rest + lost))
             self._memories[client, name, upload.arm] = memory
-        if upload.own_before is None:
-=======
-        for name, payload in upload.payloads.items():
-            before = payload.state_before
-            if (client, name) in self._residuals:
-                before = undo(self._residuals[client, name], payload)
-            self._memories[client, name, upload.arm] = before
         of_client = [u for u in self._open.values() if u.task.client == client]
         later = of_client[of_client.index(upload) + 1 :]
         if later:  # that one began from what this one left: it stands, and would go back further
             later[0].own_before = upload.own_before
         elif upload.own_before is None:
->>>>>>> wt-net2
             self._own.pop(client, None)
         else:
             self._own[client] = upload.own_before

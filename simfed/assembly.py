@@ -24,6 +24,7 @@ from simfed.device import (
     profile_names,
 )
 from simfed.errors import InputError, InputErrors
+from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.record.read import open_run
 from simfed.registry import registry
@@ -51,7 +52,7 @@ class Parts:
         self.scenario = scenario
         self.streams = Streams(scenario.seed)
         self._source = Path(source) if source is not None else None
-        self._group_of_client: list[int] = scenario.group_of_client().tolist()
+        self.fleet = Fleet(scenario, self.streams)
 
     @property
     def name(self) -> str:
@@ -103,7 +104,7 @@ class Parts:
 
     def group(self, client: int) -> ClientGroup:
         """The group a client belongs to."""
-        return self.scenario.clients[self._group_of_client[client]]
+        return self.scenario.clients[int(self.fleet.group[client])]
 
     def local_steps(self, client: int) -> int:
         """Local SGD steps of one round, as the learning side counts them."""
@@ -142,7 +143,8 @@ class Parts:
 
     def device(self, client: int) -> Device:
         """One client's device."""
-        return self.processors[self._group_of_client[client]].client(self.streams, client)
+        processor = self.processors[int(self.fleet.group[client])]
+        return processor.client(self.streams, client, self.fleet.speed(client))
 
     def server_device(self) -> Device | None:
         """The server's device; it is nobody's client, so its draws are keyed by -1."""
@@ -171,9 +173,9 @@ class Parts:
 
         return net.build(
             self.scenario.network.plain(),
-            [group.link.plain() for group in self.scenario.clients],
+            self.fleet.links(),
             self.streams,
-            link_of_client=self._group_of_client,
+            link_of_client=self.fleet.group,
         )
 
     @cached_property
@@ -210,6 +212,7 @@ class Parts:
         found: list[InputError] = []
         self._gather(found, None, lambda: self.facts)
         self._gather(found, None, lambda: self.recorded)
+        self._gather(found, None, self.fleet.summary)
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples
@@ -225,8 +228,10 @@ class Parts:
         return list({str(error): error for error in found}.values())
 
     def warnings(self) -> list[str]:
-        """What the profiles in use have to say (after `errors` or a run): one sentence each."""
-        return list(dict.fromkeys(w for p in self.profiles.values() for w in p.warnings))
+        """What the scenario leaves out at the cost of realism, and what the profiles in use have to say
+        (after `errors` or a run): one sentence each."""
+        of_profiles = (w for p in self.profiles.values() for w in p.warnings)
+        return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles)]
 
     # ---- inside ----------------------------------------------------------------------------------
 
@@ -278,7 +283,7 @@ class Parts:
         policy = self.scenario.policy_of_group(self.scenario.clients[index])
         if policy.arms_from is not None:
             played = self.recorded[policy.arms_from]
-            clients = [c for c, g in enumerate(self._group_of_client) if g == index]
+            clients = self.fleet.members(index).tolist()
             return tuple(dict.fromkeys(arm for client in clients for arm in played.arms(client)))
         if policy.strategy is not None:
             return (policy.strategy,)
@@ -298,9 +303,9 @@ class Parts:
         of_model = self.facts[group.prototype]
         model = self.scenario.prototypes[group.prototype].model
         processor.nominal_s("training", model=model, batch=self.scenario.training.batch_size)
-        k = min(self.scenario.k_of_group(group), of_model.parameters)
-        for arm in self._arms_and_forced(index, time_only):
-            processor.nominal_s("compression", model=model, strategy=arm, k=k)
+        for k in dict.fromkeys(self.fleet.range_of_k(index, of_model.parameters)):
+            for arm in self._arms_and_forced(index, time_only):
+                processor.nominal_s("compression", model=model, strategy=arm, k=k)
         for phase in ("training", "compression"):
             processor.noise_of(phase)
         self._check_power(processor.profile)
@@ -319,7 +324,7 @@ class Parts:
 
     def _try_policy(self, index: int) -> None:
         try:
-            self.policy(self._group_of_client.index(index))
+            self.policy(self.fleet.first(index))
         except TypeError as error:
             raise InputError(f"parameters that the policy takes ({error})") from None
 
@@ -336,7 +341,7 @@ class Parts:
                 got=policy.kind,
                 hint="policy.arms_from: RUN replays the arms of a full run",
             )
-        k = min(self.scenario.k_of_group(group), self.facts[group.prototype].parameters)
+        k, _ = self.fleet.range_of_k(index, self.facts[group.prototype].parameters)
         sizes = self.sizes_only()
         for arm in self._arms(index):
             sizes.size_bytes(group.prototype, arm, k)
@@ -349,9 +354,11 @@ class Parts:
             device.processor.noise_of(phase)
         for i, group in enumerate(self.scenario.clients):
             model = self.scenario.prototypes[group.prototype].model
-            k = min(self.scenario.k_of_group(group), self.facts[group.prototype].parameters)
-            for arm in self._arms_and_forced(i, time_only):
-                device.nominal_s("decompression", model=model, strategy=arm, k=k)
+            for k in dict.fromkeys(
+                self.fleet.range_of_k(i, self.facts[group.prototype].parameters)
+            ):
+                for arm in self._arms_and_forced(i, time_only):
+                    device.nominal_s("decompression", model=model, strategy=arm, k=k)
             if self.scenario.method == "fedkd":
                 samples = self.scenario.dataset.public_batch or self.scenario.dataset.public
                 device.nominal_s("inference", model=model, samples=samples)

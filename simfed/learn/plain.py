@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from simfed.contract import Outcome, Task, Workload
+from simfed.fleet import Fleet
 from simfed.policy import Policy, Pull, gain, reward
 from simfed.registry import registry
 from simfed.scenario import Scenario
@@ -61,6 +62,7 @@ def plain_rounds(
 ) -> Iterator[PlainRound]:
     """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator."""
     policies = build_policies(scenario)
+    fleet = Fleet(scenario, streams)
     groups = [scenario.clients[index] for index in scenario.group_of_client()]
     forced: str | None = None
     for round in range(1, scenario.rounds + 1):
@@ -70,7 +72,7 @@ def plain_rounds(
             rng = streams("policy", client, round)
             pulls[client] = Pull(forced, "forced") if forced else policies[client].pull(rng)
             task = workload.task(round, client)
-            k = min(scenario.k_of_group(groups[client]), task.parameters)
+            k = fleet.k(client, task.parameters)
             uploads.append(workload.execute(task, pulls[client].arm, k))
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}

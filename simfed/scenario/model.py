@@ -13,7 +13,10 @@ from pydantic import Field, field_validator, model_validator
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.scenario.device import Device
+from simfed.scenario.distribution import Devices, Distribution, DrawnEntries
 from simfed.scenario.fields import (
+    Entries,
+    FoundFile,
     Fraction,
     Int,
     Named,
@@ -23,7 +26,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveInt,
 )
-from simfed.scenario.network import FoundFile, Link, Network
+from simfed.scenario.network import Link, Network
 
 __all__ = [
     "Aggregation",
@@ -100,7 +103,9 @@ class Training(Part):
 class Compression(Part):
     """What travels up: K entries of the residual-corrected gradient, and how their indices are coded."""
 
-    k: PositiveInt = Field(default=1000, description="entries kept of an update")
+    k: Entries = Field(
+        default=1000, description="entries kept of an update; `1%`: of the model's parameters"
+    )
     strategies: tuple[Named("compressor"), ...] = Field(  # type: ignore[valid-type]
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
@@ -263,6 +268,13 @@ class Server(Part):
 
     device: Device | None = Field(default=None, description="null: the server takes no time")
 
+    @field_validator("device")
+    @classmethod
+    def _nothing_drawn(cls, value: Device | None) -> Device | None:
+        if value is not None and isinstance(value.speed, Distribution):
+            raise ValueError(InputError("a number: there is one server", where="speed"))
+        return value
+
 
 class Charge(Part):
     """Which transfers take simulated time."""
@@ -308,9 +320,34 @@ class ClientGroup(Part):
     count: PositiveInt = Field(default=1, description="clients of this kind")
     prototype: str = Field(description="a key of `prototypes`")
     device: Device = Field(description="processor; a name alone is its `profile`")
-    link: Link = Field(default=Link(), description="access link")
-    k: PositiveInt | None = Field(default=None, description="in place of compression.k")
+    link: Link = Field(
+        default=Link(), description="access link; omitted: unlimited, with a warning"
+    )
+    k: DrawnEntries | None = Field(default=None, description="in place of compression.k")
+    devices: Devices | None = Field(
+        default=None, description="a table whose rows are devices: one for each client"
+    )
     policy: Policy | None = Field(default=None, description="in place of the scenario's policy")
+
+    @model_validator(mode="after")
+    def _columns_of_devices(self) -> ClientGroup:
+        drawn = {
+            path: value
+            for path, value in (
+                ("device.speed", self.device.speed),
+                *((f"link.{key}", getattr(self.link, key)) for key in type(self.link).model_fields),
+                ("k", self.k),
+            )
+            if isinstance(value, Distribution) and value.column and value.table is None
+        }
+        for path, value in drawn.items():
+            if self.devices is None:
+                allowed = "the key 'table' beside column, or a table `devices` in the group"
+                raise ValueError(InputError(allowed, where=path, got=value.column))
+        if self.devices is not None and not drawn:
+            allowed = "some field of the group with a `column` of this table"
+            raise ValueError(InputError(allowed, where="devices"))
+        return self
 
 
 class Scenario(Part):
@@ -432,8 +469,8 @@ class Scenario(Part):
         order: np.ndarray[Any, np.dtype[np.int64]] = grouped[np.lexsort((grouped, turn))]
         return order
 
-    def k_of_group(self, group: ClientGroup) -> int:
-        """K of a group's clients, before the limit d."""
+    def k_of_group(self, group: ClientGroup) -> int | str | Distribution:
+        """K of a group's clients as it is written: a number, a share, or a distribution."""
         return group.k if group.k is not None else self.compression.k
 
     def policy_of_group(self, group: ClientGroup) -> Policy:

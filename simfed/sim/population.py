@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from simfed.device import Device
+from simfed.fleet import Fleet
 from simfed.policy import Policy
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
+from simfed.seeding import Streams
 
 __all__ = ["Population"]
 
@@ -27,11 +27,11 @@ class Population:
         scenario: Scenario,
         make_policy: Callable[[int], Policy],
         make_device: Callable[[int], Device],
+        streams: Streams,
     ) -> None:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes part."""
         groups = scenario.clients
-        self._group = scenario.group_of_client().astype(np.int32)
-        self._k = tuple(scenario.k_of_group(group) for group in groups)
+        self._fleet = Fleet(scenario, streams)
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._make_device = make_device
@@ -39,15 +39,15 @@ class Population:
         self._devices: dict[int, Device] = {}
 
     def __len__(self) -> int:
-        return len(self._group)
+        return len(self._fleet)
 
     def k(self, client: int, parameters: int) -> int:
-        """Entries this client keeps: min(K, d)."""
-        return min(self._k[int(self._group[client])], parameters)
+        """Entries this client keeps, at most the d = `parameters` there are."""
+        return self._fleet.k(client, parameters)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""
-        return self._reward[int(self._group[client])]
+        return self._reward[int(self._fleet.group[client])]
 
     def policy(self, client: int) -> Policy:
         """This client's policy."""

@@ -77,7 +77,7 @@ class Simulation:
         self._streams = streams
         self._server_device = server_device
         self._barrier = barrier or FullBarrier()
-        self._population = Population(scenario, make_policy, make_device)
+        self._population = Population(scenario, make_policy, make_device, streams)
         self._load = ServerLoad.of(scenario)
         self._round = 0
         self._now_s = 0.0

@@ -110,7 +110,9 @@ def test_only_clients_that_took_part_have_objects():
         clients=[{"count": 100_000, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
         participation={"clients_per_round": 5},
     )
-    people = Population(plain, lambda client: made.append(client) or object(), lambda client: None)
+    people = Population(
+        plain, lambda client: made.append(client) or object(), lambda client: None, Streams(0)
+    )
     assert len(people) == 100_000
     assert made == []
     assert people.policy(7) is people.policy(7)

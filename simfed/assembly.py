@@ -32,6 +32,7 @@ from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
 if TYPE_CHECKING:
+    from simfed.fleet import Column
     from simfed.net import Model, Topology
     from simfed.policy import Policy
     from simfed.scenario.device import Device as DeviceSpec
@@ -101,6 +102,10 @@ class Parts:
             if run is not None:
                 named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
         return {run: self._record(run, f"{policy}.arms_from") for run, policy in named.items()}
+
+    def columns(self) -> list[Column]:
+        """What every client has, and what was drawn for it."""
+        return self.fleet.columns({name: of.parameters for name, of in self.facts.items()})
 
     def group(self, client: int) -> ClientGroup:
         """The group a client belongs to."""
@@ -212,7 +217,8 @@ class Parts:
         found: list[InputError] = []
         self._gather(found, None, lambda: self.facts)
         self._gather(found, None, lambda: self.recorded)
-        self._gather(found, None, self.fleet.summary)
+        if not found:  # what is drawn from tables
+            self._gather(found, None, self.columns)
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples

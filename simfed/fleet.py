@@ -12,7 +12,7 @@ K where those are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,13 +22,14 @@ import numpy as np
 from simfed.distributions import positions
 from simfed.errors import InputError
 from simfed.scenario import Scenario
-from simfed.scenario.distribution import QUANTITIES, Distribution, Quantity
+from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, Quantity
 from simfed.scenario.fields import entries
 from simfed.scenario.model import ClientGroup
+from simfed.scenario.network import Trace
 from simfed.seeding import Streams
 from simfed.tables import read_columns
 
-__all__ = ["FIELDS", "DrawnField", "Field", "Fleet", "forgotten_links"]
+__all__ = ["FIELDS", "Column", "Field", "Fleet", "forgotten_links"]
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -62,27 +63,41 @@ FIELDS: dict[str, Field] = {
 
 
 @dataclass(frozen=True)
-class DrawnField:
-    """What was drawn for one field of one group."""
+class Column:
+    """One field of one group: what its clients have."""
 
     group: int
     field: str
+    how: str
+    """`fixed`, `trace`, the law's name, or `column NAME`."""
+    values: Floats
+    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a trace. `inf`: unlimited."""
     n: int
-    least: float
-    median: float
-    most: float
+    """Clients of the group."""
 
     @property
     def where(self) -> str:
         """The key path in the scenario."""
         return f"clients[{self.group}].{self.field}"
 
-    def __str__(self) -> str:
+    @property
+    def drawn(self) -> bool:
+        """Whether clients differ."""
+        return self.how not in ("fixed", "trace")
+
+    def summary(self) -> tuple[str, str, str]:
+        """Minimum, median and maximum, for people."""
+        if not self.values.size:
+            return "–", "–", "–"
+        if np.isinf(self.values).any():
+            return "unlimited", "unlimited", "unlimited"
         show = FIELDS[self.field].quantity.format
-        return (
-            f"{self.where}: n {self.n:,}, min {show(self.least)}, median {show(self.median)}, "
-            f"max {show(self.most)}"
-        )
+        v = self.values
+        return show(float(v.min())), show(float(np.median(v))), show(float(v.max()))
+
+    def __str__(self) -> str:
+        least, median, most = self.summary()
+        return f"{self.where}: n {self.n:,}, min {least}, median {median}, max {most}"
 
 
 class Fleet:
@@ -153,18 +168,41 @@ class Fleet:
             found.append(plain)
         return found
 
-    def summary(self) -> list[DrawnField]:
-        """What was drawn, group by group, in the order of `FIELDS`."""
-        found = []
-        for i in range(len(self._scenario.clients)):
-            for field in FIELDS:
-                values = self.drawn(i, field)
-                if values is not None:
-                    least, median, most = (float(x) for x in np.quantile(values, (0, 0.5, 1)))
-                    found.append(DrawnField(i, field, len(values), least, median, most))
-        return found
+    def columns(self, parameters: Mapping[str, int]) -> list[Column]:
+        """What every client has, group by group, in the order of `FIELDS`.
+
+        `parameters`: prototype → d, to which K is limited. A link without loss or without a latency
+        of its own on the way down has no such column.
+        """
+        return [
+            column
+            for i, group in enumerate(self._scenario.clients)
+            for field in FIELDS
+            if (column := self._column_of(i, field, parameters[group.prototype])) is not None
+        ]
 
     # ---- inside ----------------------------------------------------------------------------------
+
+    def _column_of(self, group: int, field: str, parameters: int) -> Column | None:
+        of_group = self._scenario.clients[group]
+        spec = self._k_of_group[group] if field == "k" else FIELDS[field].of(of_group)
+        if isinstance(spec, Distribution):
+            values = self.drawn(group, field)
+            assert values is not None
+            if field == "k":
+                values = np.minimum(values, parameters)
+            how = next(kind for kind in KINDS if getattr(spec, kind) is not None)
+            how = f"column {spec.column}" if spec.column is not None else how
+            return Column(group, field, how, values, of_group.count)
+        if isinstance(spec, Trace):
+            return Column(group, field, "trace", np.empty(0), of_group.count)
+        if field == "k":
+            spec = entries(spec, parameters)
+        elif spec is None and field in ("link.up", "link.down"):
+            spec = np.inf
+        elif spec is None or (field == "link.loss" and spec == 0):
+            return None
+        return Column(group, field, "fixed", np.array([float(spec)]), of_group.count)
 
     @cached_property
     def _speeds(self) -> Floats | None:

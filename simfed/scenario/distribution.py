@@ -38,6 +38,7 @@ from simfed.scenario.fields import (
 )
 
 __all__ = [
+    "KINDS",
     "QUANTITIES",
     "Devices",
     "Distribution",

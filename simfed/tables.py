@@ -86,6 +86,6 @@ def _numbers(column: pandas.Series, where: str) -> Floats:
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         got = column.iloc[int(bad[0])]
-        shown = "nothing" if pandas.isna(got) else got
+        shown = "nothing" if pandas.isna(got) else str(got)
         raise InputError("a finite number", where=f"{where}, row {int(bad[0]) + 1}", got=shown)
     return values

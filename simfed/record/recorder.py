@@ -41,7 +41,7 @@ class Recorder:
     [{'round': 1, 'client': 0, 'arm': 'top-k', 'value': 0.25}]
     """
 
-    def __init__(self, segments: Path | None = None, *, rows_in_memory: int = 200_000) -> None:
+    def __init__(self, segments: Path | None = None, *, rows_in_memory: int = 50_000) -> None:
         """`segments`: the folder for full lists of rows; None keeps them in memory, as columns."""
         self.rounds: list[Round] = []
         self.prototypes: list[PrototypeResult] = []

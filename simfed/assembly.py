@@ -29,6 +29,7 @@ from simfed.learn.catalogue import ModelFacts, facts
 from simfed.record.read import open_run
 from simfed.registry import registry
 from simfed.scenario import Scenario
+from simfed.scenario.presence import Failure
 from simfed.seeding import Streams
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ class Parts:
         self._gather(found, None, lambda: self.recorded)
         if not found:  # what is drawn from tables
             self._gather(found, None, self.columns)
+            self._gather(found, None, self.fleet.availability)
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples
@@ -384,10 +386,23 @@ def check(
 
 def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
     parts = Parts(scenario, source)
-    errors = parts.errors(time_only=time_only)
+    errors = parts.errors(time_only=time_only) or not_simulated_yet(scenario)
     if errors:
         raise InputErrors([error.within(parts.name) for error in errors])
     return parts
+
+
+def not_simulated_yet(scenario: Scenario) -> list[InputError]:
+    """What a scenario may say, and `simfed show fleet` draws, before any server heeds it."""
+    found = []
+    for i, group in enumerate(scenario.clients):
+        for key, default in (("availability", "always"), ("failure", Failure())):
+            if getattr(group, key) != default:
+                allowed = (
+                    "clients that are always there and never fail: others are not simulated yet"
+                )
+                found.append(InputError(allowed, where=f"clients[{i}].{key}"))
+    return found
 
 
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:

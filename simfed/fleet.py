@@ -14,18 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from simfed.availability import (
+    Always,
+    Availability,
+    Daily,
+    Markov,
+    Presence,
+    Trace,
+    read_trace,
+)
 from simfed.distributions import positions
 from simfed.errors import InputError
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, Quantity
 from simfed.scenario.fields import entries
 from simfed.scenario.model import ClientGroup
-from simfed.scenario.network import Trace
+from simfed.scenario.network import Trace as LinkTrace
+from simfed.scenario.presence import Presence as PresenceSpec
+from simfed.scenario.presence import time_of_day_s
 from simfed.seeding import Streams
 from simfed.tables import read_columns
 
@@ -48,6 +59,11 @@ class Field:
     """What the group says: a value, a distribution, a trace or None."""
 
 
+def _mean_stay(key: str, group: ClientGroup) -> Any:
+    markov = getattr(group.availability, "markov", None)
+    return None if markov is None else getattr(markov, key)
+
+
 FIELDS: dict[str, Field] = {
     field.path: field
     for field in (
@@ -57,6 +73,8 @@ FIELDS: dict[str, Field] = {
         Field("link.latency", QUANTITIES["duration"], lambda group: group.link.latency),
         Field("link.down_latency", QUANTITIES["duration"], lambda group: group.link.down_latency),
         Field("link.loss", QUANTITIES["loss"], lambda group: group.link.loss),
+        Field("availability.markov.on", QUANTITIES["stay"], partial(_mean_stay, "on")),
+        Field("availability.markov.off", QUANTITIES["stay"], partial(_mean_stay, "off")),
         Field("k", QUANTITIES["entries"], lambda group: group.k),
     )
 }
@@ -181,6 +199,12 @@ class Fleet:
             if (column := self._column_of(i, field, parameters[group.prototype])) is not None
         ]
 
+    def availability(self) -> Availability:
+        """Who is there when."""
+        return Availability(
+            [(self.members(i), self._presence(i)) for i in range(len(self._scenario.clients))]
+        )
+
     # ---- inside ----------------------------------------------------------------------------------
 
     def _column_of(self, group: int, field: str, parameters: int) -> Column | None:
@@ -194,7 +218,7 @@ class Fleet:
             how = next(kind for kind in KINDS if getattr(spec, kind) is not None)
             how = f"column {spec.column}" if spec.column is not None else how
             return Column(group, field, how, values, of_group.count)
-        if isinstance(spec, Trace):
+        if isinstance(spec, LinkTrace):
             return Column(group, field, "trace", np.empty(0), of_group.count)
         if field == "k":
             spec = entries(spec, parameters)
@@ -203,6 +227,45 @@ class Fleet:
         elif spec is None or (field == "link.loss" and spec == 0):
             return None
         return Column(group, field, "fixed", np.array([float(spec)]), of_group.count)
+
+    def _presence(self, group: int) -> Presence:
+        spec, members = self._scenario.clients[group].availability, self.members(group)
+        if isinstance(spec, str):
+            return Always(len(members))
+        if spec.markov is not None:
+            on, off = (self._mean_stays(group, key) for key in ("on", "off"))
+            return Markov(self._streams, members, on, off)
+        if spec.daily is not None:
+            zones = np.array(spec.daily.zones) * 3600.0
+            lives = positions(self._uniform("availability.zone")[members], len(zones))
+            times = (time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
+            return Daily(*times, zones[lives])
+        try:
+            return self._traced(spec, members)
+        except InputError as error:
+            raise error.within(f"clients[{group}].availability.trace") from None
+
+    def _mean_stays(self, group: int, key: str) -> float | Floats:
+        field = f"availability.markov.{key}"
+        drawn = self.drawn(group, field)
+        return float(FIELDS[field].of(self._scenario.clients[group])) if drawn is None else drawn
+
+    def _traced(self, spec: PresenceSpec, members: Ints) -> Presence:
+        assert spec.trace is not None
+        intervals = read_trace(spec.trace)
+        period_s = np.inf if spec.period is None else spec.period
+        if spec.devices == "drawn":
+            u = self._uniform("availability.trace")[members]
+            return Trace(intervals, positions(u, len(intervals.ids)), period_s)
+        if intervals.ids[-1] >= len(self):
+            allowed = f"clients of this scenario, 0 to {len(self) - 1}"
+            hint = "`devices: drawn` gives each client a random one of the trace's"
+            raise InputError(allowed, where=spec.trace, got=int(intervals.ids[-1]), hint=hint)
+        found = np.searchsorted(intervals.ids, members)
+        known = intervals.ids[np.minimum(found, len(intervals.ids) - 1)] == members
+        if not known.any():
+            raise InputError("intervals of some client of the group", where=spec.trace, got="none")
+        return Trace(intervals, np.where(known, found, -1), period_s)
 
     @cached_property
     def _speeds(self) -> Floats | None:

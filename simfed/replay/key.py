@@ -38,7 +38,7 @@ __all__ = [
 _CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint")
 """Keys of a scenario that only the clock side reads."""
 
-_GROUP_CLOCK = ("count", "device", "link", "policy", "k", "devices")
+_GROUP_CLOCK = ("count", "device", "link", "policy", "k", "devices", "availability", "failure")
 """The same of a client group (K counts, per client, after its default)."""
 
 _CHOOSES_KERNELS = (

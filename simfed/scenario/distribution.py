@@ -7,7 +7,7 @@ kept as they were written; `Distribution.law` reads them as what they stand for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -35,6 +35,7 @@ from simfed.scenario.fields import (
     NonNegative,
     Part,
     Positive,
+    PositiveDuration,
 )
 
 __all__ = [
@@ -46,8 +47,10 @@ __all__ = [
     "DrawnEntries",
     "DrawnLoss",
     "DrawnNumber",
+    "DrawnStay",
     "Quantity",
     "drawn_as",
+    "drawn_in",
 ]
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -121,6 +124,12 @@ QUANTITIES: dict[str, Quantity] = {
         "a rate above 0 such as 20 Mbps",
         units.parse_rate,
         format=units.format_rate,
+        has_unit=True,
+    ),
+    "stay": Quantity(
+        "a duration above 0 such as 2 h",
+        units.parse_duration,
+        format=units.format_duration,
         has_unit=True,
     ),
     "duration": Quantity(
@@ -349,11 +358,26 @@ DrawnDuration = Annotated[
     | Annotated[Distribution, drawn_as("duration"), Tag("distribution[]")],
     Discriminator(_value_or_distribution),
 ]
+DrawnStay = Annotated[
+    Annotated[PositiveDuration, Tag("value[]")]
+    | Annotated[Distribution, drawn_as("stay"), Tag("distribution[]")],
+    Discriminator(_value_or_distribution),
+]
 DrawnEntries = Annotated[
     Annotated[Entries, Tag("value[]")]
     | Annotated[Distribution, drawn_as("entries"), Tag("distribution[]")],
     Discriminator(_value_or_distribution),
 ]
+
+
+def drawn_in(part: Part, path: str = "") -> Iterator[tuple[str, Distribution]]:
+    """Every distribution in a part of a scenario, with its key path."""
+    for name in type(part).model_fields:
+        value, where = getattr(part, name), f"{path}.{name}".lstrip(".")
+        if isinstance(value, Distribution):
+            yield where, value
+        elif isinstance(value, Part):
+            yield from drawn_in(value, where)
 
 
 class Devices(Part):

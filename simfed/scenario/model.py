@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.scenario.device import Device
-from simfed.scenario.distribution import Devices, Distribution, DrawnEntries
+from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.fields import (
     Entries,
     FoundFile,
@@ -27,6 +27,7 @@ from simfed.scenario.fields import (
     PositiveInt,
 )
 from simfed.scenario.network import Link, Network
+from simfed.scenario.presence import AvailabilityOf, Failure
 
 __all__ = [
     "Aggregation",
@@ -327,18 +328,16 @@ class ClientGroup(Part):
     devices: Devices | None = Field(
         default=None, description="a table whose rows are devices: one for each client"
     )
+    availability: AvailabilityOf = Field(default="always", description="when clients are there")
+    failure: Failure = Field(default=Failure(), description="of participations, per phase")
     policy: Policy | None = Field(default=None, description="in place of the scenario's policy")
 
     @model_validator(mode="after")
     def _columns_of_devices(self) -> ClientGroup:
         drawn = {
             path: value
-            for path, value in (
-                ("device.speed", self.device.speed),
-                *((f"link.{key}", getattr(self.link, key)) for key in type(self.link).model_fields),
-                ("k", self.k),
-            )
-            if isinstance(value, Distribution) and value.column and value.table is None
+            for path, value in drawn_in(self)
+            if value.column is not None and value.table is None
         }
         for path, value in drawn.items():
             if self.devices is None:

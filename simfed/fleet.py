@@ -205,6 +205,16 @@ class Fleet:
             [(self.members(i), self._presence(i)) for i in range(len(self._scenario.clients))]
         )
 
+    def shares_there(self, at_s: Floats) -> Floats | None:
+        """Per instant (a row) and group, the share of clients that are there; None: all, always."""
+        availability = self.availability()
+        if availability.always:
+            return None
+        groups = len(self._scenario.clients)
+        counts = np.bincount(self.group, minlength=groups)
+        there = [np.bincount(self.group[availability.mask(t)], minlength=groups) for t in at_s]
+        return np.array(there) / counts
+
     # ---- inside ----------------------------------------------------------------------------------
 
     def _column_of(self, group: int, field: str, parameters: int) -> Column | None:

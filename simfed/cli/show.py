@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfed.errors import InputErrors
+
 if TYPE_CHECKING:
     from simfed.fleet import Column
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
 
 __all__ = ["app"]
+
+_SHOWN_HOURS = 48
 
 
 @app.callback()
@@ -34,8 +38,10 @@ def fleet(
     ] = None,
     width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
 ) -> None:
-    """Print and draw what the clients of a scenario have: speeds, links, K, and what was drawn."""
-    from simfed.assembly import checked
+    """Print and draw what the clients of a scenario have: speeds, links, K, when they are there."""
+    import numpy as np
+
+    from simfed.assembly import Parts
     from simfed.report.fleet import fleet_figure
     from simfed.report.pictures import parse_width, save_picture
     from simfed.scenario import load_scenario, parse_assignment
@@ -45,8 +51,12 @@ def fleet(
         pairs.append(("seed", seed))
     loaded = load_scenario(scenario, pairs)
     width_in = parse_width(width)
-    parts = checked(loaded, scenario, time_only=True)
+    parts = Parts(loaded, scenario)
+    if errors := parts.errors(time_only=True):
+        raise InputErrors([error.within(parts.name) for error in errors])
     columns = parts.columns()
+    hours = np.linspace(0, _SHOWN_HOURS, 4 * _SHOWN_HOURS + 1)
+    there = parts.fleet.shares_there(3600 * hours)
     names = [
         f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile}"
         for i, group in enumerate(loaded.clients)
@@ -54,8 +64,14 @@ def fleet(
     for i, name in enumerate(names):
         typer.echo(name)
         _print_table([column for column in columns if column.group == i])
+        if there is not None:
+            shares = (float(x) for x in np.quantile(there[:, i], (0, 0.5, 1)))
+            least, median, most = (f"{share:.0%}" for share in shares)
+            typer.echo(
+                f"  there: {least} to {most} of its clients, median {median}, in {_SHOWN_HOURS} h"
+            )
     path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
-    typer.echo(save_picture(fleet_figure(columns, names, width_in=width_in), path))
+    typer.echo(save_picture(fleet_figure(columns, names, there, hours, width_in=width_in), path))
     for warning in parts.warnings():
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 

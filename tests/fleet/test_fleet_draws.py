@@ -104,6 +104,12 @@ def test_every_field_may_be_drawn(fleet):
                 "loss": {"choice": {"values": [0.25]}},
             },
             k={"choice": {"values": [7]}},
+            availability={
+                "markov": {
+                    "on": {"choice": {"values": ["2 h"]}},
+                    "off": {"choice": {"values": ["8 h"]}},
+                }
+            },
         ),
         network={"model": "tcp"},
     )
@@ -115,6 +121,8 @@ def test_every_field_may_be_drawn(fleet):
         "link.latency": 3 * [0.02],
         "link.down_latency": 3 * [1.0],
         "link.loss": 3 * [0.25],
+        "availability.markov.on": 3 * [7200.0],
+        "availability.markov.off": 3 * [28_800.0],
         "k": 3 * [7.0],
     }
 

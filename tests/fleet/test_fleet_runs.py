@@ -163,6 +163,21 @@ def test_validate_and_show_say_what_was_drawn(here, capsys):
     assert "uplink, Mbps" in Path("f.svg").read_text()
 
 
+def test_show_says_who_is_there_when(here, capsys):
+    data = {**SCENARIO, "clients": [dict(group) for group in SCENARIO["clients"]]}
+    data["clients"][0]["availability"] = {"daily": {"from": "06:00", "to": "18:00"}}
+    Path("s.yaml").write_text(yaml.safe_dump(data))
+    assert main(["show", "fleet", "s.yaml", "--out", "f.svg"]) == 0
+    said = capsys.readouterr().out
+    assert "there: 0% to 100% of its clients" in said
+    assert "there: 100% to 100% of its clients" in said
+    assert "there at, simulated h" in Path("f.svg").read_text()
+    assert main(["show", "fleet", "s.yaml", "--set", "clients[0].device.speed={column: x, table: n.csv}"]) == 2  # fmt: skip
+    assert capsys.readouterr().err == (
+        f"simfed: s.yaml: clients[0].device.speed: {here / 'n.csv'}: a file that exists\n"
+    )
+
+
 def test_a_forgotten_link_is_warned_of_and_recorded(here, capsys):
     made = written()
     data = yaml.safe_load(Path("s.yaml").read_text())

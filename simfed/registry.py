@@ -128,13 +128,23 @@ REGISTRIES: dict[str, Registry] = {
                 "cifar10": "simfed.learn.data:CIFAR10",
             },
         ),
+        Registry(
+            "selection",
+            {
+                "all": "simfed.selection:All",
+                "uniform": "simfed.selection:Uniform",
+                "by-samples": "simfed.selection:BySamples",
+                "fastest": "simfed.selection:Fastest",
+                "oort": "simfed.selection:Oort",
+            },
+        ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load
     )
 }
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind: `compressor`, `policy`, `model`, `dataset` or `device`."""
+    """The registry of a kind: `compressor`, `policy`, `model`, `dataset`, `selection` or `device`."""
     if kind not in REGISTRIES:
         raise InputError(
             f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
@@ -145,7 +155,7 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Any, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `compressor`, `policy`, `model`, `dataset` or `device`; `part` is what the built-in ones
+    `kind` is `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part` is what the built-in ones
     are (a device: the path of a calibration profile; see `docs/extending.md`), or the string
     `"module:attribute"` to import it on first use.
     """

@@ -17,6 +17,7 @@ from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 from simfed.seeding import Streams
+from simfed.selection import cohort
 
 __all__ = ["PlainRound", "build_policies", "plain_rounds"]
 
@@ -43,16 +44,6 @@ def build_policies(scenario: Scenario) -> list[Policy]:
     return policies
 
 
-def cohort(scenario: Scenario, streams: Streams, round: int) -> list[int]:
-    """The clients that take part in `round`, in the order of ids."""
-    size = scenario.participation.clients_per_round
-    if size is None:
-        return list(range(scenario.client_count))
-    rng = streams("selection", round)
-    # the clock side's draw, in its own room's words: neither side may import the other
-    return sorted(rng.choice(scenario.client_count, size, replace=False, shuffle=False).tolist())
-
-
 def plain_rounds(
     scenario: Scenario,
     workload: Workload,
@@ -68,7 +59,8 @@ def plain_rounds(
     for round in range(1, scenario.rounds + 1):
         pulls: dict[int, Pull] = {}
         uploads = []
-        for client in cohort(scenario, streams, round):
+        size = scenario.participation.clients_per_round
+        for client in cohort(streams, round, scenario.client_count, size).tolist():
             rng = streams("policy", client, round)
             pulls[client] = Pull(forced, "forced") if forced else policies[client].pull(rng)
             task = workload.task(round, client)

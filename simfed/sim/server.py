@@ -25,6 +25,7 @@ from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
+from simfed.selection import cohort
 from simfed.sim import rows
 from simfed.sim.barrier import Barrier, FullBarrier
 from simfed.sim.blame import blame
@@ -32,7 +33,6 @@ from simfed.sim.client import participation
 from simfed.sim.flight import Flight
 from simfed.sim.population import Population
 from simfed.sim.rows import Played, Verdict
-from simfed.sim.selection import cohort
 from simfed.sim.server_work import ServerLoad, Work, played_out
 
 __all__ = ["MakeNetwork", "Progress", "Simulation"]

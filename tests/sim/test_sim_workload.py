@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from simfed.errors import InputError
 from simfed.seeding import Streams
+from simfed.selection import cohort
 from simfed.sim import PrototypeSize, Recorded, TimeOnlyWorkload
 from simfed.sim.population import Population
-from simfed.sim.selection import cohort
 
 
 def workload(index_code="ideal", **options):

@@ -75,7 +75,9 @@ def schema(
 
 
 def list_parts(
-    kind: Annotated[str, typer.Argument(help="compressors, policies, models, datasets, selections, profiles")],
+    kind: Annotated[
+        str, typer.Argument(help="compressors, policies, models, datasets, selections, profiles")
+    ],
 ) -> None:
     """List what a scenario can name, with one line of explanation each."""
     if kind in ("profile", "profiles"):

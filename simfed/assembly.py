@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simfed.contract import FORCED_ARM
+from simfed.contract import FORCED_ARM, Task
 from simfed.device import (
     Device,
     ModelWork,
@@ -22,15 +22,16 @@ from simfed.device import (
     load_profile,
     profile_folders,
     profile_names,
+    work_size,
 )
 from simfed.errors import InputError, InputErrors
 from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.record.read import open_run
-from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.scenario.presence import Failure
 from simfed.seeding import Streams
+from simfed.tasks import Tasks
 
 if TYPE_CHECKING:
     from simfed.fleet import Column
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from simfed.policy import Policy
     from simfed.scenario.device import Device as DeviceSpec
     from simfed.scenario.model import ClientGroup
-    from simfed.sim import Recorded, TimeOnlyWorkload
+    from simfed.sim import Recorded
 
 __all__ = ["Parts", "available_profiles", "check", "checked"]
 
@@ -112,17 +113,14 @@ class Parts:
         """The group a client belongs to."""
         return self.scenario.clients[int(self.fleet.group[client])]
 
-    def local_steps(self, client: int) -> int:
-        """Local SGD steps of one round, as the learning side counts them."""
-        training = self.scenario.training
-        if self.scenario.method != "fedavg":
-            return training.local_steps
-        owned = int(self._owned_samples[client])
-        return training.local_epochs * -(-owned // training.batch_size)
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Who is asked to do what, and what it weighs."""
+        return Tasks(self.scenario, self.facts, lambda client: self._owned_samples[client])
 
     @cached_property
     def _owned_samples(self) -> list[int]:
-        """How many training samples each client owns (federated averaging, which keeps none back).
+        """How many training samples each client owns, as learning deals them.
 
         Where they cannot be dealt, which only a clock without learning allows, all own equally
         many, and at least one.
@@ -140,7 +138,7 @@ class Parts:
             load_dataset(data.name).train_labels,
             self.streams,
             clients=clients,
-            public=0,
+            public=self.scenario.public_dealt,
             kind=data.partition.kind,
             alpha=data.partition.alpha,
             shards_per_client=data.partition.shards_per_client,
@@ -159,7 +157,7 @@ class Parts:
 
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
-        from simfed.policy import Replay
+        from simfed.policy import Replay, build_policy
 
         scenario = self.scenario
         spec = scenario.policy_of_group(self.group(client))
@@ -167,10 +165,7 @@ class Parts:
         if spec.arms_from is not None:
             arms_played = self.recorded[spec.arms_from].arms(client)
             return Replay(tuple(dict.fromkeys((*arms, *arms_played))), recorded=arms_played)
-        made: Policy = registry("policy").get(spec.kind)(
-            arms, reward_range=spec.reward.clip, **spec.options
-        )
-        return made
+        return build_policy(spec.kind, arms, reward_range=spec.reward.clip, options=spec.options)
 
     @cached_property
     def topology(self) -> Topology:
@@ -190,28 +185,6 @@ class Parts:
         from simfed import net
 
         return net.build_model(self.scenario.network.plain())
-
-    def sizes_only(self, recorded: Recorded | None = None) -> TimeOnlyWorkload:
-        """Learning that learns nothing and knows every size; `recorded`: with the arms of another run."""
-        from simfed.sim import PrototypeSize, TimeOnlyWorkload
-
-        scenario = self.scenario
-        value_bytes = 2 if scenario.downlink.payload == "fp16" else 4
-        charge = scenario.charge
-        sizes = {}
-        for name, of_model in self.facts.items():
-            buffers = float(of_model.buffer_bytes if charge.buffers else 0)
-            down = value_bytes * of_model.parameters + buffers if charge.downlink else 0.0
-            model = scenario.prototypes[name].model
-            sizes[name] = PrototypeSize(model, of_model.parameters, down, buffers)
-        return TimeOnlyWorkload(
-            sizes,
-            prototype_of=lambda client: self.group(client).prototype,
-            index_code=scenario.compression.index_code,
-            batch_size=scenario.training.batch_size,
-            local_steps=self.local_steps,
-            recorded=recorded,
-        )
 
     def errors(self, *, time_only: bool = False) -> list[InputError]:
         """What is wrong with the scenario beyond its form: every sentence, in file order."""
@@ -268,7 +241,7 @@ class Parts:
 
         data, clients = self.scenario.dataset, self.scenario.client_count
         samples = dataset_facts(data.name).train_samples
-        public = data.public if self.scenario.method == "fedkd" else 0
+        public = self.scenario.public_dealt
         most = samples - min(public, 1)
         if clients > most:
             raise InputError(
@@ -293,28 +266,31 @@ class Parts:
             played = self.recorded[policy.arms_from]
             clients = self.fleet.members(index).tolist()
             return tuple(dict.fromkeys(arm for client in clients for arm in played.arms(client)))
-        if policy.strategy is not None:
-            return (policy.strategy,)
-        return self.scenario.compression.strategies
+        return self.scenario.arms_of_group(self.scenario.clients[index])
 
     def _arms_and_forced(self, index: int, time_only: bool) -> tuple[str, ...]:
         """With the one that everybody plays after a rollback, where something is distilled."""
         scenario = self.scenario
         recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
-        if time_only or recorded or scenario.method != "fedkd" or not scenario.safeguard.rollback:
+        if time_only or recorded or not scenario.safeguard.rollback:
             return self._arms(index)
         return tuple(dict.fromkeys((*self._arms(index), FORCED_ARM)))
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
         processor = self._processor(group.device)
-        of_model = self.facts[group.prototype]
         model = self.scenario.prototypes[group.prototype].model
-        processor.nominal_s("training", model=model, batch=self.scenario.training.batch_size)
-        for k in dict.fromkeys(self.fleet.range_of_k(index, of_model.parameters)):
-            for arm in self._arms_and_forced(index, time_only):
-                processor.nominal_s("compression", model=model, strategy=arm, k=k)
-        for phase in ("training", "compression"):
+        task = self._task_of_group(index)
+        for work in task.plan.work:
+            processor.nominal_s(work.quantity, model=work.model, **work_size(work))
+        arms = self._arms_and_forced(index, time_only)
+        for field in task.plan.compressed.values():
+            for k in dict.fromkeys(self.fleet.range_of_k(index, field.entries)):
+                for arm in arms:
+                    processor.nominal_s("compression", model=model, strategy=arm, k=k)
+        phases = {work.quantity for work in task.plan.work}
+        phases |= {"compression"} if task.plan.compressed else set()
+        for phase in sorted(phases, reverse=True):
             processor.noise_of(phase)
         self._check_power(processor.profile)
 
@@ -331,10 +307,7 @@ class Parts:
             )  # fmt: skip
 
     def _try_policy(self, index: int) -> None:
-        try:
-            self.policy(self.fleet.first(index))
-        except TypeError as error:
-            raise InputError(f"parameters that the policy takes ({error})") from None
+        self.policy(self.fleet.first(index))
 
     def _check_time_only(self, index: int) -> None:
         """Where nothing is learned, nothing is rewarded, and no size may depend on what is learned."""
@@ -342,35 +315,42 @@ class Parts:
         policy = self.scenario.policy_of_group(group)
         if policy.arms_from is not None:
             return  # both were recorded
-        if getattr(registry("policy").get(policy.kind), "learns", True):
+        if policy.learns:
             raise InputError(
                 "a policy that needs no rewards in a time-only run",
                 where="policy.kind" if group.policy is None else f"clients[{index}].policy.kind",
                 got=policy.kind,
                 hint="policy.arms_from: RUN replays the arms of a full run",
             )
-        k, _ = self.fleet.range_of_k(index, self.facts[group.prototype].parameters)
-        sizes = self.sizes_only()
+        from simfed.sim import TimeOnlyWorkload
+
+        task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)
+        k, _ = self.fleet.range_of_k(index, task.plan.longest)
         for arm in self._arms(index):
-            sizes.size_bytes(group.prototype, arm, k)
+            workload.size_bytes(task, arm, k)
+
+    def _task_of_group(self, index: int) -> Task:
+        """The task of a group's first client in the first round."""
+        return self.tasks.task(1, self.fleet.first(index), 0)
 
     def _try_server(self, time_only: bool) -> None:
         device = self.server_device()
         if device is None:
             return
-        for phase in ("decompression", "inference", "distillation"):
+        first = [self._task_of_group(i) for i in range(len(self.scenario.clients))]
+        work = self.tasks.server_work([task.who for task in first], 1)
+        compressed = any(task.plan.compressed for task in first)
+        for phase in {piece.quantity for piece in work} | (
+            {"decompression"} if compressed else set()
+        ):
             device.processor.noise_of(phase)
-        for i, group in enumerate(self.scenario.clients):
-            model = self.scenario.prototypes[group.prototype].model
-            for k in dict.fromkeys(
-                self.fleet.range_of_k(i, self.facts[group.prototype].parameters)
-            ):
-                for arm in self._arms_and_forced(i, time_only):
-                    device.nominal_s("decompression", model=model, strategy=arm, k=k)
-            if self.scenario.method == "fedkd":
-                samples = self.scenario.dataset.public_batch or self.scenario.dataset.public
-                device.nominal_s("inference", model=model, samples=samples)
-                device.nominal_s("distillation", model=model, samples=samples)
+        for i, task in enumerate(first):
+            for field in task.plan.compressed.values():
+                for k in dict.fromkeys(self.fleet.range_of_k(i, field.entries)):
+                    for arm in self._arms_and_forced(i, time_only):
+                        device.nominal_s("decompression", model=task.model, strategy=arm, k=k)
+        for piece in work:
+            device.nominal_s(piece.quantity, model=piece.model, **work_size(piece))
 
 
 def check(

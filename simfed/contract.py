@@ -8,10 +8,10 @@ the time-only workload.
 One synchronous round, as the server plays it:
 
     for client in cohort:
-        task = workload.task(round, client)                    # what to send down, what to compute
+        task = workload.task(round, client)                    # a plan: what travels, what is worked
         contribution = workload.execute(task, arm, k)          # may be computed later, in one batch
-    ...                                                        # downloads, training, uploads: time
-    outcome = workload.merge(round, contributions)             # aggregation, distillation, losses
+    ...                                                        # downloads, work, uploads: time
+    outcome = workload.merge(round, contributions)             # whatever the method makes of them
     workload.discard(contribution)                             # instead of merge: the upload was lost
 """
 
@@ -19,38 +19,65 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["FORCED_ARM", "Contribution", "Evaluation", "Outcome", "Task", "Workload"]
+from simfed.method import Plan, Who, Work
+
+__all__ = [
+    "FORCED_ARM",
+    "Contribution",
+    "Evaluation",
+    "Outcome",
+    "PersonalEvaluation",
+    "Task",
+    "Workload",
+    "mean_over_clients",
+]
 
 FORCED_ARM = "top-k"
 """What everybody plays in the round after a rollback, whatever their policies may choose."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """What one client is asked to do in one round."""
 
     round: int
     client: int
-    prototype: str
-    model: str
-    """Registry name of the model: the device profile's key."""
+    who: Who
+    plan: Plan
     model_version: int
-    """Number of accepted merges behind the weights the client receives."""
-    batch_size: int
-    """Samples per local step, as configured (a client may own fewer)."""
-    local_steps: int
-    """Local SGD steps; the device is charged `local_steps` × one step at `batch_size`."""
-    parameters: int
-    """d, the length of the flat gradient."""
+    """Number of accepted merges behind what the client receives."""
     downlink_bytes: float
-    """Dense weights, and buffers where they are charged; 0 where the downlink is free."""
+    """All that travels down, as it is charged; 0 where the downlink is free."""
+
+    @property
+    def key(self) -> int | str:
+        """What keys this participation's draws beside the client."""
+        return self.who.key(self.round)
+
+    @property
+    def name(self) -> tuple[int, int, int, int]:
+        """(round, client, model version, turn): what `Tasks.task` makes it from."""
+        return self.round, self.client, self.model_version, self.who.turn
+
+    @property
+    def prototype(self) -> str:
+        return self.who.prototype
+
+    @property
+    def model(self) -> str:
+        """Registry name of the model: the device profile's key."""
+        return self.who.model
+
+    @property
+    def parameters(self) -> int:
+        """d, the length of the model's flat gradient."""
+        return self.who.parameters
 
 
 @runtime_checkable
 class Contribution(Protocol):
-    """What one client sends back. Reading `uplink_bytes` may run pending learning work."""
+    """What one client sends back."""
 
     @property
     def task(self) -> Task: ...
@@ -58,12 +85,12 @@ class Contribution(Protocol):
     def arm(self) -> str: ...
     @property
     def k(self) -> int:
-        """Entries kept: min(K, d)."""
+        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed."""
         ...
 
-    @property
     def uplink_bytes(self) -> float:
-        """Payload on the wire, fractional under `ideal` accounting, buffers included."""
+        """Payload on the wire, fractional under `ideal` accounting, buffers included. Where it
+        depends on the data, asking runs pending learning work."""
         ...
 
 
@@ -76,6 +103,16 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonalEvaluation:
+    """One client's own model: on the test set, and on the test set in the client's own label mix."""
+
+    accuracy: float
+    loss: float
+    own_accuracy: float
+    own_loss: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a merge did to the models, in plain numbers."""
 
@@ -85,20 +122,26 @@ class Outcome:
     rolled_back: bool = False
     forced_arm: str | None = None
     """The arm everybody must play in the next round (after a rollback), else None."""
-    kd_loss: Mapping[str, float] = field(default_factory=dict)
-    """L_KD per prototype before its distillation step; empty where there is no distillation."""
-    kd_loss_before: Mapping[str, float] = field(default_factory=dict)
-    """L_KD per prototype of the last accepted round: what `kd_loss` is compared with."""
+    losses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Prototype → name → value: the losses that the method measures at a merge."""
+    shared_loss: Mapping[str, float] = field(default_factory=dict)
+    """Per prototype, the one of them whose decrease is the shared part of a gain; empty where the
+    method has none."""
+    shared_loss_before: Mapping[str, float] = field(default_factory=dict)
+    """The same of the last accepted round: what `shared_loss` is compared with."""
     local_loss: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Per client: f_n before and after, whose difference is the local gain; empty where no policy learns."""
+    """Per client: f_n before and after, whose difference is the local gain; empty where no policy
+    learns. Of a client with two uploads in one merge, those of the later one."""
     evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
-    """Per prototype, in evaluated rounds only."""
+    """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
+    clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
+    """Per client that has taken part, in evaluated rounds, where models are personal."""
 
 
 class Workload(Protocol):
     """What the clock needs to know of learning (or of its stand-in in a time-only run)."""
 
-    def task(self, round: int, client: int) -> Task:
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`; cheap and without side effects."""
         ...
 
@@ -107,8 +150,15 @@ class Workload(Protocol):
         start; implementations batch the work until a size or a merge needs it."""
         ...
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
-        """Aggregate what arrived, in the order of client ids, whatever order it is given in."""
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
+        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is given
+        in. `weights`: what each counts by its staleness; 1 where there are none."""
+        ...
+
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        """What the server works at the merge of these, beside decompression; without side effects."""
         ...
 
     def discard(self, contribution: Contribution) -> None:
@@ -123,6 +173,10 @@ class Workload(Protocol):
         """Inverse of `state`, on a freshly built workload of the same scenario."""
         ...
 
+    def contribution(self, task: Task) -> Contribution:
+        """The contribution of a task that is under way: what a resumed run goes on with."""
+        ...
+
     def timings(self) -> Mapping[str, float]:
         """Host seconds by activity (gradients, compression, logits, …); for the manifest only."""
         ...
@@ -130,3 +184,16 @@ class Workload(Protocol):
     def close(self) -> None:
         """End worker processes and free shared memory; safe to call twice."""
         ...
+
+
+def mean_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
+    """The mean of a value per prototype over all clients; None where a prototype has no value.
+
+    >>> mean_over_clients({"small": 0.25, "large": 0.75}, {"small": 1, "large": 1})
+    0.5
+    >>> mean_over_clients({"small": 0.5}, {"small": 2, "large": 1}) is None
+    True
+    """
+    if set(values) != set(clients):
+        return None
+    return sum(clients[name] * values[name] for name in clients) / sum(clients.values())

@@ -6,6 +6,7 @@ Nothing here simulates or learns; `run` joins what does, and lets the clock play
 from __future__ import annotations
 
 import contextlib
+import importlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +31,6 @@ from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fields import files_in
 
 if TYPE_CHECKING:
-    from simfed.learn.workload import LearningWorkload
     from simfed.record.checkpoint import Checkpoint
     from simfed.replay.store import TrajectoryStore
     from simfed.sim import Simulation
@@ -93,7 +93,8 @@ def run(
     device = "cpu" if time_only else device
     workers = workers or default_workers(scenario)
     directory = None
-    recorder = Recorder()
+    losses = scenario.method.made.losses
+    recorder = Recorder(losses=losses)
     with contextlib.ExitStack() as stack:
         if out is not None:
             stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
@@ -104,7 +105,7 @@ def run(
             if out is not None:  # only now, when nothing is left that could be refused at once
                 directory = going_on or _begun(parts, out, mode, device, overwrite=overwrite)
                 directory.go_on()
-                recorder = directory.recorder()
+                recorder = directory.recorder(losses=losses)
             simulation = _simulation(parts, workload, recorder)
             shown = _shown(progress, scenario)
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
@@ -148,7 +149,9 @@ def _going_on(parts: Parts, out: str | Path, mode: str, device: str) -> RunDirec
 
 
 def _clock(parts: Parts) -> Workload:
-    return parts.sizes_only(next(iter(parts.recorded.values()), None))
+    from simfed.sim import TimeOnlyWorkload
+
+    return TimeOnlyWorkload(parts.tasks, recorded=next(iter(parts.recorded.values()), None))
 
 
 def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
@@ -182,14 +185,15 @@ def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     return files, dump_scenario(parts.scenario, profiles, network)
 
 
-def _learning(parts: Parts, workers: int, device: str) -> LearningWorkload:
-    from simfed.learn.workload import LearningWorkload
-
-    return LearningWorkload(parts.scenario, parts.streams, workers=workers, device=device)
+def _learning(parts: Parts, workers: int, device: str) -> Workload:
+    """The learning side that the method names."""
+    module, _, name = parts.scenario.method.made.workload.partition(":")
+    workload: type[Workload] = getattr(importlib.import_module(module), name)
+    return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
 
 
 def _replaying(
-    parts: Parts, make: Callable[[], LearningWorkload], device: str, store: TrajectoryStore
+    parts: Parts, make: Callable[[], Workload], device: str, store: TrajectoryStore
 ) -> Workload:
     """Learning answered from a recorded trajectory as far as one is known."""
     from simfed.replay.key import last_round_if_special, learning_key, learning_setup
@@ -198,9 +202,8 @@ def _replaying(
     scenario = parts.scenario
     return ReplayingWorkload(
         make,
-        parts.sizes_only(),
+        parts.tasks,
         store.open(learning_key(scenario, device=device), learning_setup(scenario, device=device)),
-        index_code=scenario.compression.index_code,
         last_round=last_round_if_special(scenario),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import yaml
 
 from simfed.errors import InputError
 
-__all__ = ["parse_yaml", "read_text", "why_unreadable"]
+__all__ = ["named_in_errors", "parse_yaml", "read_text", "why_unreadable"]
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -19,8 +21,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
     Raises: `InputError` that names the file.
     """
-    try:
+    with named_in_errors(path):
         return Path(path).read_text(encoding="utf-8-sig")
+
+
+@contextmanager
+def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What goes wrong with the file inside, as an `InputError` that names it."""
+    try:
+        yield
     except FileNotFoundError:
         raise InputError("a file that exists", where=str(path)) from None
     except IsADirectoryError:

@@ -8,12 +8,23 @@ not import torch) or to an object. Installed packages add theirs by an entry poi
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
 from simfed.errors import InputError, did_you_mean, listed
 
-__all__ = ["REGISTRIES", "Registry", "register", "registry"]
+__all__ = ["REGISTRIES", "NameOf", "Registry", "register", "registry"]
+
+
+@dataclass(frozen=True, slots=True)
+class NameOf:
+    """In the annotation of a part's option: the text is a name of this kind of part.
+
+    `strategy: Annotated[str, NameOf("compressor"), "the strategy"]`: scenarios check the name.
+    """
+
+    kind: str
 
 
 class Registry:
@@ -107,6 +118,12 @@ REGISTRIES: dict[str, Registry] = {
                 "uniform": "simfed.policy:Uniform",
                 "ascend": "simfed.policy:Ascend",
                 "exp3": "simfed.policy:Exp3",
+                "exp3-ix": "simfed.policy:Exp3Ix",
+                "exp3.s": "simfed.policy:Exp3S",
+                "ucb1": "simfed.policy:Ucb1",
+                "d-ucb": "simfed.policy:DiscountedUcb",
+                "sw-ucb": "simfed.policy:SlidingWindowUcb",
+                "thompson": "simfed.policy:Thompson",
             },
         ),
         Registry(
@@ -138,13 +155,22 @@ REGISTRIES: dict[str, Registry] = {
                 "oort": "simfed.selection:Oort",
             },
         ),
+        Registry(
+            "method",
+            {
+                "fedkd": "simfed.learn.methods.fedkd:FedKD",
+                "fedavg": "simfed.learn.methods.fedavg:FedAvg",
+                "fedprox": "simfed.learn.methods.fedprox:FedProx",
+                "local-only": "simfed.learn.methods.local_only:LocalOnly",
+            },
+        ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load
     )
 }
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind: `compressor`, `policy`, `model`, `dataset`, `selection` or `device`."""
+    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`."""
     if kind not in REGISTRIES:
         raise InputError(
             f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
@@ -155,7 +181,7 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Any, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part` is what the built-in ones
+    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part` is what the built-in ones
     are (a device: the path of a calibration profile; see `docs/extending.md`), or the string
     `"module:attribute"` to import it on first use.
     """

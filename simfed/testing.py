@@ -160,7 +160,7 @@ def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
       and nothing else: no global randomness, nothing shared between two clients' objects;
     - `values` has a number per arm; reading it, or `state`, changes nothing;
     - `state` is strict JSON, from which an equal policy goes on alike, at any time;
-    - rewards may come late or not at all (`void`); forced pulls update nothing;
+    - rewards may come late or not at all (`void`); forced pulls are worth nothing;
     - with `learns = False`, rewards make no difference.
     """
 
@@ -232,10 +232,11 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
 
 def _check_forced_pulls(policy: Policy) -> None:
     _story(policy)
-    before = json.dumps(policy.state())
+    before, values = json.dumps(policy.state()), repr(policy.values())
     policy.update(Pull(_ARMS[0], "forced"), 1.0)
-    policy.void(Pull(_ARMS[0], "forced"))
     _require(json.dumps(policy.state()) == before, "forced pulls to update nothing")
+    policy.void(Pull(_ARMS[0], "forced"))
+    _require(repr(policy.values()) == values, "forced pulls to leave the values alone")
 
 
 def check_selection(cls: Callable[..., Selection], **options: Any) -> None:

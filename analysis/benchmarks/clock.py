@@ -24,12 +24,14 @@ import simpy
 
 import simfed
 from simfed.device import build_processor, load_profile
+from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
 from simfed.policy import Uniform
 from simfed.record import Recorder
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
-from simfed.sim import PrototypeSize, Simulation, TimeOnlyWorkload
+from simfed.sim import Simulation, TimeOnlyWorkload
+from simfed.tasks import Tasks
 
 PROFILE = "rtx3090-ryzen4800h"
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
@@ -64,13 +66,10 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
     star = Star(clients, up_bytes_per_s=rates, down_bytes_per_s=5 * rates, latency_s=0.01, **limit)
     processor, streams = build_processor({}, load_profile(PROFILE)), Streams(0)
     policy = Uniform(("top-k",), strategy="top-k")
+    known = {"small": facts("lenet5-half", "mnist-mini")}
     return Simulation(
         scenario,
-        workload=TimeOnlyWorkload(
-            {"small": PrototypeSize("lenet5-half", 15_738, 62_952.0)},
-            prototype_of=lambda client: "small",
-            index_code="ideal",
-        ),
+        workload=TimeOnlyWorkload(Tasks(scenario, known, samples_of=lambda client: 6)),
         make_policy=lambda client: policy,
         make_device=lambda client: processor.client(streams, client),
         make_network=lambda env, on_use: Network(env, star, on_use=on_use),

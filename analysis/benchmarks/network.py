@@ -1,6 +1,6 @@
 """How the network's cost grows with the number of transfers.
 
-    python analysis/benchmarks/network.py [--largest 100000] [--repeat 3]
+    python analysis/benchmarks/network.py [--largest 100000] [--repeat 3] [--links 10000] [--lines 10000000]
 
 Draws stars (log-normal access links, one shared server link at a quarter of their sum), the same
 with all transfers starting at once, the same inside a SimPy simulation with a process per client,
@@ -12,15 +12,24 @@ which mean the same on a slow and on a fast machine:
   these cases can do without. Near-linear growth shows as a column that does not rise.
 - `× repair`: what solving everything from scratch at every event costs, against repairing the last
   solution (small cases only: it is quadratic).
+
+Then what big inputs cost: graphs of `--links` links with a client at every node (a chain, a random
+tree, a square mesh), ten transfers over the whole chain, and traces of `--lines` lines in each
+format, each read in a process of its own, whose peak of memory is shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import multiprocessing
+import resource
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from math import isqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,10 +132,83 @@ def from_scratch(case: Case) -> None:
         Sharing._patience = patience  # type: ignore[method-assign]
 
 
+def edges(kind: str, links: int) -> list[tuple[str, str]]:
+    """A graph of about that many links, each node by its number; the server is `0`."""
+    if kind == "chain":
+        return [(f"{k}", f"{k - 1}") for k in range(1, links + 1)]
+    if kind == "random tree":
+        above = np.random.default_rng(0).integers(0, np.arange(1, links + 1))
+        return [(f"{k}", f"{other}") for k, other in enumerate(above.tolist(), 1)]
+    side = isqrt(links // 2)
+    across = [(f"{k}", f"{k - 1}") for k in range(side * side) if k % side]
+    return across + [(f"{k}", f"{k - side}") for k in range(side, side * side)]
+
+
+def joined(pairs: list[tuple[str, str]]) -> net.Topology:
+    """The graph with a client at each of its nodes."""
+    ways = [way for a, b in pairs for way in ((a, b), (b, a))]
+    lines = [net.Line(f"{a}>{b}", a, b, 1e6, 1e-3) for a, b in ways]
+    nodes = sorted({node for pair in pairs for node in pair} - {"0"}, key=int, reverse=True)
+    access = net.Access(2e5, 2e5)
+    return net.graph(len(nodes), access, lines, node_of_client=nodes, server="0")
+
+
+def rows(format: str, lines: int) -> Iterator[str]:
+    """A trace with a line about every half second, in pieces."""
+    rng = np.random.default_rng(0)
+    at_s, left = 0.0, lines
+    while left:
+        count = min(left, 100_000)
+        times = at_s + np.cumsum(rng.uniform(0.001, 1, count))
+        at_s, left = float(times[-1]), left - count
+        pairs = zip(times.tolist(), rng.uniform(0, 50, count).tolist(), strict=True)
+        if format == "mahimahi":
+            yield "".join(f"{int(time)}\n" for time in times.tolist())
+        else:
+            between = "," if format == "csv" else "\t"
+            yield "".join(f"{time:.6f}{between}{rate!r}\n" for time, rate in pairs)
+
+
+def read(format: str, path: Path) -> tuple[float, float]:
+    """CPU seconds of reading a trace, and the process's peak of memory in MB."""
+    began = time.process_time()
+    if format == "mahimahi":
+        net.read_mahimahi(path, bin_s=1.0)
+    else:
+        {"pensieve": net.read_pensieve, "csv": net.read_csv}[format](path)
+    cpu_s = time.process_time() - began
+    return cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def big_inputs(links: int, lines: int) -> None:
+    print(f"\n{'graph':<14}{'links':>10}{'cpu_s':>10}")
+    for kind in ("chain", "random tree", "mesh"):
+        pairs = edges(kind, links)
+        print(
+            f"{kind:<14}{len(pairs):>10,}{best_cpu_s(partial(joined, pairs), 1):>10.2f}", flush=True
+        )
+    chain = joined(edges("chain", links))
+    sends = [net.Send(float(k), k, 3e6) for k in range(10)]
+    print(
+        f"{'ten transfers':<14}{links:>10,}{best_cpu_s(partial(net.play, chain, sends), 1):>10.2f}"
+    )
+    print(f"\n{'trace':<14}{'lines':>10}{'cpu_s':>10}{'MB':>7}")
+    for format in ("csv", "pensieve", "mahimahi"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace"
+            with path.open("w") as file:
+                file.writelines(rows(format, lines))
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                cpu_s, peak_mb = pool.apply(read, (format, path))
+        print(f"{format:<14}{lines:>10,}{cpu_s:>10.2f}{peak_mb:>7.0f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--largest", type=int, default=100_000, help="transfers in a star")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--links", type=int, default=10_000, help="of the graphs")
+    parser.add_argument("--lines", type=int, default=10_000_000, help="of the traces")
     arguments = parser.parse_args()
     print(f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× repair':>10}")
     kinds: list[tuple[str, Callable[[int], Case], Callable[[Case], object], float]] = [
@@ -148,6 +230,7 @@ def main() -> None:
                 repair = f"{best_cpu_s(partial(from_scratch, case), 1) / cpu_s:.0f}"
             print(f"{name:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
                   f"{cpu_s / heap_cpu_s:>8.1f}{repair:>10}", flush=True)  # fmt: skip
+    big_inputs(arguments.links, arguments.lines)
 
 
 if __name__ == "__main__":

@@ -58,8 +58,7 @@ def measure(
     Ctrl-C keeps what was measured; the same command goes on. A larger --repeat adds some in a new
     session, which tells the fit how much processes differ.
     """
-    from simfed.device.profile import QUANTITIES
-    from simfed.measure import Plan
+    from simfed.measure import MEASURED, Plan
     from simfed.measure import measure as run
 
     plan = Plan(
@@ -68,7 +67,7 @@ def measure(
         ks=_numbers(k, "--k"),
         batches=_numbers(batch, "--batch"),
         samples=_numbers(samples, "--samples"),
-        quantities=tuple(_names(only, "--only")) if only else tuple(QUANTITIES),
+        quantities=tuple(_names(only, "--only")) if only else MEASURED,
         repeat=repeat,
         threads=threads,
         device=device,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -105,8 +106,18 @@ def _registry(kind: str) -> Registry:
     return REGISTRIES[name]
 
 
+def _first_sentence(text: str) -> str:
+    """The first sentence of a docstring on one line; `et al. 2017` ends none.
+
+    >>> _first_sentence("Sends (A et al. 2017)\\n    what changed. The rest is elsewhere.")
+    'Sends (A et al. 2017) what changed.'
+    """
+    paragraph = " ".join(text.strip().split("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
+
+
 def _explained(registry: Registry, name: str) -> str:
     part = registry.get(name)
-    text = getattr(part, "about", None) or (part.__doc__ or "").strip().split("\n")[0]
+    text = getattr(part, "about", None) or _first_sentence(part.__doc__ or "")
     origin = registry.origin(name)
     return text if origin == "built in" else f"{text} ({origin})".strip()

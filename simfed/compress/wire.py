@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 from simfed.compress.selection import checked_k, is_tensor
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import registry
+from simfed.vocabulary import INDEX_CODES
 
 __all__ = ["INDEX_CODES", "decode", "encode", "size_bytes", "uplink_bytes"]
-
-INDEX_CODES = ("ideal", "fixed", "raw32", "bitmap", "rice", "seeded")
 
 Bits = NDArray[np.uint8]
 """One bit per entry."""

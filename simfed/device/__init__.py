@@ -2,7 +2,7 @@
 
 from simfed.device.client import Device, Processor, build_device, build_processor
 from simfed.device.load import find_profile, load_profile, profile_folders, profile_names
-from simfed.device.profile import QUANTITIES, ModelWork, Profile
+from simfed.device.profile import QUANTITIES, ModelWork, Profile, work_size
 
 __all__ = [
     "QUANTITIES",
@@ -16,4 +16,5 @@ __all__ = [
     "load_profile",
     "profile_folders",
     "profile_names",
+    "work_size",
 ]

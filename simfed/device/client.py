@@ -85,16 +85,20 @@ class Device:
         """Seconds of one call on the measured device; see `Processor.nominal_s`."""
         return self.processor.nominal_s(quantity, model=model, strategy=strategy, **size)
 
-    def duration_s(self, nominal_s: float, start_at_s: float, *, round: int, phase: str) -> float:
+    def duration_s(
+        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
+    ) -> float:
         """Simulated seconds that `nominal_s` of work takes when it starts at `start_at_s`.
 
-        `phase` (training, compression, …) names the noise draw together with client and round.
+        `phase` (training, compression, …) names the noise draw together with client and round, and
+        `nth` the second and further work of one phase in a round.
         Calls of one client come in the order of their starts.
         """
         work_s = nominal_s / self.speed
         noise = self.processor.noise_of(phase)
         if noise is not None and nominal_s > 0:
-            work_s *= noise.factor(self._streams("device-noise", self.client, round, phase))
+            key: tuple[int | str, ...] = (self.client, round, phase, *([nth] if nth else []))
+            work_s *= noise.factor(self._streams("device-noise", *key))
         regimes = self.processor.regimes
         if regimes.load is None and not regimes.remembers:
             return work_s / regimes.speed

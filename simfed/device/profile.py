@@ -1,7 +1,8 @@
 """What is known of a device's speed: seconds per kind of work, model and size.
 
 Kinds of work ("quantities"): one local training step on a batch, compression and decompression of
-one gradient to K entries by a strategy, inference and one distillation step on a set of samples.
+one gradient to K entries by a strategy, inference and one distillation step on a set of samples, and
+one step of a method's auxiliary work (a generator, a discriminator) by the name of that work.
 A `table` profile is exact at its measured rows; a `law` profile holds fitted laws. Where neither
 knows a quantity, that is an error that names it: nothing ever takes zero seconds by accident.
 
@@ -19,9 +20,10 @@ from typing import Any
 from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.method import Work
 from simfed.seeding import Streams
 
-__all__ = ["ANY", "QUANTITIES", "Key", "ModelWork", "Profile", "is_free"]
+__all__ = ["ANY", "QUANTITIES", "Key", "ModelWork", "Profile", "is_free", "work_size"]
 
 ANY = "any"
 """The key of what holds for every model (or strategy) that has no key of its own."""
@@ -56,8 +58,14 @@ QUANTITIES: dict[str, Quantity] = {
         Quantity("decompression", "k", per_strategy=True),
         Quantity("inference", "samples"),
         Quantity("distillation", "samples"),
+        Quantity("auxiliary", "samples"),
     )
 }
+
+
+def work_size(work: Work) -> dict[str, Any]:
+    """The size of a unit of work as `Profile.seconds` wants it: by its quantity's keyword."""
+    return {QUANTITIES[work.quantity].size: work.size}
 
 
 def is_free(quantity: str, strategy: str) -> bool:

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from simfed.errors import InputError
 from simfed.learn.engine import Engine
 from simfed.learn.models import plain
 from simfed.learn.precision import exact_float32, same_algorithms
@@ -85,7 +86,10 @@ class AcceleratorWorker(Worker):
             return super().train(unit)
         prototype = self.prototype_of[unit.clients[0]]
         with self.stopwatch.spending("gradients"):
-            batches = [self.batches(client, unit.round)[0] for client in unit.clients]
+            batches = [
+                self.batches(client, key)[0]
+                for client, key in zip(unit.clients, unit.keys, strict=True)
+            ]
             rows = np.array([prototype.row[client] for client in unit.clients])
             losses = self._trained(
                 prototype, self.on_device(np.stack(batches)), self.on_device(rows)
@@ -123,7 +127,9 @@ class AcceleratorWorker(Worker):
         self._know_all(
             prototype,
             [
-                Knowledge(unit.client, unit.round, of.entries, unit.scale)
+                Knowledge(
+                    unit.client, prototype.row[unit.client], unit.round, of.entries, unit.scale
+                )
                 for unit, of in zip(units, sent, strict=True)
                 if unit.with_knowledge
             ],
@@ -160,7 +166,7 @@ class AcceleratorWorker(Worker):
     def _know_together(self, prototype: Prototype, units: list[Knowledge]) -> None:
         weights = prototype.server.weights.repeat(len(units), 1)
         for own, unit in zip(weights, units, strict=True):
-            indices, values = prototype.sent(unit.client, unit.entries)
+            indices, values = prototype.sent(unit.row, unit.entries)
             own.index_add_(0, indices, unit.scale * values)
         module = self._plain_module(prototype).eval()
 
@@ -172,14 +178,14 @@ class AcceleratorWorker(Worker):
         for part in prototype.passes.chunks(0, len(samples)):
             found = of_all(self._named(prototype, weights), samples[part])
             for unit, own in zip(units, found, strict=True):
-                prototype.logits[prototype.row[unit.client], part] = own
+                prototype.logits[unit.row, part] = own
 
     def _own_losses(self, prototype: Prototype, units: list[OwnLoss]) -> list[Tensor]:
         """Everybody's samples go through the prototype's weights as one long batch."""
         if not units:
             return []
         with self.stopwatch.spending("local_losses"):
-            samples = [self.own_samples(unit.client, unit.round) for unit in units]
+            samples = [self.own_samples(unit.client, unit.key) for unit in units]
             sizes = [len(own) for own in samples]
             positions = self.on_device(np.concatenate(samples))
             logits = prototype.passes.logits(positions, self.data.samples)
@@ -202,3 +208,14 @@ class AcceleratorWorker(Worker):
             )
             start += size
         return named
+
+
+def device_of(name: str) -> torch.device:
+    """Where to learn. Raises: `InputError` for what is not here."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if name != "cuda":
+        raise InputError("a device: cpu or cuda", where="--device", got=name)
+    if not torch.cuda.is_available():
+        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
+    return torch.device("cuda", torch.cuda.current_device())

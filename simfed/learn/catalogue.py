@@ -50,6 +50,8 @@ class ModelFacts:
     """FLOPs of one sample's forward pass."""
     train_flops: int
     """FLOPs of one sample's forward and backward pass (no gradient for the input itself)."""
+    features: int = 0
+    """Inputs of the last linear layer, the length of an embedding; 0: not known."""
 
     @property
     def parameter_bytes(self) -> int:
@@ -117,6 +119,7 @@ class _Layer:
     parameters: int
     buffers: int
     flops: int
+    inputs: int = 0
 
 
 Shape = tuple[int, ...]
@@ -134,6 +137,7 @@ def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelF
         # backward: as much again for the weights and for the inputs, but the first layer's input
         # is the image, which needs no gradient
         train_flops=3 * forward - layers[0].flops,
+        features=layers[-1].inputs,
     )
 
 
@@ -143,7 +147,7 @@ def _convolution(inputs: int, outputs: int, kernel: int, pixels: int, *, bias: b
 
 
 def _linear(inputs: int, outputs: int) -> _Layer:
-    return _Layer(inputs * outputs + outputs, 0, 2 * inputs * outputs)
+    return _Layer(inputs * outputs + outputs, 0, 2 * inputs * outputs, inputs)
 
 
 def _batch_norm(channels: int) -> _Layer:

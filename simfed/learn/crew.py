@@ -44,7 +44,7 @@ class Crew:
     """
 
     def __init__(self, subject: Any, workers: int) -> None:
-        self._subject = subject
+        self.subject = subject
         self._tickets = _Tickets()
         self._others: list[_Worker] = []
         self._broken = False
@@ -68,7 +68,7 @@ class Crew:
         Whoever is free takes the next unit, those with the highest `costs` first. Raises: the first
         error of a unit; `RunFailed` when a process has died.
         """
-        function = getattr(self._subject, method)
+        function = getattr(self.subject, method)
         if not self._others or len(units) < 2:
             return [function(unit) for unit in units]
         if self._broken:

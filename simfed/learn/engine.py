@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simfed.contract import FORCED_ARM, Evaluation
+from simfed.contract import FORCED_ARM, Evaluation, Task
 from simfed.fleet import Fleet
 from simfed.learn.catalogue import ModelFacts, model_facts
 from simfed.learn.crew import Crew
@@ -36,6 +36,8 @@ class Part:
     """A client's share in an average."""
 
     client: int
+    row: int
+    """Where its payload is."""
     entries: int
     scale: float
     """What makes its payload a change of weights: −η for gradients, −1 for weight differences."""
@@ -81,6 +83,7 @@ class Engine:
                 public=scenario.dataset.public_batch or len(data.public),
                 classes=classes,
                 parts=self.parts,
+                spare=scenario.uploads_in_wait,
             )
         self.worker = make_worker(
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts
@@ -111,12 +114,12 @@ class Engine:
     def _results(self, units: Sequence[Unit]) -> list[Result]:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
-    def trainings(self, clients: Iterable[int], round: int, rate: float) -> list[Train]:
+    def trainings(self, tasks: Iterable[Task], round: int, rate: float) -> list[Train]:
         """Units that train these clients, those of a prototype together as far as that is faster."""
-        alike: dict[tuple[str, int], list[int]] = {}
-        for client in clients:
-            key = self.worker.prototype_of[client].name, self.worker.training_count(client)
-            alike.setdefault(key, []).append(client)
+        alike: dict[tuple[str, int], list[Task]] = {}
+        for task in tasks:
+            size = task.prototype, self.worker.training_count(task.client)
+            alike.setdefault(size, []).append(task)
         units = []
         for (name, samples), mine in alike.items():
             count = -(-len(mine) // self.worker.together(self.prototypes[name], samples))
@@ -124,7 +127,8 @@ class Engine:
             count = max(count, min(len(mine), -(-self.workers // len(alike))))
             for part in range(count):
                 some = mine[slice(*stretch(len(mine), count, part))]
-                units.append(Train(tuple(some), round, rate))
+                clients, keys = (t.client for t in some), (t.key for t in some)
+                units.append(Train(tuple(clients), round, tuple(keys), rate))
         return units
 
     def remember(self) -> None:
@@ -150,19 +154,16 @@ class Engine:
             if mine and prototype.buffers:
                 statistics = prototype.server.statistics.zero_()
                 for part in mine:
-                    statistics.add_(
-                        prototype.statistics[prototype.row[part.client]], alpha=part.weight
-                    )
+                    statistics.add_(prototype.statistics[part.row], alpha=part.weight)
             for part in mine:
-                indices, values = prototype.sent(part.client, part.entries)
+                indices, values = prototype.sent(part.row, part.entries)
                 prototype.server.weights.index_add_(0, indices, values * (part.scale * part.weight))
             prototype.moved()
         self._wall["server"] += time.perf_counter() - begin
 
-    def teach(self, clients: Sequence[int]) -> None:
-        """The students' targets: softened mean of the logits in these clients' rows."""
-        of = self.worker.prototype_of
-        self._set_targets(mean_logits([of[c].logits[of[c].row[c]] for c in clients]))
+    def teach(self, places: Sequence[tuple[str, int]]) -> None:
+        """The students' targets: softened mean of the logits in these prototypes' rows."""
+        self._set_targets(mean_logits([self.prototypes[name].logits[row] for name, row in places]))
 
     def distil(self, round: int, rate: float, steps: int) -> dict[str, float]:
         """The distillation loss per prototype, then `steps` gradient steps on it."""
@@ -273,7 +274,7 @@ def _largest_k(scenario: Scenario, prototype: str, fleet: Fleet, parameters: int
     if any(scenario.policy_of_group(group).arms_from for group in groups):
         return None  # what the recorded run played is not known here
     arms = {FORCED_ARM, *scenario.compression.strategies}
-    arms |= {s for g in groups if (s := scenario.policy_of_group(g).strategy) is not None}
+    arms.update(*map(scenario.arms_of_group, groups))
     if any(getattr(registry("compressor").get(arm), "keeps_all", False) for arm in arms):
         return None
     return max(fleet.range_of_k(i, parameters)[1] for i in indices)

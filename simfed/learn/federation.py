@@ -12,12 +12,16 @@ from torch import Tensor
 
 from simfed.learn.data import Dataset, deal, load_dataset
 from simfed.scenario import Scenario
+from simfed.scenario.model import Training
+from simfed.scenario.policy import LocalLoss
 from simfed.seeding import Streams
 
 __all__ = [
     "Federation",
     "draw_batches",
     "draw_epoch",
+    "draw_local",
+    "draw_own",
     "draw_probe",
     "draw_public",
     "load_federation",
@@ -90,12 +94,20 @@ def load_federation(scenario: Scenario, streams: Streams, device: torch.device =
         dataset.train_labels,
         streams,
         clients=scenario.client_count,
-        public=scenario.dataset.public if scenario.method == "fedkd" else 0,
+        public=scenario.public_dealt,
         kind=partition.kind,
         alpha=partition.alpha,
         shards_per_client=partition.shards_per_client,
     )
     return Federation(dataset, split.clients, split.public, device)
+
+
+def draw_local(rng: np.random.Generator, owned: Positions, training: Training) -> list[Positions]:
+    """The batches of one participation: epochs, or steps, as the scenario's `training` says."""
+    if training.local_epochs is not None:
+        return draw_epoch(rng, owned, training.batch_size, training.local_epochs)
+    assert training.local_steps is not None
+    return draw_batches(rng, owned, training.batch_size, training.local_steps)
 
 
 def draw_batches(
@@ -121,6 +133,22 @@ def draw_epoch(
     """
     orders = [owned[rng.permutation(owned.size)] for _ in range(epochs)]
     return [order[i : i + size] for order in orders for i in range(0, order.size, size)]
+
+
+def draw_own(
+    streams: Streams,
+    local: LocalLoss,
+    client: int,
+    key: int | str,
+    owned: Positions,
+    training: Training,
+) -> Positions:
+    """Where f_n is computed: the client's fixed probe, all of its samples, or the batches of the participation."""
+    if local.data == "batch":
+        return np.concatenate(draw_local(streams("batch", client, key), owned, training))
+    if local.data == "full":
+        return owned
+    return draw_probe(streams("probe", client), owned, local.samples)
 
 
 def draw_probe(rng: np.random.Generator, owned: Positions, size: int) -> Positions:

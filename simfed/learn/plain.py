@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from simfed.contract import Outcome, Task, Workload
 from simfed.fleet import Fleet
-from simfed.policy import Policy, Pull, gain, reward
-from simfed.registry import registry
+from simfed.policy import Policy, Pull, build_policy, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 from simfed.seeding import Streams
 from simfed.selection import cohort
+from simfed.tasks import pull_for
 
 __all__ = ["PlainRound", "build_policies", "plain_rounds"]
 
@@ -38,9 +38,8 @@ def build_policies(scenario: Scenario) -> list[Policy]:
     policies: list[Policy] = []
     for index in scenario.group_of_client():
         config = scenario.policy_of_group(scenario.clients[index])
-        kind = registry("policy").get(config.kind)
-        arms = scenario.compression.strategies
-        policies.append(kind(arms, reward_range=config.reward.clip, **config.options))
+        arms, clip = scenario.compression.strategies, config.reward.clip
+        policies.append(build_policy(config.kind, arms, reward_range=clip, options=config.options))
     return policies
 
 
@@ -61,16 +60,16 @@ def plain_rounds(
         uploads = []
         size = scenario.participation.clients_per_round
         for client in cohort(streams, round, scenario.client_count, size).tolist():
-            rng = streams("policy", client, round)
-            pulls[client] = Pull(forced, "forced") if forced else policies[client].pull(rng)
             task = workload.task(round, client)
-            k = fleet.k(client, task.parameters)
+            pulls[client] = pull_for(task, policies[client], forced, streams)
+            k = fleet.k(client, task.plan.longest)
             uploads.append(workload.execute(task, pulls[client].arm, k))
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}
         for upload in uploads:
             client, pull = upload.task.client, pulls[upload.task.client]
             if not policies[client].learns or pull.choice == "forced":
+                policies[client].void(pull)
                 continue
             rule = scenario.policy_of_group(groups[client]).reward
             worth = _worth(rule, upload.task, outcome)
@@ -80,7 +79,7 @@ def plain_rounds(
         yield PlainRound(
             round,
             {client: pull.arm for client, pull in pulls.items()},
-            {upload.task.client: upload.uplink_bytes for upload in uploads},
+            {upload.task.client: upload.uplink_bytes() for upload in uploads},
             rewards,
             outcome,
         )
@@ -89,6 +88,6 @@ def plain_rounds(
 def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:
     """The gain that this round brought one client."""
     local_before, local_after = outcome.local_loss.get(task.client, (None, None))
-    kd_before = outcome.kd_loss_before.get(task.prototype)
-    kd_after = outcome.kd_loss.get(task.prototype)
-    return gain(rule.rho, rule.beta, kd_before, kd_after, local_before, local_after)
+    before = outcome.shared_loss_before.get(task.prototype)
+    after = outcome.shared_loss.get(task.prototype)
+    return gain(rule.rho, rule.beta, before, after, local_before, local_after)

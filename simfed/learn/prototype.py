@@ -23,7 +23,8 @@ class Prototype:
     """One architecture: the server's weights, and for each client a row of what outlives its work.
 
     Residuals are the only dense state per client; the other rows hold what is on its way to the
-    server (K indices and values, running statistics, logits on the public set).
+    server (K indices and values, running statistics, logits on the public set). `spare` rows more
+    are for uploads that wait for a merge while their client is at work again.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Prototype:
         public: int,
         classes: int,
         parts: int,
+        spare: int = 0,
     ) -> None:
         self.name = name
         self.clients = clients
@@ -60,10 +62,11 @@ class Prototype:
         self.used: set[int] = set()
         """Rows of clients that have worked; the others' pages were never touched."""
         self.capacity = d if k is None else min(k, d)
-        self.indices = arena.zeros(n, self.capacity, dtype=torch.int64)
-        self.values = arena.zeros(n, self.capacity)
-        self.statistics = arena.zeros(n, b)
-        self.logits = arena.zeros(n, public, classes)
+        self.indices = arena.zeros(n + spare, self.capacity, dtype=torch.int64)
+        self.values = arena.zeros(n + spare, self.capacity)
+        self.statistics = arena.zeros(n + spare, b)
+        self.logits = arena.zeros(n + spare, public, classes)
+        self._spare = list(range(n, n + spare))
         self.parts = self.passes.parts(public, parts)
         """Units in which it is distilled."""
         self.gradients = arena.zeros(self.parts, d if public else 0)
@@ -110,18 +113,29 @@ class Prototype:
         self.scratch.statistics.copy_(self.server.statistics)
         return self.scratch
 
-    def sent(self, client: int, entries: int) -> tuple[Tensor, Tensor]:
-        """Views of the indices and values on their way from `client`."""
-        row = self.row[client]
+    def sent(self, row: int, entries: int) -> tuple[Tensor, Tensor]:
+        """Views of the indices and values on their way in this row."""
         return self.indices[row, :entries], self.values[row, :entries]
+
+    def set_aside(self, row: int) -> int:
+        """Move what is on its way in a client's row to a spare row, which is given."""
+        place = self._spare.pop()
+        for arrays in (self.indices, self.values, self.statistics, self.logits):
+            arrays[place] = arrays[row]
+        return place
+
+    def free(self, row: int) -> None:
+        """What was in this row has arrived or is lost."""
+        if row >= len(self.clients):
+            self._spare.append(row)
 
     def arrays(self, busy: Sequence[int]) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps, as name → copy: the server's model, the rows of clients that
-        have a residual, and those of the `busy` ones' uploads."""
+        have a residual, and the `busy` rows, with uploads under way."""
         kept = {"weights": self.server.weights, "statistics": self.server.statistics}
         rows = torch.tensor(sorted(self.used), dtype=torch.int64)
         kept |= {"residual_rows": rows, "residuals": self.residuals[rows]}
-        rows = torch.tensor([self.row[c] for c in busy if c in self.row], dtype=torch.int64)
+        rows = torch.tensor(busy, dtype=torch.int64)
         kept |= {f"upload_{key}": getattr(self, key)[rows] for key in _UPLOAD} | {
             "upload_rows": rows
         }
@@ -147,4 +161,6 @@ class Prototype:
         for key in _UPLOAD:
             rows = getattr(self, key)
             rows[kept["upload_rows"]] = kept[f"upload_{key}"].to(rows.device)
+        taken = set(kept["upload_rows"].tolist())
+        self._spare = [row for row in self._spare if row not in taken]
         self.moved()

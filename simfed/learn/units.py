@@ -25,6 +25,8 @@ class Train:
 
     clients: tuple[int, ...]
     round: int
+    keys: tuple[int | str, ...]
+    """What keys each one's draws, see `Task.key`."""
     rate: float
     """The learning rate of this round."""
 
@@ -35,6 +37,9 @@ class Send:
 
     client: int
     round: int
+    """On whose public samples its logits are made, where it is asked for them."""
+    key: int | str
+    """What keys its draws, see `Task.key`."""
     arm: str
     k: int
     memory: Any
@@ -50,6 +55,8 @@ class Knowledge:
     """The public logits of the model that `client`'s payload makes of the server's. No number."""
 
     client: int
+    row: int
+    """Where the payload is."""
     round: int
     entries: int
     scale: float
@@ -70,10 +77,11 @@ class Distil:
 
 @dataclass(frozen=True, slots=True)
 class OwnLoss:
-    """f_n of a client at the server's weights, on its samples of `round`. Number: f_n."""
+    """f_n of a client at the server's weights, on its samples of a participation. Number: f_n."""
 
     client: int
-    round: int
+    key: int | str
+    """What keys the participation's draws."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ neither on the number of processes nor on when and beside what it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,16 +17,18 @@ from torch import Tensor
 
 from simfed.compress import with_error_feedback
 from simfed.compress.selection import beside
+from simfed.learn.descent import Descent
 from simfed.learn.federation import (
     Federation,
     Positions,
-    draw_batches,
-    draw_epoch,
-    draw_probe,
+    draw_local,
+    draw_own,
     draw_public,
 )
 from simfed.learn.losses import cross_entropy, kl_sum
 from simfed.learn.memory import Arena
+from simfed.learn.methods.batched import Batched
+from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import Stopwatch
@@ -83,7 +84,11 @@ class Worker:
         """What the students learn from in this round, written by the server."""
         self.stopwatch = Stopwatch(arena, processes, cuda=data.device.type == "cuda")
         self._bf16 = scenario.precision.public == "bf16"
-        self._one_step = scenario.method == "fedkd" and scenario.training.local_steps == 1
+        self._method = cast(Batched, scenario.method.made)
+        training = scenario.training
+        self._one_step = (
+            self._method.sends_gradients and training.local_steps == 1 and training.plain_sgd
+        )
         self._compressors: dict[str, Any] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
@@ -110,13 +115,6 @@ class Worker:
             return min(owned, self.training_count(client))
         return min(owned, local.samples) if local.data == "probe" else owned
 
-    def steps(self, client: int) -> int:
-        """Local SGD steps of one round."""
-        training, owned = self.scenario.training, len(self.data.owned[client])
-        if self.scenario.method == "fedavg":
-            return training.local_epochs * -(-owned // training.batch_size)
-        return training.local_steps
-
     def together(self, prototype: Prototype, samples: int) -> int:
         """Clients with so many samples each whose training is one unit.
 
@@ -130,8 +128,9 @@ class Worker:
     def training_count(self, client: int) -> int:
         """Samples that pass through one round of local training."""
         training, owned = self.scenario.training, len(self.data.owned[client])
-        if self.scenario.method == "fedavg":
+        if training.local_epochs is not None:
             return owned * training.local_epochs
+        assert training.local_steps is not None
         return min(owned, training.batch_size) * training.local_steps
 
     def prototype_for(self, unit: Unit) -> Prototype:
@@ -168,12 +167,19 @@ class Worker:
         """Updates to the clients' residuals, new running statistics to their rows."""
         prototype = self.prototype_of[unit.clients[0]]
         rows = [prototype.row[client] for client in unit.clients]
-        with self.stopwatch.spending("gradients"), self._keyed_noise(unit):
+        client = unit.clients[0]
+        noise = keyed_noise(
+            self.streams, self.data.device, prototype.may_draw, client, unit.keys[0]
+        )
+        with self.stopwatch.spending("gradients"), noise:
             scratch = prototype.fresh_scratch()
             scratch.reset_counters()
             if self._one_step:
                 # into the residuals that are there: residual + gradient without a pass of its own
-                batches = [self.batches(client, unit.round)[0] for client in unit.clients]
+                batches = [
+                    self.batches(client, key)[0]
+                    for client, key in zip(unit.clients, unit.keys, strict=True)
+                ]
                 residuals = [prototype.residuals[row] for row in rows]
                 losses = self._gradients(prototype, batches, residuals)
             else:
@@ -187,17 +193,17 @@ class Worker:
         """Compression, and knowledge where it is asked for."""
         sent = self.compress(unit)
         if unit.with_knowledge:
-            self.knowledge(Knowledge(unit.client, unit.round, sent.entries, unit.scale))
+            row = self.prototype_of[unit.client].row[unit.client]
+            self.knowledge(Knowledge(unit.client, row, unit.round, sent.entries, unit.scale))
         return [], sent
 
     def knowledge(self, unit: Knowledge) -> Answer:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
-        prototype = self.prototype_of[unit.client]
-        row = prototype.row[unit.client]
+        prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
             client = prototype.fresh_scratch()
             client.statistics.copy_(prototype.statistics[row])
-            indices, values = prototype.sent(unit.client, unit.entries)
+            indices, values = prototype.sent(row, unit.entries)
             origin = client.weights.index_select(0, indices)
             client.weights.index_copy_(0, indices, origin + unit.scale * values)
             prototype.logits[row] = prototype.client_passes.logits(
@@ -224,7 +230,7 @@ class Worker:
     def own_loss(self, unit: OwnLoss) -> Answer:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
-            positions = self.on_device(self.own_samples(unit.client, unit.round))
+            positions = self.on_device(self.own_samples(unit.client, unit.key))
             passes = self.prototype_of[unit.client].passes
             logits = passes.logits(positions, self.data.samples)
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
@@ -241,16 +247,17 @@ class Worker:
     # ---- parts of units --------------------------------------------------------------------------
 
     def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
-        """Steps of SGD on the scratch model; their sum goes to the residual. The last batch's loss."""
+        """Local steps on the scratch model; their sum goes to the residual. The last batch's loss."""
         scratch = prototype.scratch
         gradient = torch.empty_like(scratch.weights)
-        for batch in self.batches(client, unit.round):
+        descent = Descent(self.scenario.training, unit.rate)
+        for batch in self.batches(client, unit.keys[0]):
             [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
-            scratch.weights.sub_(gradient, alpha=unit.rate)
+            descent.step(scratch.weights, gradient)
         change = prototype.server.weights - scratch.weights
         prototype.scratch_epoch = -1
         residual = prototype.residuals[prototype.row[client]]
-        residual += change / unit.rate if self.scenario.method == "fedkd" else change
+        residual += change / unit.rate if self._method.sends_gradients else change
         return loss
 
     def compress(self, unit: Send) -> Sent:
@@ -264,10 +271,10 @@ class Worker:
                 None,
                 prototype.residuals[prototype.row[unit.client]],
                 unit.k,
-                self.streams(unit.arm, unit.client, unit.round),
+                self.streams(unit.arm, unit.client, unit.key),
                 state=unit.memory,
             )
-            indices, values = prototype.sent(unit.client, payload.k)
+            indices, values = prototype.sent(prototype.row[unit.client], payload.k)
             indices.copy_(payload.indices)
             values.copy_(payload.values)
         return Sent(payload.k, payload.state, payload.seed)
@@ -294,40 +301,18 @@ class Worker:
 
         return loss
 
-    def batches(self, client: int, round: int) -> list[Positions]:
-        training, owned = self.scenario.training, self.data.owned[client]
-        rng = self.streams("batch", client, round)
-        if self.scenario.method == "fedavg":
-            return draw_epoch(rng, owned, training.batch_size, training.local_epochs)
-        return draw_batches(rng, owned, training.batch_size, training.local_steps)
+    def batches(self, client: int, key: int | str) -> list[Positions]:
+        rng = self.streams("batch", client, key)
+        return draw_local(rng, self.data.owned[client], self.scenario.training)
 
-    def own_samples(self, client: int, round: int) -> Positions:
-        local, owned = self._local_losses[client], self.data.owned[client]
-        if local.data == "batch":
-            return np.concatenate(self.batches(client, round))
-        if local.data == "full":
-            return owned
-        if client not in self._probes:
-            self._probes[client] = draw_probe(self.streams("probe", client), owned, local.samples)
+    def own_samples(self, client: int, key: int | str) -> Positions:
+        """Where f_n of a client is computed in a participation."""
+        if client not in self._probes or self._local_losses[client].data == "batch":
+            self._probes[client] = draw_own(
+                self.streams, self._local_losses[client], client, key, self.data.owned[client],
+                self.scenario.training,
+            )  # fmt: skip
         return self._probes[client]
-
-    @contextmanager
-    def _keyed_noise(self, unit: Train) -> Iterator[None]:
-        """Where a user's own model draws random numbers (dropout): PyTorch's generator, for this unit
-        keyed by client and round, so that its draws do not hang on which process runs what."""
-        client = unit.clients[0]
-        if not self.prototype_of[client].may_draw:
-            yield
-            return
-        index = self.data.device.index or 0
-        cuda = self.data.device.type == "cuda"
-        generator = torch.cuda.default_generators[index] if cuda else torch.default_generator
-        found = generator.get_state()
-        generator.manual_seed(self.streams.integer("noise", client, unit.round))
-        try:
-            yield
-        finally:
-            generator.set_state(found)
 
 
 def stretch(total: int, parts: int, part: int) -> tuple[int, int]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from simfed.compress import Payload, undo, wire
+from simfed.compress import Payload, undo
 from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
-from simfed.errors import InputError, RunFailed
-from simfed.learn.accelerator import AcceleratorEngine
+from simfed.errors import RunFailed
+from simfed.learn.accelerator import AcceleratorEngine, device_of
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
+from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
 from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Train, Unit
-from simfed.registry import registry
+from simfed.method import Work
 from simfed.scenario import Scenario
-from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
+from simfed.tasks import Tasks
 
 __all__ = ["LearningWorkload", "Upload"]
 
@@ -40,33 +40,36 @@ class Upload:
         "loss_after",
         "loss_before",
         "payload",
+        "row",
         "task",
     )
 
-    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int) -> None:
+    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int, row: int) -> None:
         self._workload = workload
         self.task = task
         self.arm = arm
         self.k = min(k, task.parameters)
         self.payload: Payload | None = None
         """None until the work is done."""
+        self.row = row
+        """Where it is among its prototype's arrays: the client's own row, or a spare one."""
         self.known_for: int | None = None
-        """The round on whose public samples its model's logits are in the client's row."""
+        """The round on whose public samples its model's logits are in its row."""
         self.loss_before: float | None = None
         self.loss_after: float | None = None
         """f_n before and after, where a policy learns from it."""
 
-    @property
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
         return self._workload.uplink_bytes(self)
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it beside the arrays in its client's row."""
+        """What a checkpoint keeps of it beside the arrays in its row."""
         assert self.payload is not None
         payload = self.payload
         return {
-            "task": asdict(self.task),
+            "task": self.task.name,
+            "row": self.row,
             "arm": self.arm,
             "k": self.k,
             "losses": [self.loss_before, self.loss_after],
@@ -100,7 +103,7 @@ class LearningWorkload:
         data: Federation | None = None,
         surge: Mapping[int, float] | None = None,
     ) -> None:
-        place = _device(device)
+        place = device_of(device)
         if data is not None and data.device.type != place.type:
             raise ValueError(
                 f"data on {place.type}, where it is to be learned; got it on {data.device}"
@@ -116,68 +119,79 @@ class LearningWorkload:
             self.engine = AcceleratorEngine(scenario, streams, self.data)
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)  # processes share the work, threads would only wait for each other
+        self.tasks = Tasks(scenario, self.engine.facts, lambda client: len(self.data.owned[client]))
+        self._method = cast(Batched, scenario.method.made)
         self.version = 0
         self._surge = dict(surge or {})
         self._rollbacks_in_a_row = 0
         self._distillation_loss: dict[str, float] = {}
         self._memories: dict[tuple[int, str], Any] = {}
         self._losses: dict[int, tuple[int, float]] = {}
-        self._open: dict[int, Upload] = {}
+        self._open: dict[tuple[int, int | str], Upload] = {}
         groups = scenario.group_of_client()
         self._group = [scenario.clients[group] for group in groups]
-        self._learners = [learns and _learns(scenario, group) for group in self._group]
+        self._learners = [
+            learns and scenario.policy_of_group(group).learns for group in self._group
+        ]
         self._local_loss = [scenario.policy_of_group(g).reward.local_loss for g in self._group]
 
     # ---- the contract ----------------------------------------------------------------------------
 
-    def task(self, round: int, client: int) -> Task:
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`."""
-        scenario, name = self.scenario, self._group[client].prototype
-        prototype = self.engine.prototypes[name]
-        value_bytes = 2 if scenario.downlink.payload == "fp16" else 4
-        return Task(
-            round=round,
-            client=client,
-            prototype=name,
-            model=scenario.prototypes[name].model,
-            model_version=self.version,
-            batch_size=scenario.training.batch_size,
-            local_steps=self.engine.worker.steps(client),
-            parameters=prototype.parameters,
-            downlink_bytes=float(value_bytes * prototype.parameters + self._buffer_bytes(name))
-            if scenario.charge.downlink
-            else 0.0,
-        )
+        return self.tasks.task(round, client, self.version, turn)
 
     def execute(self, task: Task, arm: str, k: int) -> Upload:
         """Note the client's work; it reads the weights as they are now, whenever it is done."""
-        if task.client in self._open:
-            raise ValueError(f"client {task.client} is still busy with an earlier task")
-        room = self.engine.prototypes[task.prototype].capacity
-        if min(k, task.parameters) > room:
-            raise ValueError(f"at most the {room} entries that the scenario speaks of, got {k}")
-        upload = self._open[task.client] = Upload(self, task, arm, k)
+        prototype = self.engine.prototypes[task.prototype]
+        if min(k, task.parameters) > prototype.capacity:
+            raise ValueError(
+                f"at most the {prototype.capacity} entries that the scenario speaks of, got {k}"
+            )
+        row = prototype.row[task.client]
+        for waiting in [u for u in self._open.values() if u.task.client == task.client]:
+            self._set_aside(waiting, row)
+        upload = self._open[task.client, task.key] = Upload(self, task, arm, k, row)
         return upload
+
+    def _set_aside(self, upload: Upload, row: int) -> None:
+        """Make room in a client's row: an earlier upload of its still waits to be merged."""
+        if upload.row != row:
+            return
+        payload = self._payload(upload)
+        upload.row = self.engine.prototypes[upload.task.prototype].set_aside(row)
+        upload.payload = self._payload_in_row(
+            upload, Sent(payload.k, payload.state, payload.seed), payload.state_before
+        )
 
     def uplink_bytes(self, upload: Upload) -> float:
         """Size of an upload on the wire, running statistics included where they are charged."""
-        code, d = self.scenario.compression.index_code, upload.task.parameters
-        known = wire.uplink_bytes(upload.arm, d, upload.k, code)
+        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
         if known is None:
-            known = self._payload(upload).wire_bytes(code)
-        return float(known + self._buffer_bytes(upload.task.prototype))
+            buffers = self.tasks.field_bytes(upload.task.plan.up["buffers"], upload.arm, upload.k)
+            assert buffers is not None
+            known = self._payload(upload).wire_bytes(self.tasks.index_code) + buffers
+        return float(known)
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
         """Average, distil, check the safeguard, measure what the round was worth."""
-        uploads = sorted((self._own(c) for c in contributions), key=lambda u: u.task.client)
-        self._work(uploads, round)
+        counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
+        weighed = sorted(
+            ((self._own(c), weight) for c, weight in counted),
+            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+        )
+        uploads = [upload for upload, _ in weighed]
+        scales = {upload: self._scale(upload.task.round) * weight for upload, weight in weighed}
+        self._work(scales, round)
         for upload in uploads:
-            del self._open[upload.task.client]
+            self._close(upload)
         if not uploads:
             _, evaluation = self._measure([], round, True)
             return Outcome(round, self.version, evaluation=evaluation)
         before = self._before()
-        self._average(uploads)
+        self._average(scales)
         after = self._distil(uploads, round)
         rejected = self._reject(round, before, after)
         local, evaluation = self._measure(uploads, round, not rejected)
@@ -197,17 +211,22 @@ class LearningWorkload:
             model_version=self.version,
             rolled_back=rejected,
             forced_arm=FORCED_ARM if rejected else None,
-            kd_loss=after,
-            kd_loss_before=before,
+            losses={name: {"kd_loss": loss} for name, loss in after.items()},
+            shared_loss=after,
+            shared_loss_before=before,
             local_loss=local,
             evaluation=evaluation,
         )
+
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        """What the method says."""
+        return self.tasks.server_work([c.task.who for c in contributions], round)
 
     def discard(self, contribution: Contribution) -> None:
         """The upload was lost: its entries return to the residual, its period steps back."""
         upload = self._own(contribution)
         self._take_back(upload)
-        del self._open[upload.task.client]
+        self._close(upload)
 
     def timings(self) -> dict[str, float]:
         """Host seconds by activity."""
@@ -219,9 +238,14 @@ class LearningWorkload:
         torch.set_num_threads(self._threads)
         self._settings.close()
 
-    def contribution(self, client: int) -> Upload:
-        """The upload of a client that is under way: what a resumed run goes on with."""
-        return self._open[client]
+    def contribution(self, task: Task) -> Upload:
+        """The upload of a task that is under way: what a resumed run goes on with."""
+        return self._open[task.client, task.key]
+
+    def _close(self, upload: Upload) -> None:
+        """It has arrived or is lost."""
+        del self._open[upload.task.client, upload.task.key]
+        self.engine.prototypes[upload.task.prototype].free(upload.row)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """All that a resumed run needs. Pending work is done first."""
@@ -232,11 +256,12 @@ class LearningWorkload:
             "distillation_loss": self._distillation_loss,
             "memories": [[*key, memory] for key, memory in sorted(self._memories.items())],
             "losses": [[client, *known] for client, known in sorted(self._losses.items())],
-            "open": [self._open[client].facts() for client in sorted(self._open)],
+            "open": [upload.facts() for upload in self._open.values()],
         }
         arrays: dict[str, Any] = {}
-        for prototype in self.engine.prototypes.values():
-            arrays |= prototype.arrays(sorted(self._open))
+        for name, prototype in self.engine.prototypes.items():
+            mine = [u.row for u in self._open.values() if u.task.prototype == name]
+            arrays |= prototype.arrays(sorted(mine))
         return facts, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -249,32 +274,35 @@ class LearningWorkload:
         for prototype in self.engine.prototypes.values():
             prototype.restore(arrays)
         for known in facts["open"]:
-            task = Task(**known["task"])
-            upload = self._open[task.client] = Upload(self, task, known["arm"], known["k"])
+            task = self.tasks.task(*known["task"])
+            upload = Upload(self, task, known["arm"], known["k"], known["row"])
+            self._open[task.client, task.key] = upload
             upload.loss_before, upload.loss_after = known["losses"]
             upload.payload = self._payload_in_row(upload, Sent(*known["sent"]), known["before"])
 
     # ---- clients ---------------------------------------------------------------------------------
 
-    def _work(self, merging: Sequence[Upload] = (), round: int = 0) -> None:
-        """Do what is pending, and what the merge of `merging` in `round` needs beyond it."""
+    def _work(self, merging: Mapping[Upload, float] | None = None, round: int = 0) -> None:
+        """Do what is pending, and what the merge of `merging` (with what makes each a change of
+        weights) in `round` needs beyond it."""
+        merging = merging or {}
         pending = [upload for upload in self._open.values() if upload.payload is None]
         losses = self._train(pending)
-        sure = {u.task.client for u in merging if self._distils and u.task.round == round}
-        units = [self._unit(upload, upload.task.client in sure) for upload in pending]
+        sure = {u for u in merging if self._distils and u.task.round == round}
+        units = [self._unit(upload, upload in sure) for upload in pending]
         for upload, unit, result in zip(pending, units, self.engine.run(units), strict=True):
             self._sent(upload, unit, result, losses.get(unit.client))
         missing = [u for u in merging if self._distils and u.known_for != round]
-        self.engine.run([self._knowledge(upload, round) for upload in missing])
+        self.engine.run([self._knowledge(upload, round, merging[upload]) for upload in missing])
 
     def _train(self, pending: Sequence[Upload]) -> dict[int, float]:
         """Local training of all; f_n at the weights as they are now, of those who need it."""
         trainings: list[Train] = []
         for round in dict.fromkeys(upload.task.round for upload in pending):
-            clients = [upload.task.client for upload in pending if upload.task.round == round]
-            trainings += self.engine.trainings(clients, round, self._rate(round))
+            tasks = [upload.task for upload in pending if upload.task.round == round]
+            trainings += self.engine.trainings(tasks, round, self._rate(round))
         losses = [
-            OwnLoss(upload.task.client, upload.task.round)
+            OwnLoss(upload.task.client, upload.task.key)
             for upload in pending
             if self._wants_loss(upload.task.client)
         ]
@@ -301,6 +329,7 @@ class LearningWorkload:
         return Send(
             client=task.client,
             round=task.round,
+            key=task.key,
             arm=upload.arm,
             k=upload.k,
             memory=self._memories.get((task.client, upload.arm)),
@@ -327,7 +356,7 @@ class LearningWorkload:
     def _payload_in_row(self, upload: Upload, sent: Sent, memory_before: Any) -> Payload:
         prototype = self.engine.prototypes[upload.task.prototype]
         prototype.used.add(prototype.row[upload.task.client])
-        indices, values = prototype.sent(upload.task.client, sent.entries)
+        indices, values = prototype.sent(upload.row, sent.entries)
         return Payload(
             strategy=upload.arm,
             length=prototype.parameters,
@@ -338,10 +367,10 @@ class LearningWorkload:
             seed=sent.seed,
         )
 
-    def _knowledge(self, upload: Upload, round: int) -> Knowledge:
+    def _knowledge(self, upload: Upload, round: int, scale: float) -> Knowledge:
         upload.known_for = round
-        scale = self._scale(upload.task.round)
-        return Knowledge(upload.task.client, round, self._payload(upload).k, scale)
+        entries = self._payload(upload).k
+        return Knowledge(upload.task.client, upload.row, round, entries, scale)
 
     def _take_back(self, upload: Upload) -> None:
         """What was sent returns to the residual; the compressor forgets the play."""
@@ -356,39 +385,32 @@ class LearningWorkload:
         return upload.payload
 
     def _own(self, contribution: Contribution) -> Upload:
-        upload = self._open.get(contribution.task.client)
+        upload = self._open.get((contribution.task.client, contribution.task.key))
         if upload is not contribution:
             raise ValueError(f"a contribution that is under way, got that of client {contribution.task.client}")  # fmt: skip
         return upload
 
     # ---- the server ------------------------------------------------------------------------------
 
-    def _average(self, uploads: Sequence[Upload]) -> None:
+    def _average(self, scales: Mapping[Upload, float]) -> None:
         if self.scenario.safeguard.rollback is not None:
             self.engine.remember()
-        shares: dict[int, float] = {}
+        parts: dict[Upload, Part] = {}
         for name in self.engine.prototypes:
-            mine = [u.task.client for u in uploads if u.task.prototype == name]
+            mine = [upload for upload in scales if upload.task.prototype == name]
             sizes = [
-                len(self.data.owned[c]) if self.scenario.method == "fedavg" else 1 for c in mine
+                len(self.data.owned[u.task.client]) if self._method.weighs_by_samples else 1
+                for u in mine
             ]
-            shares |= {c: size / sum(sizes) for c, size in zip(mine, sizes, strict=True)}
-        self.engine.average(
-            [
-                Part(
-                    u.task.client,
-                    self._payload(u).k,
-                    self._scale(u.task.round),
-                    shares[u.task.client],
-                )
-                for u in uploads
-            ]
-        )
+            for u, size in zip(mine, sizes, strict=True):
+                entries, share = self._payload(u).k, size / sum(sizes)
+                parts[u] = Part(u.task.client, u.row, entries, scales[u], share)
+        self.engine.average([parts[upload] for upload in scales])
 
     def _distil(self, uploads: Sequence[Upload], round: int) -> dict[str, float]:
         if not self._distils:
             return {}
-        self.engine.teach([upload.task.client for upload in uploads])
+        self.engine.teach([(upload.task.prototype, upload.row) for upload in uploads])
         distillation = self.scenario.distillation
         rate = distillation.learning_rate or self.scenario.training.learning_rate
         rate *= self.scenario.learning_rate_factor(round)
@@ -413,7 +435,7 @@ class LearningWorkload:
     ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
-        units: list[Unit] = [OwnLoss(u.task.client, u.task.round) for u in waiting]
+        units: list[Unit] = [OwnLoss(u.task.client, u.task.key) for u in waiting]
         tests = self.engine.evaluation_units() if evaluate and self._evaluates(round) else []
         results = self.engine.run([*units, *tests])
         for upload, result in zip(waiting, results, strict=False):
@@ -442,27 +464,14 @@ class LearningWorkload:
 
     @property
     def _distils(self) -> bool:
-        return self.scenario.method == "fedkd"
+        return self._method.needs_public
 
     def _rate(self, round: int) -> float:
         return self.scenario.training.learning_rate * self.scenario.learning_rate_factor(round)
 
     def _scale(self, round: int) -> float:
         """What makes a payload a change of weights: −η for gradients, −1 for weight differences."""
-        return -self._rate(round) if self._distils else -1.0
-
-    def _buffer_bytes(self, prototype: str) -> int:
-        return 4 * self.engine.prototypes[prototype].buffers if self.scenario.charge.buffers else 0
-
-
-def _device(name: str) -> torch.device:
-    if name == "cpu":
-        return torch.device("cpu")
-    if name != "cuda":
-        raise InputError("a device: cpu or cuda", where="--device", got=name)
-    if not torch.cuda.is_available():
-        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
-    return torch.device("cuda", torch.cuda.current_device())
+        return -self._rate(round) if self._method.sends_gradients else -1.0
 
 
 def _check_finite(client: int, round: int, loss: float) -> None:
@@ -472,10 +481,3 @@ def _check_finite(client: int, round: int, loss: float) -> None:
             f"client {client}'s training loss is {loss} in round {round}: the learning "
             "has diverged; a smaller training.learning_rate may help"
         )
-
-
-def _learns(scenario: Scenario, group: ClientGroup) -> bool:
-    """Whether the clients of this group choose by their rewards."""
-    policy = scenario.policy_of_group(group)
-    kind = registry("policy").get(policy.kind)
-    return policy.arms_from is None and bool(getattr(kind, "learns", True))

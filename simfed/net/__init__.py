@@ -9,43 +9,31 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from simfed.vocabulary import LinkUse
+
 if TYPE_CHECKING:
     from simfed.net.cases import error_table, load_cases, replay
-    from simfed.net.driver import LinkUse, Network, Transfer
+    from simfed.net.driver import Network, Transfer
     from simfed.net.from_plain import build, build_model
     from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
     from simfed.net.maxmin import max_min, why_not_max_min
     from simfed.net.models import Fluid, Model, Tcp
     from simfed.net.playing import Arrival, Send, play
-    from simfed.net.topology import Access, Line, Path, Route, Star, Topology
-    from simfed.net.traces import (
-        LinkTrace,
-        Trace,
-        lognormal_ar1,
-        markov_on_off,
-        read_csv,
-        read_mahimahi,
-        read_pensieve,
-    )
+    from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
+    from simfed.net.trace_files import read_csv, read_mahimahi, read_pensieve
+    from simfed.net.traces import LinkTrace, Trace, lognormal_ar1, markov_on_off
 
 _HOMES = {
     "cases": ("error_table", "load_cases", "replay"),
-    "driver": ("LinkUse", "Network", "Transfer"),
+    "driver": ("Network", "Transfer"),
     "from_plain": ("build", "build_model"),
     "graphs": ("Tier", "graph", "lines_of", "read_graph", "tree"),
     "maxmin": ("max_min", "why_not_max_min"),
     "models": ("Fluid", "Model", "Tcp"),
     "playing": ("Arrival", "Send", "play"),
-    "topology": ("Access", "Line", "Path", "Route", "Star", "Topology"),
-    "traces": (
-        "LinkTrace",
-        "Trace",
-        "lognormal_ar1",
-        "markov_on_off",
-        "read_csv",
-        "read_mahimahi",
-        "read_pensieve",
-    ),
+    "topology": ("Access", "Line", "Path", "Routes", "Star", "Topology"),
+    "trace_files": ("read_csv", "read_mahimahi", "read_pensieve"),
+    "traces": ("LinkTrace", "Trace", "lognormal_ar1", "markov_on_off"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -59,7 +47,7 @@ __all__ = [
     "Model",
     "Network",
     "Path",
-    "Route",
+    "Routes",
     "Send",
     "Star",
     "Tcp",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import simpy
 from simpy.events import Event, EventPriority
@@ -18,24 +18,14 @@ from simfed.net.engine import DeadLink, Engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
-from simfed.net.models import Model, SlowStart, make_model
+from simfed.net.models import Model, make_model
 from simfed.net.topology import Direction, Topology
+from simfed.vocabulary import LinkUse
 
-__all__ = ["LinkUse", "Network", "Transfer"]
+__all__ = ["Network", "Transfer"]
 
 _AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
 """SimPy orders events of one instant by priority: the network solves once, after all sends of it."""
-
-
-class LinkUse(NamedTuple):
-    """What one link carried in one interval in which its flows and its capacity stayed the same."""
-
-    link: str
-    from_s: float
-    to_s: float
-    bytes: float
-    capacity_bytes_per_s: float
-    flows: int
 
 
 class Transfer:
@@ -86,14 +76,6 @@ class Transfer:
         `size_bytes`. Cancelling twice, or after the end, changes nothing.
         """
         return self.network._cancel(self)
-
-    def record(self) -> dict[str, Any]:
-        """What `Network.resume` needs of a transfer in flight, as plain values.
-
-        What has limited it until now is not among it: `limited_s` and `bottleneck` of the resumed
-        transfer count from there on.
-        """
-        return self.network._record(self)
 
 
 class Network:
@@ -163,24 +145,22 @@ class Network:
             raise InputError(allowed, where="weight", got=weight)
         if not cap > 0:
             raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
-        flow = self._flow(client, float(size_bytes), direction, weight, cap)
-        self._engine.start(flow, self._local_s())
-        return self._under_way(Transfer(self, client, direction, float(size_bytes), flow))
+        path = self.topology.path(client, direction)
+        if not self._transfers:
+            self._epoch_at_s = self.env.now
+            self._engine.restart_clock(self._epoch_at_s)
+        self._sent += 1
+        engine, now_s, size_bytes = self._engine, self._local_s(), float(size_bytes)
 
-    def resume(self, record: Mapping[str, Any]) -> Transfer:
-        """Go on with a transfer from its `Transfer.record()`, in this or a later process.
+        def capacity(link: int) -> float:
+            return engine.capacity_at(link, now_s)
 
-        Its `done` has the duration of the whole transfer, the time before the record included.
-        """
-        client, direction, size_bytes = record["client"], record["direction"], record["size_bytes"]
-        cap = inf if record["cap_bytes_per_s"] is None else record["cap_bytes_per_s"]
-        flow = self._flow(client, size_bytes, direction, record["weight"], cap)
-        flow.remaining_bytes, flow.unsent_bytes = record["remaining_bytes"], record["unsent_bytes"]
-        flow.spent_s = record["elapsed_s"]
-        if record["slow_start"] is not None:
-            flow.program = SlowStart(*record["slow_start"])
-        self._engine.resume(flow, record["wait_s"], self._local_s())
-        return self._under_way(Transfer(self, client, direction, size_bytes, flow))
+        flow = self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
+        engine.start(flow, now_s)
+        transfer = Transfer(self, client, direction, size_bytes, flow)
+        self._transfers[flow] = transfer
+        self._wake_in_time()
+        return transfer
 
     @property
     def transfers(self) -> list[Transfer]:
@@ -188,26 +168,6 @@ class Network:
         return list(self._transfers.values())
 
     # ---- inside --------------------------------------------------------------------------------
-
-    def _flow(
-        self, client: int, size_bytes: float, direction: Direction, weight: float, cap: float
-    ) -> Flow:
-        path = self.topology.path(client, direction)
-        if not self._transfers:
-            self._epoch_at_s = self.env.now
-            self._engine.restart_clock(self._epoch_at_s)
-        self._sent += 1
-        engine, now_s = self._engine, self._local_s()
-
-        def capacity(link: int) -> float:
-            return engine.capacity_at(link, now_s)
-
-        return self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
-
-    def _under_way(self, transfer: Transfer) -> Transfer:
-        self._transfers[transfer.flow] = transfer
-        self._wake_in_time()
-        return transfer
 
     def _local_s(self) -> float:
         # An event's instant was rounded twice, by SimPy and by the subtraction: never go back.
@@ -269,26 +229,6 @@ class Network:
             self._engine.cancel(transfer.flow)
             self._wake_in_time()
         return self._moved_bytes(transfer)
-
-    def _record(self, transfer: Transfer) -> dict[str, Any]:
-        flow, engine = transfer.flow, self._engine
-        if transfer.in_flight:
-            self._play_until(self._local_s())
-        if not transfer.in_flight:
-            raise ValueError("only a transfer in flight has a record")
-        program = flow.program if isinstance(flow.program, SlowStart) else None
-        return {
-            "client": transfer.client,
-            "direction": transfer.direction,
-            "size_bytes": transfer.size_bytes,
-            "weight": flow.weight,
-            "cap_bytes_per_s": None if flow.cap_bytes_per_s == inf else flow.cap_bytes_per_s,
-            "elapsed_s": engine.elapsed_s(flow),
-            "wait_s": 0.0 if flow.joined else max(flow.since_s - engine.now_s, 0.0),
-            "remaining_bytes": engine.sharing.left(flow) if flow.joined else flow.remaining_bytes,
-            "unsent_bytes": flow.unsent_bytes,
-            "slow_start": program and (program.window_bytes, program.rtt_s, program.began_s),
-        }
 
     def _report(self, use: Use) -> None:
         assert self._on_use is not None

@@ -94,11 +94,6 @@ class Engine:
         flow.spent_s = flow.latency_s
         self._join_at((self.now_s if at_s is None else at_s) + flow.latency_s, flow)
 
-    def resume(self, flow: Flow, wait_s: float, at_s: float) -> None:
-        """`flow`, under way before, is back at `at_s`; it goes on after `wait_s` more."""
-        flow.spent_s += wait_s
-        self._join_at(at_s + wait_s, flow)
-
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
         """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
@@ -128,12 +123,6 @@ class Engine:
             self.sharing.now_s = max(self.now_s, until_s)
         return ended
 
-    def set_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
-        """From now on the link has this capacity, at least 0 (traces do this on their own)."""
-        self.sharing.change_capacity(link, capacity_bytes_per_s)
-        self.sharing.settle()
-        self._schedule()
-
     def cancel(self, flow: Flow) -> None:
         """Take a started flow out now. `flow.remaining_bytes` and `flow.unsent_bytes` say what it leaves behind."""
         if flow.joined:
@@ -149,10 +138,6 @@ class Engine:
             return self.sharing.capacity(link)
         moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
         return trace.trace.rate_bytes_per_s(moment)
-
-    def elapsed_s(self, flow: Flow) -> float:
-        """Seconds since the start of a flow in progress. (A wait is charged to `spent` in advance.)"""
-        return flow.spent_s + (self.now_s - flow.since_s)
 
     def _join_at(self, at_s: float, flow: Flow) -> None:
         flow.since_s = at_s

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from simfed.errors import InputError
-from simfed.net import traces
+from simfed.net import trace_files, traces
 from simfed.net.graphs import Tier, graph, read_graph, tree
 from simfed.net.models import Model, make_model
 from simfed.net.topology import Access, Direction, Line, Star, Topology
@@ -22,6 +22,9 @@ __all__ = ["build", "build_model"]
 Plain = Mapping[str, Any]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
+
+MOST_PIECES_TOGETHER = 100_000_000
+"""Of all traces of a network, 16 bytes each."""
 
 
 def build(
@@ -84,8 +87,9 @@ class _Builder:
         chosen = range(len(links)) if link_of_client is None else link_of_client
         self.link_of_client = np.asarray(chosen, dtype=np.int64)
         self.clients = len(self.link_of_client)
-        self._files: dict[tuple[Any, ...], Trace] = {}
-        self._rows: dict[FilePath, traces.Rows] = {}
+        self._files: dict[tuple[Any, ...], dict[float, Trace]] = {}
+        """By what is read and by the factor on it."""
+        self._pieces = 0
 
     def build(self) -> Topology:
         server = self.network.get("server") or {}
@@ -252,7 +256,7 @@ class _Builder:
                 trace = self._read(_with_own_column(spec, link))
             else:
                 trace = self._generate(spec, self.streams("trace", link, way))
-            trace = trace.scaled(spec.get("scale", 1.0))
+                trace = self._kept(trace.scaled(spec.get("scale", 1.0)))
         except InputError as error:
             raise error.within(where) from None
         offset = spec.get("offset", "random" if spec["end"] == "loop" else 0.0)
@@ -266,16 +270,25 @@ class _Builder:
         if memo not in self._files:
             path, end = self.folder / spec["file"], spec["end"]
             if spec["format"] == "mahimahi":
-                found = traces.read_mahimahi(path, end, bin_s=spec.get("bin", 0.1))
+                found = trace_files.read_mahimahi(path, end, bin_s=spec.get("bin", 0.1))
             elif spec["format"] == "pensieve":
-                found = traces.read_pensieve(path, end)
+                found = trace_files.read_pensieve(path, end)
             else:
                 options = {key: spec[key] for key in keys[4:] if spec.get(key) is not None}
-                if path not in self._rows:
-                    self._rows[path] = traces.read_rows(path)
-                found = traces.read_csv(path, end, rows=self._rows[path], **options)
-            self._files[memo] = found
-        return self._files[memo]
+                found = trace_files.read_csv(path, end, **options)
+            self._files[memo] = {1.0: self._kept(found)}
+        scaled, scale = self._files[memo], spec.get("scale", 1.0)
+        if scale not in scaled:
+            scaled[scale] = self._kept(scaled[1.0].scaled(scale))
+        return scaled[scale]
+
+    def _kept(self, trace: Trace) -> Trace:
+        """`trace`, counted: all traces of a network have to fit into memory."""
+        self._pieces += len(trace.starts_s)
+        if self._pieces > MOST_PIECES_TOGETHER:
+            allowed = f"traces of at most {MOST_PIECES_TOGETHER:,} pieces together"
+            raise InputError(allowed, got="more")
+        return trace
 
     def _generate(self, spec: Plain, rng: np.random.Generator) -> Trace:
         made = spec["generate"]

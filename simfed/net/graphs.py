@@ -19,7 +19,7 @@ import numpy as np
 
 from simfed import units
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.net.topology import Access, Line, Route, Topology, server_lines
+from simfed.net.topology import Access, Line, Routes, Topology, check_line_count, server_lines
 from simfed.net.traces import LinkTrace
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ __all__ = ["Tier", "graph", "lines_of", "read_graph", "tree"]
 
 MOST_NODES = 100_000
 """Of a tier: seconds to build, where more would take minutes."""
+MOST_FILE_BYTES = 200_000_000
+"""Of a GraphML or GML file, which networkx reads whole."""
 _WAYS = ("up", "down")
 _ATTRIBUTES = ("capacity", "up", "down", "latency", "down_latency", "loss")
 
@@ -81,6 +83,7 @@ def tree(
     """
     if not tiers:
         raise InputError("at least one tier of nodes", where="tiers", got=[])
+    check_line_count(2 * sum(tier.count for tier in tiers), "tiers")
     lines: list[Line] = []
     first_line: list[int] = []
     for level, tier in enumerate(tiers):
@@ -101,15 +104,17 @@ def tree(
         server_latency_s,
         server_down_latency_s,
     )
-    routes = []
+    routes = Routes()
+    up_steps, down_steps = [routes.step(own)], [routes.step(own + 1)]
+    above_count = 1
+    for level in reversed(range(len(tiers))):
+        count, first = tiers[level].count, first_line[level]
+        parents = [_block(k, count, above_count) for k in range(count)]
+        up_steps = [routes.step(first + 2 * k, up_steps[parents[k]]) for k in range(count)]
+        down_steps = [routes.step(first + 2 * k + 1, down_steps[parents[k]]) for k in range(count)]
+        above_count = count
     for k in range(tiers[0].count):
-        way, index = [], k
-        for level, tier in enumerate(tiers):
-            way.append(first_line[level] + 2 * index)
-            if level + 1 < len(tiers):
-                index = _block(index, tier.count, tiers[level + 1].count)
-        back = [line + 1 for line in reversed(way)]
-        routes.append(Route(tiers[0].node(k), (*way, own), (own + 1, *back)))
+        routes.add(tiers[0].node(k), up_steps[k], down_steps[k])
     if node_of_client is None:
         node_of_client = (np.arange(clients) * tiers[0].count // clients).tolist()
     return Topology(clients, access, lines, routes, node_of_client)
@@ -152,6 +157,7 @@ def graph(
     >>> small.path(0, "up")
     Path(links=(0, 2), crossed=(0, 2), latency_s=0.01, rtt_s=0.02, loss=0.0)
     """
+    check_line_count(len(lines), "graph")
     own = server_lines(
         server,
         receive_bytes_per_s,
@@ -163,17 +169,21 @@ def graph(
     last = len(lines)
     nodes = {node for line in lines for node in (line.tail, line.head)} | {server}
     homes = _homes(node_of_client, nodes)
-    given = _explicit(routes, lines, server, homes, where)
-    found = {way: _shortest(lines, server, way) for way in _WAYS}
+    found = Routes()
+    ends = {"up": found.step(last), "down": found.step(last + 1)}
+    given = {
+        (owner, way): _steps(found, indices if way == "down" else indices[::-1], ends[way])
+        for (owner, way), indices in _explicit(routes, lines, server, homes, where).items()
+    }
+    steps = {way: _shortest(lines, server, way, found, ends[way]) for way in _WAYS}
     made: dict[int | str, int] = {}
-    made_routes: list[Route] = []
     node_indices = []
     for client, node in enumerate(homes):
         # clients of one node share its route, but for those that were given one of their own
         owner = client if any((client, way) in given for way in _WAYS) else node
         if owner not in made:
             up, down = (
-                given.get((owner, way), given.get((node, way), found[way].get(node)))
+                given.get((owner, way), given.get((node, way), steps[way].get(node)))
                 for way in _WAYS
             )
             if up is None:
@@ -184,10 +194,9 @@ def graph(
                 raise InputError(
                     f"a path back from node {server!r}", where=f"client-{client}", got=got
                 )
-            made[owner] = len(made_routes)
-            made_routes.append(Route(node, (*up, last), (last + 1, *down)))
+            made[owner] = found.add(node, up, down)
         node_indices.append(made[owner])
-    return Topology(clients, access, [*lines, *own], made_routes, node_indices, server)
+    return Topology(clients, access, [*lines, *own], found, node_indices, server)
 
 
 def _homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[str]:
@@ -249,31 +258,79 @@ def _joined(
     return tuple(between[pair] for pair in pairwise(hops))
 
 
-def _shortest(lines: Sequence[Line], server: str, way: str) -> dict[str, tuple[int, ...]]:
-    """For every node that has one, the way to the server (`up`) or from it (`down`).
+def _steps(routes: Routes, lines: Iterable[int], after: int) -> int:
+    """A way over `lines`, given from the server's side on, that ends with the step `after`."""
+    for line in lines:
+        after = routes.step(line, after)
+    return after
 
-    Dijkstra with the ties decided by the graph alone; networkx decides them by the order of edges,
-    and two files of the same network would then give different runs.
+
+def _shortest(
+    lines: Sequence[Line], server: str, way: str, routes: Routes, end: int
+) -> dict[str, int]:
+    """For every node that has one, the way to the server (`up`) or from it (`down`) in `routes`.
+
+    All ways end with the step `end`. Dijkstra with the ties decided by the graph alone; networkx
+    decides them by the order of edges, and two files of the same network would then give different
+    runs. Memory and time grow with the lines, not with the lengths of the ways.
     """
     touching: dict[str, list[tuple[str, int]]] = {}
     for k, line in enumerate(lines):
         near, far = (line.head, line.tail) if way == "up" else (line.tail, line.head)
         touching.setdefault(near, []).append((far, k))
-    found: dict[str, tuple[int, ...]] = {}
-    heap: list[tuple[float, int, tuple[str, ...], tuple[int, ...]]] = [(0.0, 0, (server,), ())]
+    found = _Tree(server)
+    steps = {server: end}
+    best: dict[str, tuple[tuple[float, int], str, int]] = {}
+    heap = [((0.0, 0), server)]
     while heap:
-        latency_s, hops, names, indices = heapq.heappop(heap)
-        node = names[-1]
-        if node in found:
+        (latency_s, hops), node = heapq.heappop(heap)
+        if node in steps and node != server:
             continue
-        found[node] = indices
+        if node in best:
+            _, parent, line_index = best.pop(node)
+            found.add(node, parent)
+            steps[node] = routes.step(line_index, steps[parent])
         for far, k in touching.get(node, ()):
-            if far not in found:
-                longer = (k, *indices) if way == "up" else (*indices, k)
-                heapq.heappush(
-                    heap, (latency_s + lines[k].latency_s, hops + 1, (*names, far), longer)
-                )
-    return found
+            if far in steps:
+                continue
+            cost = (latency_s + lines[k].latency_s, hops + 1)
+            known = best.get(far)
+            if known is None or cost < known[0]:
+                best[far] = (cost, node, k)
+                heapq.heappush(heap, (cost, far))
+            elif cost == known[0] and found.comes_first(node, known[1]):
+                best[far] = (cost, node, k)
+    return steps
+
+
+class _Tree:
+    """Ways from a root by each node's predecessor; compares the names along two of equal length.
+
+    Every node also knows one far ancestor, chosen by its depth alone so that jumps get longer
+    towards the root (Myers' skew-binary numbers): a comparison takes logarithmically many steps.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._parent = {root: root}
+        self._jump = {root: root}
+        self._depth = {root: 0}
+
+    def add(self, node: str, parent: str) -> None:
+        """`node` is one step behind `parent`."""
+        jump, depth = self._jump, self._depth
+        near, far = jump[parent], jump[jump[parent]]
+        even = depth[parent] - depth[near] == depth[near] - depth[far]
+        self._parent[node], depth[node] = parent, depth[parent] + 1
+        jump[node] = far if even else parent
+
+    def comes_first(self, a: str, b: str) -> bool:
+        """Whether the names from the root to `a` stand before those to `b`, which is as deep."""
+        parent, jump = self._parent, self._jump
+        if a == b:
+            return False
+        while parent[a] != parent[b]:
+            a, b = (jump[a], jump[b]) if jump[a] != jump[b] else (parent[a], parent[b])
+        return a < b
 
 
 # ---- files -------------------------------------------------------------------------------------
@@ -295,7 +352,13 @@ def read_graph(path: str | FilePath) -> list[Line]:
     if suffix not in readers:
         raise InputError(f"a file ending in {listed(readers)}", where=where, got=suffix)
     try:
+        if FilePath(path).stat().st_size > MOST_FILE_BYTES:
+            raise InputError(
+                f"a graph of at most {MOST_FILE_BYTES:,} bytes", where=where, got="more"
+            )
         found: Any = readers[suffix](str(path))
+    except InputError:
+        raise
     except OSError as error:
         raise InputError("a readable file", where=where, got=error.strerror) from None
     except Exception as error:  # the parsers raise many kinds; all mean the same to the user
@@ -307,10 +370,14 @@ def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
     """The lines of a networkx graph, with edge attributes as in `read_graph`."""
     if graph.number_of_edges() == 0:
         raise InputError("a graph with at least one edge", where=where, got="none")
+    check_line_count(graph.number_of_edges() * (1 if graph.is_directed() else 2), where)
     lines = []
+    checked: set[tuple[str, ...]] = set()
     for tail, head, data in graph.edges(data=True):
         place = f"{where}: edge {tail} to {head}"
-        _check_spelling(data, place)
+        if (names := tuple(data)) not in checked:  # edges of a file mostly have the same ones
+            _check_spelling(data, place)
+            checked.add(names)
         lines.append(_line(str(tail), str(head), data, "up", place))
         if not graph.is_directed():
             lines.append(_line(str(head), str(tail), data, "down", place))

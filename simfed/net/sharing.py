@@ -38,6 +38,10 @@ __all__ = ["Sharing"]
 _TIE = 1e-12
 """Relative difference below which two levels are the same: rounding must not move flows to and fro."""
 
+_LONG_PATH = 64
+"""Links. On a longer path, a flow met on many of them is refreshed once, not once for each: that would be
+quadratic. (On shorter ones it stays, because the order of additions shows in the last digits.)"""
+
 
 class Sharing:
     """The flows in progress and the links they share, at one instant `now_s`.
@@ -66,6 +70,7 @@ class Sharing:
     def join(self, flow: Flow) -> None:
         """`flow` begins to take its share, with `flow.remaining_bytes` bytes."""
         shared = []
+        met: dict[Flow, None] = {}
         for id in flow.links:
             link = self.shared.get(id)
             if link is None:
@@ -76,10 +81,16 @@ class Sharing:
                         self.meter.begin_alone(id, self.now_s, flow.remaining_bytes)
                     continue
                 link = self._share(id, first)
+                if len(flow.links) > _LONG_PATH:
+                    met[first] = None
+                else:
+                    self._refresh(first)
             elif self.meter:
                 self.meter.close(link, self.now_s)
             link.flows[flow] = None
             shared.append(link)
+        for first in met:
+            self._refresh(first)
         flow.shared = shared
         flow.since_s = self.now_s
         flow.joined = True
@@ -165,7 +176,7 @@ class Sharing:
     # ---- one flow ------------------------------------------------------------------------------
 
     def _share(self, id: int, first: Flow) -> Link:
-        """A second flow comes to the link that `first` had to itself."""
+        """A second flow comes to the link that `first` had to itself, and is to be refreshed."""
         del self.alone[id]
         if self.meter:
             self.meter.end_alone(id, self.now_s, self.left(first), self.capacity(id))
@@ -173,7 +184,6 @@ class Sharing:
         link.flows[first] = None
         first.shared.append(link)
         self._add(first, link)
-        self._refresh(first)
         return link
 
     def _find_limit(self, flow: Flow) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,7 +22,7 @@ from simfed.net.traces import LinkTrace
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["Access", "Direction", "Line", "Path", "Route", "Star", "Topology"]
+__all__ = ["Access", "Direction", "Line", "Path", "Routes", "Star", "Topology"]
 
 Direction = Literal["up", "down"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -70,13 +69,62 @@ class Line:
     loss: float = 0.0
 
 
-@dataclass(frozen=True)
-class Route:
-    """How a node's traffic reaches the server and comes back: indices into the lines."""
+MOST_LINES = 500_000
+"""Of a network, each direction counted: ten seconds to load, and half a GB."""
+NO_STEP = -1
+"""In place of a step: the server is reached."""
 
-    node: str
-    up: tuple[int, ...] = ()
-    down: tuple[int, ...] = ()
+
+class Routes:
+    """How the nodes' traffic reaches the server and comes back.
+
+    A way is the number of a *step*: over one line, then on by the step that follows towards the
+    server (the ways back are walked from the node as well). Ways that end alike share their steps, so
+    the routes of a graph are a tree for each direction, one step per node, however long they are.
+
+    >>> routes = Routes()
+    >>> own = routes.step(8)
+    >>> routes.add("far", routes.step(4, routes.step(2, own)), own)
+    0
+    >>> routes.lines_from(routes.up[0]), routes.lines_from(routes.down[0])
+    ([4, 2, 8], [8])
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[str] = []
+        self.up: list[int] = []
+        """For each route the first step of the way to the server; `NO_STEP` at the server itself."""
+        self.down: list[int] = []
+        """The same of the way back, which bytes cross from its other end."""
+        self.line: list[int] = []
+        """For each step the index of its line."""
+        self.after: list[int] = []
+        """For each step the one that follows, `NO_STEP` at the server."""
+
+    def step(self, line: int, after: int = NO_STEP) -> int:
+        """The number of a new step over `line`, then on with `after`."""
+        self.line.append(line)
+        self.after.append(after)
+        return len(self.line) - 1
+
+    def add(self, node: str, up: int = NO_STEP, down: int = NO_STEP) -> int:
+        """The index of a new route of `node`."""
+        self.nodes.append(node)
+        self.up.append(up)
+        self.down.append(down)
+        return len(self.nodes) - 1
+
+    def lines_from(self, step: int) -> list[int]:
+        """The lines of a way, from the node's side to the server's."""
+        lines = []
+        while step != NO_STEP:
+            lines.append(self.line[step])
+            step = self.after[step]
+        return lines
+
+
+MOST_KEPT_STEPS = 1_000_000
+"""Of the ways that a topology keeps worked out; beyond them it begins anew. About 40 MB."""
 
 
 class _Way(NamedTuple):
@@ -104,16 +152,16 @@ class Topology:
         clients: int,
         access: Access,
         lines: Sequence[Line],
-        routes: Sequence[Route],
+        routes: Routes,
         node_of_client: Sequence[int] | None = None,
         server: str = "server",
     ) -> None:
-        """`node_of_client[i]` is the index in `routes` of client i's node (default: the first)."""
+        """`node_of_client[i]` is the route of client i's node (default: the first)."""
         if clients < 1:
             raise InputError("at least one client", where="clients", got=clients)
         n = self.clients = int(clients)
         self.lines = tuple(lines)
-        self.routes = tuple(routes)
+        self.routes = routes
         self.server = server
         self.traces: dict[int, LinkTrace] = {}
         self.capacities_bytes_per_s: Floats = np.full(2 * n + len(lines), inf)
@@ -126,7 +174,15 @@ class Topology:
         self._fill(access)
         self._check()
         self._check_names()
-        self._ways = self._work_out_routes()
+        # of each line whether it can bind, whether its rate is finite, its latency
+        self._of_lines = (
+            self._lines_that_can_bind(),
+            np.isfinite(self.capacities_bytes_per_s[2 * n :]).tolist(),
+            [line.latency_s for line in self.lines],
+        )
+        self._lossy = any(line.loss for line in self.lines)
+        self._ways: dict[int, tuple[_Way, _Way]] = {}
+        self._kept_steps = 0
 
     def _fill(self, access: Access) -> None:
         n, rates = self.clients, self.capacities_bytes_per_s
@@ -161,7 +217,11 @@ class Topology:
         for link in np.flatnonzero(~((losses >= 0) & (losses < 1))):
             got = float(losses[link])
             raise InputError("a loss from 0 to below 1", where=self.link_name(int(link)), got=got)
-        if self._nodes.min() < 0 or self._nodes.max() >= len(self.routes) or len(self._nodes) != n:
+        if (
+            self._nodes.min() < 0
+            or self._nodes.max() >= len(self.routes.nodes)
+            or len(self._nodes) != n
+        ):
             raise InputError("one node index per client", where="node_of_client")
 
     def _check_names(self) -> None:
@@ -174,57 +234,49 @@ class Topology:
                 raise InputError("a name that no other link has", where="links", got=name, hint=hint)  # fmt: skip
             seen.add(name)
 
-    def _work_out_routes(self) -> list[tuple[_Way, _Way]]:
-        first = 2 * self.clients
-        binding = self._lines_that_can_bind()
-        finite = np.isfinite(self.capacities_bytes_per_s[first:])
-        ways = []
-        for route in self.routes:
-            pair = []
-            for indices in (route.up, route.down):
-                links = tuple(first + k for k in indices if k in binding)
-                crossed = tuple(first + k for k in indices if finite[k])
-                latency_s = float(sum(self.lines[k].latency_s for k in indices))
-                success = float(np.prod([1 - self.lines[k].loss for k in indices]))
-                pair.append(_Way(links, crossed, latency_s, success))
-            ways.append((pair[0], pair[1]))
-        return ways
-
-    def _lines_that_can_bind(self) -> set[int]:
-        """Lines slower than all that can flow into them together.
+    def _lines_that_can_bind(self) -> list[bool]:
+        """For each line, whether it is slower than all that can flow into it together.
 
         Into a line flow the lines before it on the routes, and the clients whose route begins with
         it (downwards: ends with it). Equality counts as binding, so that rounding decides nothing.
         """
-        n, rates = self.clients, self.capacities_bytes_per_s
+        n, rates, routes = self.clients, self.capacities_bytes_per_s, self.routes
         inflow = np.zeros(len(self.lines))
-        feeders: list[set[int]] = [set() for _ in self.lines]
+        feeders: dict[int, set[int]] = {}
+        walked = bytearray(len(routes.line))
         order = np.argsort(self._nodes, kind="stable")
-        bounds = np.searchsorted(self._nodes[order], np.arange(len(self.routes) + 1))
-        for r, route in enumerate(self.routes):
+        bounds = np.searchsorted(self._nodes[order], np.arange(len(routes.nodes) + 1))
+        for r, ends in enumerate(zip(routes.up, routes.down, strict=True)):
             members = order[bounds[r] : bounds[r + 1]]
             # towards the client, the links that a line leads into bound what it can be asked for
-            for k, indices in enumerate((route.up, route.down[::-1])):
-                if not indices or not members.size:
+            for k, step in enumerate(ends):
+                if step == NO_STEP or not members.size:
                     continue
-                inflow[indices[0]] += rates[2 * members + k].sum()
-                for before, after in pairwise(indices):
-                    feeders[after].add(before)
+                inflow[routes.line[step]] += rates[2 * members + k].sum()
+                while not walked[step]:  # beyond, an earlier route has been the same way
+                    walked[step] = True
+                    after = routes.after[step]
+                    if after == NO_STEP:
+                        break
+                    feeders.setdefault(routes.line[after], set()).add(routes.line[step])
+                    step = after
         line_rates = rates[2 * n :]
-        for k, into in enumerate(feeders):
+        for k, into in feeders.items():
             inflow[k] += sum(line_rates[j] for j in into)
         slowest = line_rates.copy()
         for k in range(len(self.lines)):
             if 2 * n + k in self.traces:
-                slowest[k] = min(self.traces[2 * n + k].trace.rates_bytes_per_s)
-        return set(np.flatnonzero((slowest < inf) & (slowest <= inflow)).tolist())
+                slowest[k] = self.traces[2 * n + k].trace.lowest_bytes_per_s
+        binds: list[bool] = ((slowest < inf) & (slowest <= inflow)).tolist()
+        return binds
 
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""
         if not 0 <= client < self.clients:
             raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
         k = 0 if direction == "up" else 1
-        ways = self._ways[self._nodes[client]]
+        route = int(self._nodes[client])
+        ways = self._ways.get(route) or self._work_out(route)
         way = ways[k]
         here_s = float(self._latencies_s[k, client]) + way.latency_s
         back_s = float(self._latencies_s[1 - k, client]) + ways[1 - k].latency_s
@@ -235,6 +287,29 @@ class Topology:
         # written so that a path without loss has exactly 0
         loss = float(self._losses[client]) + (1 - float(self._losses[client])) * (1 - way.success)
         return Path(links, crossed, here_s, here_s + back_s, loss)
+
+    def _work_out(self, route: int) -> tuple[_Way, _Way]:
+        """Both ways of a route, kept for its next transfer."""
+        up = self.routes.lines_from(self.routes.up[route])
+        down = self.routes.lines_from(self.routes.down[route])[::-1]
+        self._kept_steps += len(up) + len(down)
+        if self._kept_steps > MOST_KEPT_STEPS:
+            self._ways.clear()
+            self._kept_steps = len(up) + len(down)
+        ways = self._ways[route] = (self._way(up), self._way(down))
+        return ways
+
+    def _way(self, indices: Sequence[int]) -> _Way:
+        first, binds, finite, latencies_s = 2 * self.clients, *self._of_lines
+        success = 1.0
+        if self._lossy:
+            success = float(np.prod([1 - self.lines[k].loss for k in indices]))
+        return _Way(
+            tuple([first + k for k in indices if binds[k]]),
+            tuple([first + k for k in indices if finite[k]]),
+            float(sum([latencies_s[k] for k in indices])),
+            success,
+        )
 
     def link_name(self, link: int) -> str:
         """What a link is called in records, such as `client-3/up` or `server/receive`."""
@@ -260,7 +335,7 @@ class Topology:
                 loss=line.loss,
             )
         for client in range(self.clients):
-            node = self.routes[self._nodes[client]].node
+            node = self.routes.nodes[self._nodes[client]]
             for k, ends in enumerate(((f"client-{client}", node), (node, f"client-{client}"))):
                 graph.add_edge(
                     *ends,
@@ -311,7 +386,16 @@ class Star(Topology):
             server_latency_s,
             server_down_latency_s,
         )
-        super().__init__(clients, access, lines, [Route("switch", (0,), (1,))])
+        routes = Routes()
+        routes.add("switch", routes.step(0), routes.step(1))
+        super().__init__(clients, access, lines, routes)
+
+
+def check_line_count(lines: int, where: str) -> None:
+    """Refuses a network that is larger than can be handled well."""
+    if lines > MOST_LINES:
+        allowed = f"at most {MOST_LINES:,} links between nodes, each direction counted"
+        raise InputError(allowed, where=where, got=lines)
 
 
 def server_lines(

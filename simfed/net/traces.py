@@ -1,46 +1,95 @@
-"""Capacity that varies in time: piecewise-constant traces, their readers and generators.
+"""Capacity that varies in time: piecewise-constant traces and their generators.
 
 A trace says for how long a link has which capacity, and what comes after its last piece: `loop`
 (from the beginning again), `hold` (the last capacity for ever) or `error` (a run that gets there
 fails). What is ignored: anything faster than a piece, and that a real link's losses and delays
-change with its capacity. No trace is shipped with simfed.
+change with its capacity. No trace is shipped with simfed; `simfed.net.trace_files` reads files.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
-from pathlib import Path as FilePath
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 
-from simfed import units
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.reading import read_text
 
 __all__ = [
+    "Column",
     "EndPolicy",
     "LinkTrace",
     "Moment",
     "Trace",
+    "bin_edges",
     "lognormal_ar1",
     "markov_on_off",
-    "read_csv",
-    "read_mahimahi",
-    "read_pensieve",
-    "read_rows",
 ]
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-Rows = list[tuple[list[str], str]]
 EndPolicy = Literal["loop", "hold", "error"]
 
-MAHIMAHI_PACKET_BYTES = 1500
 MOST_PIECES = 1_000_000
 """Of a trace in equal steps, or made up: more would take minutes and gigabytes."""
+
+
+class Column(Sequence[float]):
+    """Numbers that do not change, of eight bytes each where a tuple's take 32.
+
+    >>> Column([0.0, 2.5])[1], Column([0.0, 2.5]) == (0, 2.5)
+    (2.5, True)
+    """
+
+    __slots__ = ("array", "view")
+
+    def __init__(self, numbers: Iterable[float] | Floats) -> None:
+        """An array is not copied, and cannot be changed from now on."""
+        self.array: Floats = (
+            numbers
+            if isinstance(numbers, np.ndarray)
+            else np.array([float(x) for x in numbers], dtype=np.float64)
+        )
+        self.array.flags.writeable = False
+        self.view = self.array.data
+        """The same: its items are Python's numbers, found without a call of ours."""
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[float, ...]: ...
+    def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
+        if isinstance(index, slice):
+            return tuple(self.view[index])
+        number: float = self.view[index]
+        return number
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.view)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        return self.array.astype(dtype) if copy or dtype else self.array
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Column):
+            return np.array_equal(self.array, other.array)
+        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        if len(self) <= 100:
+            return repr(tuple(self))
+        return f"({self[0]}, {self[1]}, … {len(self):,} numbers)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Column, (self.array,)
 
 
 class Moment(NamedTuple):
@@ -62,10 +111,15 @@ class Trace:
     55.0
     """
 
-    starts_s: tuple[float, ...]
-    rates_bytes_per_s: tuple[float, ...]
+    starts_s: Sequence[float]
+    rates_bytes_per_s: Sequence[float]
     duration_s: float
     end: EndPolicy
+
+    def __post_init__(self) -> None:
+        for name in ("starts_s", "rates_bytes_per_s"):
+            if not isinstance(getattr(self, name), Column):
+                object.__setattr__(self, name, Column(getattr(self, name)))
 
     @classmethod
     def of(
@@ -78,9 +132,18 @@ class Trace:
         where: str | None = None,
     ) -> Trace:
         """A checked trace. `where` names it in errors."""
-        starts = [float(x) for x in starts_s]
-        rates = [float(x) for x in rates_bytes_per_s]
-        if not starts or len(starts) != len(rates):
+        starts, rates = (
+            np.array(x if isinstance(x, np.ndarray) else [float(y) for y in x], dtype=np.float64)
+            for x in (starts_s, rates_bytes_per_s)
+        )
+        return cls.of_arrays(starts, rates, duration_s, end, where=where)
+
+    @classmethod
+    def of_arrays(
+        cls, starts: Floats, rates: Floats, duration_s: float, end: EndPolicy, *, where: str | None
+    ) -> Trace:
+        """The same of float64 arrays that the trace may keep: nobody else changes them."""
+        if not len(starts) or len(starts) != len(rates):
             raise InputError("a trace with at least one piece", where=where, got=len(starts))
         if end not in get_args(EndPolicy):
             allowed = f"an end policy: {listed(get_args(EndPolicy))}"
@@ -88,30 +151,38 @@ class Trace:
                 allowed, where=where, got=end, hint=did_you_mean(end, get_args(EndPolicy))
             )
         if starts[0] != 0:
-            raise InputError("a trace that begins at 0 s", where=where, got=starts[0])
-        for before, after in zip(starts, [*starts[1:], float(duration_s)], strict=True):
-            if not (isfinite(after) and after > before):
-                allowed = f"a time after {before!r} s: a trace goes forwards in time"
-                raise InputError(allowed, where=where, got=after)
-        for rate in rates:
-            if not (isfinite(rate) and rate >= 0):
-                raise InputError("a capacity of at least 0 bytes/s", where=where, got=rate)
-        if not any(rates):
+            raise InputError("a trace that begins at 0 s", where=where, got=float(starts[0]))
+        forwards = (starts[1:] > starts[:-1]) & np.isfinite(starts[1:])
+        k = int(np.argmin(forwards)) if not forwards.all() else len(forwards)
+        after = float(starts[k + 1]) if k < len(forwards) else float(duration_s)
+        if not (isfinite(after) and after > starts[k]):
+            allowed = f"a time after {float(starts[k])!r} s: a trace goes forwards in time"
+            raise InputError(allowed, where=where, got=after)
+        bad = ~((rates >= 0) & (rates < inf))
+        if bad.any():
+            got = float(rates[np.argmax(bad)])
+            raise InputError("a capacity of at least 0 bytes/s", where=where, got=got)
+        if not rates.any():
             raise InputError("a trace with some capacity above 0", where=where, got="only zeros")
-        kept = [k for k in range(len(rates)) if k == 0 or rates[k] != rates[k - 1]]
-        return cls(
-            tuple(starts[k] for k in kept), tuple(rates[k] for k in kept), float(duration_s), end
-        )
+        kept = np.concatenate([[True], rates[1:] != rates[:-1]])
+        if not kept.all():
+            starts, rates = starts[kept], rates[kept]
+        return cls(Column(starts), Column(rates), float(duration_s), end)
 
     @property
     def peak_bytes_per_s(self) -> float:
         """The highest capacity."""
-        return max(self.rates_bytes_per_s)
+        return float(np.max(self.rates_bytes_per_s))
+
+    @property
+    def lowest_bytes_per_s(self) -> float:
+        """The lowest capacity."""
+        return float(np.min(self.rates_bytes_per_s))
 
     @property
     def mean_bytes_per_s(self) -> float:
         """Bytes of one turn over its duration."""
-        return self._bytes_of(self.duration_s) / self.duration_s
+        return float(self._bytes_of(self.duration_s)) / self.duration_s
 
     def moment(self, at_s: float) -> Moment:
         """The piece in force at `at_s`. A piece begins at its start and ends before the next."""
@@ -139,35 +210,30 @@ class Trace:
         """What the link can carry from 0 to `at_s` (an `error` trace carries nothing after its end)."""
         if self.end == "loop":
             turns, at_s = divmod(at_s, self.duration_s)
-            return turns * self._bytes_of(self.duration_s) + self._bytes_of(at_s)
+            return float(turns * self._bytes_of(self.duration_s) + self._bytes_of(at_s))
         after = max(at_s - self.duration_s, 0.0) if self.end == "hold" else 0.0
-        return self._bytes_of(min(at_s, self.duration_s)) + after * self.rates_bytes_per_s[-1]
+        carried = float(self._bytes_of(min(at_s, self.duration_s)))
+        return carried + after * self.rates_bytes_per_s[-1]
 
-    def _bytes_of(self, at_s: float) -> float:
-        ends = [*self.starts_s[1:], self.duration_s]
-        return float(
-            sum(
-                rate * (min(end, at_s) - start)
-                for start, end, rate in zip(
-                    self.starts_s, ends, self.rates_bytes_per_s, strict=True
-                )
-                if start < at_s
-            )
-        )
+    def _bytes_of(self, at_s: float | Floats) -> Any:
+        """Of one turn until `at_s`, or until each of several instants."""
+        starts, rates = np.asarray(self.starts_s), np.asarray(self.rates_bytes_per_s)
+        before = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(starts))])
+        piece = np.maximum(np.searchsorted(starts, at_s, side="right") - 1, 0)
+        return before[piece] + rates[piece] * (at_s - starts[piece])
 
     def scaled(self, factor: float) -> Trace:
         """The same trace with every capacity times `factor`."""
-        return replace(
-            self, rates_bytes_per_s=tuple(rate * factor for rate in self.rates_bytes_per_s)
-        )
+        if factor == 1:
+            return self
+        return replace(self, rates_bytes_per_s=Column(np.asarray(self.rates_bytes_per_s) * factor))
 
     def rebinned(self, bin_s: float) -> Trace:
         """Pieces of `bin_s` seconds (the last one may be shorter) that carry the same bytes."""
         if not bin_s > 0:
             raise InputError("a bin above 0 s", where="bin", got=bin_s)
-        edges = _edges(self.duration_s, bin_s, "bin")
-        bytes_ = np.array([self._bytes_of(edge) for edge in edges])
-        rates = np.diff(bytes_) / np.diff(edges)
+        edges = bin_edges(self.duration_s, bin_s, "bin")
+        rates = np.diff(self._bytes_of(edges)) / np.diff(edges)
         return Trace.of(edges[:-1], rates, self.duration_s, self.end)
 
 
@@ -179,7 +245,8 @@ class LinkTrace:
     offset_s: float = 0.0
 
 
-def _edges(duration_s: float, bin_s: float, where: str) -> Floats:
+def bin_edges(duration_s: float, bin_s: float, where: str) -> Floats:
+    """Where pieces of `bin_s` seconds begin and end; the last one may be shorter."""
     if not duration_s / bin_s <= MOST_PIECES:
         allowed = f"at most {MOST_PIECES:,} pieces of {bin_s:g} s in a trace"
         raise InputError(allowed, where=where, got=f"one of {duration_s:g} s")
@@ -187,160 +254,6 @@ def _edges(duration_s: float, bin_s: float, where: str) -> Floats:
     edges: Floats = np.linspace(0.0, count * bin_s, count + 1)
     edges[-1] = duration_s
     return edges
-
-
-# ---- readers -----------------------------------------------------------------------------------
-
-
-def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float = 0.1) -> Trace:
-    """A Mahimahi packet-delivery trace: one line per 1500-byte packet, its time in milliseconds.
-
-    Packets are counted in bins of `bin_s`, which keeps their bytes; the trace lasts until its last
-    line, where Mahimahi itself begins anew. A time on a bin's edge counts to the bin that ends there.
-    """
-    times_ms = np.array([_number(line, where) for line, where in _lines(path)])
-    _check_order(times_ms, path, strictly=False)
-    if times_ms[0] < 0 or times_ms[-1] <= 0:
-        raise InputError("times in ms above 0", where=str(path), got=float(times_ms[-1]))
-    duration_s = float(times_ms[-1]) / 1e3
-    edges = _edges(duration_s, bin_s, str(path))
-    # The tolerance keeps 100 ms on the edge 0.1 s whatever 100/1e3 rounds to.
-    which = np.clip(np.ceil(times_ms / 1e3 / bin_s - 1e-9).astype(int) - 1, 0, len(edges) - 2)
-    packets = np.bincount(which, minlength=len(edges) - 1)
-    rates = packets * MAHIMAHI_PACKET_BYTES / np.diff(edges)
-    return Trace.of(edges[:-1], rates, duration_s, end, where=str(path))
-
-
-def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
-    """A "cooked" trace of Pensieve: lines of `time in s` and `Mbit/s`.
-
-    As in Pensieve's simulator, the rate of a line holds until the line's time, from the time of the
-    line before; so the first line only says when the trace begins, and its rate is never used.
-    """
-    rows = [_numbers(line, 2, where) for line, where in _lines(path)]
-    times = np.array([row[0] for row in rows])
-    _check_order(times, path)
-    if len(times) < 2:
-        raise InputError("a trace of at least two lines", where=str(path), got=len(times))
-    rates = np.array([row[1] for row in rows[1:]]) * 1e6 / 8
-    times = times - times[0]
-    return Trace.of(times[:-1], rates, float(times[-1]), end, where=str(path))
-
-
-def read_csv(
-    path: str | FilePath,
-    end: EndPolicy = "loop",
-    *,
-    time_column: str | int = 0,
-    rate_column: str | int = 1,
-    time_unit: str = "s",
-    rate_unit: str = "Mbps",
-    duration_s: float | None = None,
-    rows: Rows | None = None,
-) -> Trace:
-    """A table with a column of times and one of capacities, in the units that you declare.
-
-    Columns are names of the header line or numbers from 0. The first row is a header if a column
-    is asked for by name, or if neither of its two cells is a number. Lines that begin with # are
-    comments. A row's capacity holds from its time to the next row's; the last one's until
-    `duration_s`, or if that is not given as long as the row before it. Time counts from the first row.
-    `rows`: what `read_rows` gave, so that many columns of one file cost one reading.
-    """
-    second = units.parse_duration(f"1 {time_unit}", where="time_unit")
-    byte_per_s = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
-    table = list(read_rows(path) if rows is None else rows)
-    if not table:
-        raise InputError("a trace with at least one line", where=str(path), got="an empty file")
-    asked = {"time_column": time_column, "rate_column": rate_column}
-    named = any(isinstance(column, str) for column in asked.values())
-    header = table.pop(0)[0] if named else []
-    columns = [_column(column, header, f"{path}: {key}") for key, column in asked.items()]
-    chosen = []
-    for row, where in table:
-        if len(row) <= max(columns):
-            raise InputError(f"at least {max(columns) + 1} columns", where=where, got=len(row))
-        chosen.append(([row[k] for k in columns], where))
-    if not named and not any(_is_number(cell) for cell in chosen[0][0]):
-        del chosen[0]
-    if not chosen:
-        raise InputError("a trace with at least one row", where=str(path), got="none")
-    found = np.array([[_number(cell, where) for cell in cells] for cells, where in chosen])
-    times, rates = found[:, 0] * second, found[:, 1] * byte_per_s
-    _check_order(times, path)
-    times = times - times[0]
-    if duration_s is None:
-        duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
-    return Trace.of(times, rates, duration_s, end, where=str(path))
-
-
-def read_rows(path: str | FilePath) -> Rows:
-    """The rows of a CSV file that hold anything, each with its place for errors."""
-    return list(_rows(path))
-
-
-def _rows(path: str | FilePath) -> Iterator[tuple[list[str], str]]:
-    import csv
-    import io
-
-    reader = csv.reader(io.StringIO(read_text(path), newline=""))
-    try:
-        for row in reader:
-            cells = [cell.strip() for cell in row]
-            if any(cells) and not cells[0].startswith("#"):
-                yield cells, f"{path}: line {reader.line_num}"
-    except csv.Error as error:
-        where = f"{path}: line {reader.line_num}"
-        raise InputError("a row in CSV", where=where, got=str(error)) from None
-
-
-def _lines(path: str | FilePath) -> Iterator[tuple[str, str]]:
-    """The lines of a file that hold anything, each with its place for errors."""
-    lines = [(line, f"{path}: line {k + 1}") for k, line in enumerate(read_text(path).splitlines())]
-    held = [(line, where) for line, where in lines if line.strip() and line.lstrip()[0] != "#"]
-    if not held:
-        raise InputError("a trace with at least one line", where=str(path), got="an empty file")
-    yield from held
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(text: str, where: str) -> float:
-    if not (_is_number(text) and isfinite(float(text))):
-        raise InputError("a number", where=where, got=text.strip())
-    return float(text)
-
-
-def _numbers(line: str, count: int, where: str) -> list[float]:
-    cells = line.replace(",", " ").split()
-    if len(cells) != count:
-        raise InputError(f"{count} numbers", where=where, got=line.strip())
-    return [_number(cell, where) for cell in cells]
-
-
-def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> None:
-    steps = np.diff(times)
-    bad = np.flatnonzero(~(steps > 0) if strictly else ~(steps >= 0))
-    if bad.size:
-        k = int(bad[0])
-        allowed = f"a time after {float(times[k])!r}: a trace goes forwards in time"
-        raise InputError(allowed, where=f"{path}: entry {k + 2}", got=float(times[k + 1]))
-
-
-def _column(asked: str | int, header: list[str], where: str) -> int:
-    if isinstance(asked, int):
-        if asked < 0:
-            raise InputError("a column's name, or its number from 0", where=where, got=asked)
-        return asked
-    if asked not in header:
-        allowed = f"a column of the file: {listed(header)}"
-        raise InputError(allowed, where=where, got=asked, hint=did_you_mean(asked, header))
-    return header.index(asked)
 
 
 # ---- generators --------------------------------------------------------------------------------
@@ -395,7 +308,7 @@ def lognormal_ar1(
     if not 0 <= cv <= 1000:
         raise InputError("a number from 0 to 1000", where="cv", got=cv)
     sigma = sqrt(np.log1p(cv**2))
-    edges = _edges(duration_s, step_s, "step")
+    edges = bin_edges(duration_s, step_s, "step")
     shocks = rng.standard_normal(len(edges) - 1)
     level = shocks.copy()
     for k in range(1, len(level)):

@@ -1,25 +1,38 @@
 """Who chooses the compression strategy of a client's round, and what it is paid.
 
-`Uniform` always plays one arm, `Replay` those of a recorded run; `Ascend` and `Exp3` learn from
-their own client's rewards. A policy of your own is one class with the methods of `Policy`, checked
-by `simfed.testing.check_policy`.
+`Uniform` always plays one arm, `Replay` those of a recorded run; the others learn from their own
+client's rewards: `Ascend`, exponential weights (`Exp3`, `Exp3Ix`, `Exp3S`), upper confidence bounds
+(`Ucb1`, `DiscountedUcb`, `SlidingWindowUcb`) and `Thompson`. A policy of your own is one class with the
+methods of `Policy`, checked by `simfed.testing.check_policy`.
 """
 
 from simfed.policy.ascend import Ascend
-from simfed.policy.base import CHOICES, Choice, Policy, Pull
-from simfed.policy.exp3 import Exp3
+from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, check_option
+from simfed.policy.build import build_policy
+from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
 from simfed.policy.fixed import Replay, Uniform
 from simfed.policy.rewards import gain, reward
+from simfed.policy.thompson import Thompson
+from simfed.policy.ucb import DiscountedUcb, SlidingWindowUcb, Ucb1
 
 __all__ = [
     "CHOICES",
     "Ascend",
+    "Bandit",
     "Choice",
+    "DiscountedUcb",
     "Exp3",
+    "Exp3Ix",
+    "Exp3S",
     "Policy",
     "Pull",
     "Replay",
+    "SlidingWindowUcb",
+    "Thompson",
+    "Ucb1",
     "Uniform",
+    "build_policy",
+    "check_option",
     "gain",
     "reward",
 ]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 
-from simfed.policy.base import Policy, Pull, check_arms, finite_reward
+from simfed.errors import listed
+from simfed.policy.base import Policy, Pull, check_arms, check_option, finite_reward
 
 __all__ = ["Ascend"]
+
+Initial = Literal["warm-up-mean", "ema-from-zero"]
 
 
 class Ascend(Policy):
@@ -24,6 +27,10 @@ class Ascend(Policy):
     A void warm-up pull gives its slot back, so that every arm still gets its h rewarded plays. A
     warm-up reward that arrives late joins the mean, or the moving average once that has begun.
     Arms without any reward yet count as worse than every other. The reward range is not used.
+
+    Where the source leaves a choice: `initial="ema-from-zero"` starts Q at 0 and takes the moving
+    average through the warm-up, too; `ema="1/n"` steps by 1/n at an arm's n-th reward, which makes Q
+    the mean of all its rewards; with `count_forced` rounds that the server forced count in t.
 
     Source: Liu et al., "Adaptive Heterogeneous Compression for Resource-Efficient Federated
     Knowledge Distillation"; its text, where its pseudo-code differs on the warm-up.
@@ -45,17 +52,28 @@ class Ascend(Policy):
         arms: Sequence[str],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        warmup: int = 5,
-        c: float = 3.0,
-        ema: float = 0.1,
+        warmup: Annotated[int, "warm-up plays per strategy"] = 5,
+        c: Annotated[float, "exploration: ε = min(1, c/√t)"] = 3.0,
+        ema: Annotated[float | Literal["1/n"], "step of the moving average, or 1/n"] = 0.1,
+        initial: Annotated[Initial, "utilities at first: text or pseudo-code"] = "warm-up-mean",
+        count_forced: Annotated[bool, "whether forced rounds count in t"] = False,
     ) -> None:
         self.arms = check_arms(arms)
+        check_option("warmup", warmup, 1 <= warmup <= 10**9, "a whole number of at least 1")
+        check_option("c", c, 0 <= c < math.inf, "a number of at least 0")
+        fits = ema == "1/n" if isinstance(ema, str) else 0 <= ema <= 1
+        check_option("ema", ema, fits, "a number from 0 to 1, or 1/n")
+        check_option("initial", initial, initial in get_args(Initial), listed(get_args(Initial)))
         self.c = c
         self.ema = ema
+        self.initial = initial
+        self.count_forced = count_forced
         self._pulls = 0
         self._slots_left = [warmup] * len(self.arms)
         self._warmup_rewards: list[list[float]] = [[] for _ in self.arms]
-        self._average: list[float | None] = [None] * len(self.arms)
+        start = 0.0 if initial == "ema-from-zero" else None
+        self._average: list[float | None] = [start] * len(self.arms)
+        self._rewarded = [0] * len(self.arms)
 
     def pull(self, rng: np.random.Generator) -> Pull:
         self._pulls += 1
@@ -84,15 +102,19 @@ class Ascend(Policy):
         at = self.arms.index(pull.arm)
         reward = finite_reward(reward)
         value = self._value(at)
+        self._rewarded[at] += 1
         if pull.choice == "warm-up" and self._average[at] is None:
             self._warmup_rewards[at].append(reward)
         elif math.isnan(value):
             self._average[at] = reward
         else:
-            self._average[at] = (1 - self.ema) * value + self.ema * reward
+            step = 1 / self._rewarded[at] if isinstance(self.ema, str) else self.ema
+            self._average[at] = (1 - step) * value + step * reward
 
     def void(self, pull: Pull) -> None:
-        if pull.choice == "warm-up":
+        if pull.choice == "forced":
+            self._pulls += self.count_forced
+        elif pull.choice == "warm-up":
             self._slots_left[self.arms.index(pull.arm)] += 1
 
     def values(self) -> tuple[float, ...]:
@@ -111,6 +133,7 @@ class Ascend(Policy):
             "slots_left": list(self._slots_left),
             "warmup_rewards": [list(rewards) for rewards in self._warmup_rewards],
             "average": list(self._average),
+            "rewarded": list(self._rewarded),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -118,3 +141,4 @@ class Ascend(Policy):
         self._slots_left = list(state["slots_left"])
         self._warmup_rewards = [list(rewards) for rewards in state["warmup_rewards"]]
         self._average = list(state["average"])
+        self._rewarded = list(state["rewarded"])

@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.vocabulary import CHOICES, Choice
 
-__all__ = ["CHOICES", "Choice", "Policy", "Pull", "check_arms", "finite_reward"]
-
-Choice = Literal["warm-up", "explore", "exploit", "fixed", "forced"]
-CHOICES: tuple[Choice, ...] = ("warm-up", "explore", "exploit", "fixed", "forced")
+__all__ = [
+    "CHOICES",
+    "Bandit",
+    "Choice",
+    "Policy",
+    "Pull",
+    "check_arms",
+    "check_option",
+    "finite_reward",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
     """One choice of an arm: which, why, and how probable it was when it was drawn.
 
-    `forced` pulls are made by the server after a rollback, never by a policy, and update nothing.
+    `forced` pulls are made by the server after a rollback, never by a policy, and get no reward.
     """
 
     arm: str
@@ -34,11 +41,18 @@ class Policy(Protocol):
     """One client's policy. Made as `cls(arms, reward_range=(low, high), **options)`.
 
     A policy sees its own client's rewards and nothing else. It owns no random numbers: `pull` gets
-    the generator keyed by client and round. At most one reward follows each pull, possibly after
-    later pulls (a late contribution); a pull that gets none is given to `void`.
+    the generator keyed by client and round. Each pull of a policy that learns,
+    forced ones included, comes back once, possibly after later pulls (a late contribution): to
+    `update` with its reward, or to `void`.
+
+    The keywords of the constructor, with their annotations and defaults, are the policy's keys in
+    scenarios; `Annotated[float, "what it is"]` explains one in the reference. A value that the
+    constructor refuses is an `InputError` whose `where` names the keyword.
     """
 
     arms: tuple[str, ...]
+    draws: ClassVar[bool] = True
+    """Whether a pull uses the generator that it gets."""
     learns: bool
     """Whether rewards change its choices (if not, a time-only run needs no rewards)."""
 
@@ -47,11 +61,11 @@ class Policy(Protocol):
         ...
 
     def update(self, pull: Pull, reward: float) -> None:
-        """The clipped reward of an earlier pull. Forced pulls are ignored."""
+        """The clipped reward of an earlier pull, which was not forced."""
         ...
 
     def void(self, pull: Pull) -> None:
-        """This pull gets no reward: its upload was lost, dropped or failed."""
+        """This pull gets no reward: its upload was lost, dropped or failed, or it was forced."""
         ...
 
     def values(self) -> tuple[float, ...]:
@@ -67,6 +81,33 @@ class Policy(Protocol):
         ...
 
 
+class Bandit(Policy):
+    """What policies that learn from rewards between two bounds have in common.
+
+    A subclass has `pull`, `values`, `state`, `restore` and `_learn`, which is told the arm's index,
+    the pull and the reward scaled to [0, 1]. Forced and void pulls change nothing.
+    """
+
+    learns = True
+
+    def __init__(self, arms: Sequence[str], reward_range: tuple[float, float]) -> None:
+        self.arms = check_arms(arms)
+        self.low, self.high = reward_range
+        if not self.low < self.high:
+            raise InputError("a reward range (low, high) with low < high", got=reward_range)
+
+    def update(self, pull: Pull, reward: float) -> None:
+        if pull.choice != "forced":
+            share = (finite_reward(reward) - self.low) / (self.high - self.low)
+            self._learn(self.arms.index(pull.arm), pull, share)
+
+    def void(self, pull: Pull) -> None:
+        pass
+
+    def _learn(self, at: int, pull: Pull, share: float) -> None:
+        raise NotImplementedError
+
+
 def check_arms(arms: Sequence[str], *chosen: str) -> tuple[str, ...]:
     """`arms` as a tuple: at least one, each once, `chosen` among them; else `InputError`."""
     arms = tuple(arms)
@@ -76,6 +117,12 @@ def check_arms(arms: Sequence[str], *chosen: str) -> tuple[str, ...]:
         if arm not in arms:
             raise InputError(f"an arm: {listed(arms)}", got=arm, hint=did_you_mean(arm, arms))
     return arms
+
+
+def check_option(name: str, value: object, holds: bool, allowed: str) -> None:
+    """`InputError` about the option `name` of a constructor unless it `holds` (NaN never does)."""
+    if not holds:
+        raise InputError(allowed, where=name, got=value)
 
 
 def finite_reward(reward: float) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from simfed.errors import InputError
 from simfed.policy.base import Policy, Pull, check_arms
+from simfed.registry import NameOf
 
 __all__ = ["Replay", "Uniform"]
 
@@ -26,13 +27,14 @@ class Uniform(Policy):
     """
 
     learns = False
+    draws = False
 
     def __init__(
         self,
         arms: Sequence[str],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        strategy: str,
+        strategy: Annotated[str, NameOf("compressor"), "the strategy"],
     ) -> None:
         self.arms = tuple(arms) if strategy in arms else (*arms, strategy)
         self._pull = Pull(strategy, "fixed")
@@ -68,6 +70,7 @@ class Replay(Policy):
     """
 
     learns = False
+    draws = False
 
     def __init__(
         self,

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfed.record.schema import FORMAT, TABLES, Column, columns
+from simfed.record.schema import (
+    ADDED_COLUMNS,
+    FORMAT,
+    OPTIONAL_TABLES,
+    TABLES,
+    Column,
+    columns,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,21 +44,40 @@ class Fingerprint:
         self._columns = {
             (table, column.name): _ColumnHash(column)
             for table in TABLES
+            if table not in OPTIONAL_TABLES
             for column in columns(table)
         }
+        self._telling = False
 
     def add(self, table: str, piece: pa.Table) -> None:
-        """The next rows of a table."""
-        for column in columns(table):
-            for chunk in piece.column(column.name).chunks:
-                self._columns[table, column.name].add(chunk)
+        """The next rows of a table. An optional table without rows counts as none, and columns
+        beyond the schema are the method's own losses."""
+        if table in OPTIONAL_TABLES and not len(piece):
+            return
+        known = {column.name: column for column in columns(table)}
+        added = ADDED_COLUMNS.get(table, ())
+        self._telling |= any(_says_something(piece, name) for name in added)
+        for name in piece.column_names:
+            column = known.get(name) or Column(name, "float64", True, "")
+            running = self._columns.setdefault((table, name), _ColumnHash(column))
+            for chunk in piece.column(name).chunks:
+                running.add(chunk)
 
     def hexdigest(self) -> str:
         """32 hexadecimal digits."""
         whole = hashlib.blake2b(f"simfed run format {FORMAT}".encode(), digest_size=16)
         for (table, name), column in self._columns.items():
+            if name in ADDED_COLUMNS.get(table, ()) and not self._telling:
+                continue  # the fingerprint is that of before they were added
             whole.update(f"{table}.{name}".encode() + column.digest())
         return whole.hexdigest()
+
+
+def _says_something(participations: pa.Table, name: str) -> bool:
+    """Whether a column tells more than that each participation was merged in its own round."""
+    values = participations.column(name).to_numpy()
+    plain = 0 if name == "staleness" else participations.column("round").to_numpy()
+    return bool((values != plain).any())
 
 
 def fingerprint(batches: Callable[[str], Iterable[pa.Table]]) -> str:

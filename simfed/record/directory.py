@@ -24,7 +24,7 @@ from simfed.record.digest import Fingerprint, scenario_digest
 from simfed.record.lock import LOCK, held
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
-from simfed.record.schema import FORMAT, TABLES, arrow_schema
+from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES
 
 __all__ = ["RunDirectory", "reserved"]
 
@@ -137,9 +137,10 @@ class RunDirectory:
         with contextlib.suppress(OSError):  # what is left, the next one who writes here clears up
             aside.put_back(self.path)
 
-    def recorder(self, *, rows_in_memory: int = 50_000) -> Recorder:
+    def recorder(self, *, rows_in_memory: int = 50_000, losses: tuple[str, ...] = ()) -> Recorder:
         """A recorder that spills into this directory."""
-        return Recorder(self.checkpoint_folder / "segments", rows_in_memory=rows_in_memory)
+        folder = self.checkpoint_folder / "segments"
+        return Recorder(folder, rows_in_memory=rows_in_memory, losses=losses)
 
     def save_checkpoint(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
         """Replace the checkpoint."""
@@ -171,6 +172,8 @@ class RunDirectory:
         try:
             running = Fingerprint()
             for name in TABLES:
+                if name in OPTIONAL_TABLES and not any(map(len, recorder.batches(name))):
+                    continue
                 write = functools.partial(
                     _write_table, name=name, recorder=recorder, running=running
                 )
@@ -268,7 +271,7 @@ def _write_table(path: Path, name: str, recorder: Recorder, running: Fingerprint
     def write(pieces: list[pa.Table]) -> None:
         writer.write_table(pa.concat_tables(pieces).combine_chunks())
 
-    with pq.ParquetWriter(path, arrow_schema(name), compression="zstd") as writer:
+    with pq.ParquetWriter(path, recorder.schema(name), compression="zstd") as writer:
         waiting: list[pa.Table] = []
         for piece in recorder.batches(name):
             running.add(name, piece)

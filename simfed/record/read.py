@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.record.schema import FORMAT, TABLES, arrow_schema, columns
+from simfed.record.schema import (
+    ADDED_COLUMNS,
+    FORMAT,
+    OPTIONAL_TABLES,
+    OWN_LOSSES,
+    TABLES,
+    arrow_schema,
+    columns,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +126,11 @@ class Run:
         """`spans.parquet`: one row per interval on a track."""
         return self.frame("spans")
 
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """`clients.parquet`: one row per evaluated round and client with a model of its own."""
+        return self.frame("clients")
+
 
 def open_run(path: str | os.PathLike[str]) -> Run:
     """The finished run in a folder.
@@ -139,7 +152,8 @@ def open_run(path: str | os.PathLike[str]) -> Run:
             "the fingerprint of a finished run", where=str(path / "manifest.json"),
             got=manifest.get("fingerprint"),
         )  # fmt: skip
-    for file in ("scenario.yaml", "summary.json", *(f"{name}.parquet" for name in TABLES)):
+    tables = [f"{name}.parquet" for name in TABLES if name not in OPTIONAL_TABLES]
+    for file in ("scenario.yaml", "summary.json", *tables):
         if not (path / file).is_file():
             raise InputError(f"a run directory with {file}", where=str(path), got="none")
     return Run(
@@ -183,16 +197,37 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The participations of a run of an earlier version, with the columns that it did not write."""
+    import numpy as np
+    import pyarrow as pa
+
+    round = table.column("round")
+    said = {"staleness": pa.array(np.zeros(len(table), np.int64)), "merge": round}
+    return pa.table(
+        [said.get(n, table.column(n) if n in table.column_names else None) for n in schema.names],
+        schema=schema,
+    )
+
+
 def _read_parquet(path: Path, name: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    schema = arrow_schema(name)
+    if name in OPTIONAL_TABLES and not path.exists():
+        return schema.empty_table()
     try:
         found = pq.read_schema(path)
-        missing = [field.name for field in arrow_schema(name) if field.name not in found.names]
+        if any(column not in found.names for column in ADDED_COLUMNS.get(name, ())):
+            return _completed(pq.read_table(path), schema)
+        missing = [field.name for field in schema if field.name not in found.names]
         if missing:
             raise InputError(f"a column {missing[0]!r}", where=str(path), got=found.names)
-        return pq.read_table(path, columns=arrow_schema(name).names).cast(arrow_schema(name))
+        if name == OWN_LOSSES:
+            own = [column for column in found.names if column not in schema.names]
+            schema = arrow_schema(name, tuple(own))
+        return pq.read_table(path, columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException, ValueError) as error:
         first_line = str(error).partition("\n")[0]
         raise InputError("a whole Parquet file", where=str(path), got=first_line) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from simfed.errors import RunFailed
 from simfed.record.schema import (
     TABLES,
+    ClientResult,
     LinkUse,
     Participation,
     PolicyValue,
@@ -41,14 +42,23 @@ class Recorder:
     [{'round': 1, 'client': 0, 'arm': 'top-k', 'value': 0.25}]
     """
 
-    def __init__(self, segments: Path | None = None, *, rows_in_memory: int = 50_000) -> None:
-        """`segments`: the folder for full lists of rows; None keeps them in memory, as columns."""
+    def __init__(
+        self,
+        segments: Path | None = None,
+        *,
+        rows_in_memory: int = 50_000,
+        losses: tuple[str, ...] = (),
+    ) -> None:
+        """`segments`: the folder for full lists of rows; None keeps them in memory, as columns.
+        `losses`: columns that the method adds to the prototypes."""
+        self._losses = losses
         self.rounds: list[Round] = []
-        self.prototypes: list[PrototypeResult] = []
+        self.prototypes: list[PrototypeResult | tuple[Any, ...]] = []
         self.participations: list[Participation] = []
         self.policies: list[PolicyValue] = []
         self.links: list[LinkUse] = []
         self.spans: list[Span] = []
+        self.clients: list[ClientResult] = []
         self._folder = segments
         self._rows_in_memory = rows_in_memory
         self._chunks: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
@@ -71,9 +81,13 @@ class Recorder:
         import pyarrow.parquet as pq
 
         for number in range(self._segments[name]):
-            yield pq.read_table(self._segment(name, number), schema=arrow_schema(name))
+            yield pq.read_table(self._segment(name, number), schema=self.schema(name))
         yield from self._chunks[name]
-        yield _columns(name, getattr(self, name))
+        yield _columns(self.schema(name), getattr(self, name))
+
+    def schema(self, name: str) -> pa.Schema:
+        """The Arrow schema of a table of this run."""
+        return arrow_schema(name, self._losses)
 
     def table(self, name: str) -> pa.Table:
         """A whole table."""
@@ -95,7 +109,7 @@ class Recorder:
         if self._folder is None:
             raise ValueError("segments are restored from a folder")
         for name in TABLES:
-            number = self._segments[name] = int(state[name])
+            number = self._segments[name] = int(state.get(name, 0))
             missing = [n for n in range(number) if not self._segment(name, n).exists()]
             if missing:
                 raise ValueError(f"{self._segment(name, missing[0])} is missing")
@@ -105,7 +119,7 @@ class Recorder:
 
     def _put_away(self, name: str) -> None:
         rows: list[Any] = getattr(self, name)
-        columns = _columns(name, rows)
+        columns = _columns(self.schema(name), rows)
         if self._folder is None:
             self._chunks[name].append(columns)
         else:
@@ -127,10 +141,9 @@ class Recorder:
         return self._folder / f"{name}-{number:06d}.parquet"
 
 
-def _columns(name: str, rows: list[Any]) -> pa.Table:
+def _columns(schema: pa.Schema, rows: list[Any]) -> pa.Table:
     import pyarrow as pa
 
-    schema = arrow_schema(name)
     if not rows:
         return schema.empty_table()
     arrays = [

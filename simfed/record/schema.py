@@ -18,17 +18,22 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
+from simfed.vocabulary import CHOICES, OUTCOMES, LinkUse
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "ADDED_COLUMNS",
     "CHOICES",
     "CLIENT_KINDS",
     "FORMAT",
+    "OPTIONAL_TABLES",
     "OUTCOMES",
+    "OWN_LOSSES",
     "PHASES",
-    "SERVER_KINDS",
     "TABLES",
+    "ClientResult",
     "Column",
     "LinkUse",
     "Participation",
@@ -43,17 +48,13 @@ __all__ = [
 FORMAT = 1
 """Version of the run directory's layout, in `manifest.json`."""
 
-OUTCOMES = ("aggregated", "late", "dropped", "failed")
-CHOICES = ("warm-up", "explore", "exploit", "fixed", "forced")
-
 PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
 """The duration columns of a participation, whose sum is its whole span."""
 
 CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "offline")
-"""`spans.kind` on a client's track, in the order of `PHASES`."""
-
-SERVER_KINDS = ("decompression", "logits", "distillation")
-"""`spans.kind` on the server's track. On a link's track the kind is `busy`."""
+"""`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is a unit of the
+method's local work, which counts as `training_s`. On the server's track kinds are those of its work
+(`decompression`, and whatever the method says), on a link's the kind is `busy`."""
 
 
 class Round(NamedTuple):
@@ -83,9 +84,20 @@ class PrototypeResult(NamedTuple):
 
     round: Annotated[int, "1, 2, …"]
     prototype: Annotated[str, "its name in the scenario"]
-    kd_loss: Annotated[float | None, "L_KD before the distillation step"]
+    kd_loss: Annotated[float | None, "L_KD before the distillation step (fedkd)"]
     test_accuracy: Annotated[float | None, "0 to 1; empty where not evaluated"]
     test_loss: Annotated[float | None, "mean cross-entropy; empty where not evaluated"]
+
+
+class ClientResult(NamedTuple):
+    """One client's own model on the test set (`clients.parquet`, methods with personal models)."""
+
+    round: Annotated[int, "1, 2, …"]
+    client: Annotated[int, "0, 1, …"]
+    accuracy: Annotated[float, "0 to 1, on the test set"]
+    loss: Annotated[float, "mean cross-entropy on the test set"]
+    own_accuracy: Annotated[float, "the same, classes weighted as in the client's own data"]
+    own_loss: Annotated[float, "the same, classes weighted as in the client's own data"]
 
 
 class Participation(NamedTuple):
@@ -96,13 +108,13 @@ class Participation(NamedTuple):
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
     arm: Annotated[str, "compression strategy"]
-    k: Annotated[int, "entries kept, min(K, d)"]
+    k: Annotated[int, "entries kept, min(K, d); 0 where the method compresses nothing"]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
     outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]
     started_at_s: Annotated[float, "the server starts to send to it"]
     finished_at_s: Annotated[float, "it is free for its next task: its waiting is over"]
     downlink_s: Annotated[float, "download of the model"]
-    training_s: Annotated[float, "local steps"]
+    training_s: Annotated[float, "local work: steps, and whatever else the method's plan says"]
     compression_s: Annotated[float, "selection and encoding"]
     uplink_s: Annotated[float, "upload, up to its arrival or its loss"]
     waiting_s: Annotated[float, "for the others and for server work"]
@@ -117,6 +129,8 @@ class Participation(NamedTuple):
     slack_s: Annotated[
         float | None, "how much later its upload could have arrived without delaying the merge"
     ]
+    staleness: Annotated[int, "merges between its start and the one that settled it"] = 0
+    merge: Annotated[int, "the round at whose end it was merged, or known to be lost"] = 0
 
 
 class PolicyValue(NamedTuple):
@@ -126,17 +140,6 @@ class PolicyValue(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     arm: Annotated[str, "compression strategy"]
     value: Annotated[float | None, "utility or probability; empty before the first reward"]
-
-
-class LinkUse(NamedTuple):
-    """Constant use of one link over one interval (`links.parquet`)."""
-
-    link: Annotated[str, "its name in the topology"]
-    from_s: Annotated[float, "instant"]
-    to_s: Annotated[float, "instant"]
-    bytes: Annotated[float, "moved in the interval"]
-    capacity_bytes_per_s: Annotated[float, "of the link in the interval"]
-    flows: Annotated[int, "transfers on the link in the interval"]
 
 
 class Span(NamedTuple):
@@ -158,8 +161,19 @@ TABLES: dict[str, type[Any]] = {
     "policies": PolicyValue,
     "links": LinkUse,
     "spans": Span,
+    "clients": ClientResult,
 }
 """File name without `.parquet` → row type."""
+
+OPTIONAL_TABLES = ("clients",)
+"""Tables that a run has only if it has rows of them."""
+
+ADDED_COLUMNS: dict[str, tuple[str, ...]] = {"participations": ("staleness", "merge")}
+"""Columns that earlier versions did not write, and that say nothing where the server waits for
+everybody: nobody is stale, and each is merged in its own round."""
+
+OWN_LOSSES = "prototypes"
+"""The table to which a method's own losses are further columns, float64 and nullable."""
 
 
 class Column(NamedTuple):
@@ -188,12 +202,18 @@ def columns(table: str) -> tuple[Column, ...]:
 
 
 @functools.cache
-def arrow_schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table."""
+def arrow_schema(table: str, losses: tuple[str, ...] = ()) -> pa.Schema:
+    """The Arrow schema of a table; `losses`: the method's own, see `OWN_LOSSES`."""
     import pyarrow as pa
 
     types = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
+    own = losses if table == OWN_LOSSES else ()
     return pa.schema(
-        pa.field(column.name, types[column.dtype], nullable=column.nullable)
-        for column in columns(table)
+        [
+            *(
+                pa.field(column.name, types[column.dtype], nullable=column.nullable)
+                for column in columns(table)
+            ),
+            *(pa.field(name, pa.float64()) for name in own),
+        ]
     )

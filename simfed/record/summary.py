@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simfed.contract import mean_over_clients
 from simfed.record.schema import OUTCOMES, PHASES
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def critical_sentences(table: Table, rounds: set[int] | None = None) -> dict[int
         if client is None or (rounds is not None and number not in rounds):
             continue
         length_s = facts["duration_s"][i]
-        spent_s = facts["server_s"][i] if phase == "server" else seconds[number, client][phase]
+        by_kind = {"server": facts["server_s"][i], **seconds.get((number, client), {})}
+        spent_s = by_kind.get(phase, 0.0)
         share = spent_s / length_s if length_s > 0 else 0.0
         text = f"round {number}: client {client}, {100 * share:.0f} % {phase}"
         link = facts["critical_link"][i]
@@ -141,8 +143,8 @@ def _curves(
         for number, of in values.items():
             for name, value in of.items():
                 curve[name].append((number, at_s[number], value))
-            if set(of) == set(clients):
-                mean = sum(clients[p] * of[p] for p in clients) / sum(clients.values())
+            mean = mean_over_clients(of, clients)
+            if mean is not None:
                 curve["mean"].append((number, at_s[number], mean))
         curves.append(curve)
     return curves[0], curves[1]
@@ -179,22 +181,23 @@ def _tally(values: np.ndarray[Any, Any]) -> dict[str, int]:
 
 
 def _phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
-    """(round, critical client) → seconds of its phases, by their names in words."""
+    """(round, critical client) → seconds of its spans by kind, units of one kind together."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    rounds = table("rounds").select(["round", "critical_client"]).drop_null()
-    joined = table("participations").join(
-        rounds.rename_columns(["round", "client"]).cast(
-            pa.schema([("round", pa.int64()), ("client", pa.int64())])
-        ),
-        ["round", "client"],
-        join_type="inner",
-    )
-    words = {"downlink_s": "download", "training_s": "training", "compression_s": "compression", "uplink_s": "upload"}  # fmt: skip
-    return {
-        (row["round"], row["client"]): {word: row[name] for name, word in words.items()}
-        for row in joined.to_pylist()
-    }
+    spans = table("spans")
+    spans = spans.filter(pc.starts_with(spans.column("track"), "client "))
+    lasted_s = pc.subtract(spans.column("finished_at_s"), spans.column("started_at_s"))
+    spans = spans.select(["round", "client", "kind"]).append_column("seconds", lasted_s)
+    critical = table("rounds").select(["round", "critical_client"]).drop_null()
+    keys = [(name, pa.int64()) for name in ("round", "client")]
+    critical = critical.rename_columns(["round", "client"]).cast(pa.schema(keys))
+    rows = spans.join(critical, ["round", "client"], join_type="inner")
+    sums = rows.group_by(["round", "client", "kind"]).aggregate([("seconds", "sum")])
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    for row in sums.to_pylist():
+        found.setdefault((row["round"], row["client"]), {})[row["kind"]] = row["seconds_sum"]
+    return found
 
 
 def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:

@@ -22,7 +22,6 @@ from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
-from simfed.scenario.model import Policy
 from simfed.seeding import Streams
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "last_round_if_special",
     "learning_key",
     "learning_setup",
-    "learns",
     "part_digests",
 ]
 
@@ -53,7 +51,15 @@ _CHOOSES_KERNELS = (
 )
 """Variables by which users choose among the libraries' kernels, which round differently."""
 
-_LEARNING_CODE = ("learn", "compress", "contract.py", "seeding.py", "scenario/model.py")
+_LEARNING_CODE = (
+    "learn",
+    "compress",
+    "contract.py",
+    "method.py",
+    "seeding.py",
+    "tasks.py",
+    "scenario/model.py",
+)
 """Where the code is that decides what is learned."""
 
 
@@ -100,19 +106,13 @@ def _clients(scenario: Scenario) -> dict[str, Any]:
         seen["k"] = scenario.k_of_group(group) if drawn is None else digest_of(drawn.tolist())
         # f_n is computed for clients whose policy wants rewards
         seen["local_loss"] = (
-            policy.reward.local_loss.model_dump(mode="json") if learns(policy) else None
+            policy.reward.local_loss.model_dump(mode="json") if policy.learns else None
         )
         kinds.append(json.dumps(seen, sort_keys=True))
     distinct = sorted(set(kinds))
     number = {kind: i for i, kind in enumerate(distinct)}
     order = [number[kinds[group]] for group in scenario.group_of_client()]
     return {"kinds": distinct, "order": order}
-
-
-def learns(policy: Policy) -> bool:
-    """Whether clients of this policy choose by their rewards."""
-    kind = registry("policy").get(policy.kind)
-    return policy.arms_from is None and bool(getattr(kind, "learns", True))
 
 
 # --- what stands behind names ------------------------------------------------------------------
@@ -133,10 +133,11 @@ def data_digest(name: str) -> str:
 def part_digests(scenario: Scenario) -> dict[str, str]:
     """The sources of the parts in use that do not come with simfed; built-in ones are its code."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
-    named = {policy.strategy for policy in policies if policy.strategy is not None}
+    named = {name for policy in policies for name in policy.names("compressor")}
     if any(policy.arms_from is not None for policy in policies):
         named |= set(registry("compressor").names())  # a recorded run may have used any
     used = {
+        "method": {scenario.method.kind},
         "model": {prototype.model for prototype in scenario.prototypes.values()},
         "compressor": named | set(scenario.compression.strategies),
         "policy": {policy.kind for policy in policies},

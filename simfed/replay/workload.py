@@ -18,26 +18,19 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from simfed.compress import wire
 from simfed.contract import Contribution, Outcome, Task, Workload
 from simfed.errors import RunFailed
+from simfed.method import Work
 from simfed.replay.store import Trajectory
+from simfed.tasks import Tasks
 
 __all__ = ["ReplayingWorkload"]
 
 _OUTCOMES = TypeAdapter(Outcome)
-
-
-class Resumable(Workload, Protocol):
-    """A workload that can be left and taken up again while clients are at work."""
-
-    def contribution(self, client: int) -> Contribution:
-        """The contribution of a client that is at work, after `restore`."""
-        ...
 
 
 class ReplayedContribution:
@@ -56,7 +49,6 @@ class ReplayedContribution:
         self._bytes = size
         self._owner = owner
 
-    @property
     def uplink_bytes(self) -> float:
         if self._bytes is None:
             self._bytes = self._owner._size(self)
@@ -69,35 +61,32 @@ class ReplayingWorkload:
     Args:
         build: makes the real workload; called at the first step that the trajectory does not know,
             at most once.
-        stand_in: tasks and data-independent sizes, equal to the real workload's.
+        tasks: those of the real workload, with the sizes that do not depend on data.
         trajectory: what is known, and where new outcomes are recorded.
-        index_code: the scenario's; says which sizes depend on the data.
         last_round: the scenario's last round if it is evaluated only for being the last, else None.
         state_every: merges between two kept states.
     """
 
     def __init__(
         self,
-        build: Callable[[], Resumable],
-        stand_in: Workload,
+        build: Callable[[], Workload],
+        tasks: Tasks,
         trajectory: Trajectory,
         *,
-        index_code: str,
         last_round: int | None = None,
         state_every: int = 25,
     ) -> None:
         self._build = build
-        self._stand_in = stand_in
+        self._tasks = tasks
         self._trajectory = trajectory
-        self._index_code = index_code
         self._last_round = last_round
         self._state_every = state_every
-        self._real: Resumable | None = None
+        self._real: Workload | None = None
         self._node = "root"
         self._lost: list[ReplayedContribution] = []
         self._steps: list[_Step] = []
         self._version = 0
-        self._open: dict[int, ReplayedContribution] = {}
+        self._open: dict[tuple[int, int | str], ReplayedContribution] = {}
         self._since_state = 0
         self._merged_at: str | None = None
         self._rebuilding_wall_s = 0.0
@@ -116,14 +105,12 @@ class ReplayingWorkload:
 
     # --- the contract --------------------------------------------------------------------------
 
-    def task(self, round: int, client: int) -> Task:
-        task = self._stand_in.task(round, client)
-        return dataclasses.replace(task, model_version=self._version)
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
+        return self._tasks.task(round, client, self._version, turn)
 
     def execute(self, task: Task, arm: str, k: int) -> ReplayedContribution:
-        k = min(k, task.parameters)
         self._settle_lost()
-        self._go("execute", task.round, task.client, task.model_version, arm, k)
+        self._go("execute", *task.name, arm, k)
         contribution = self._begun(task, arm, k, self._node)
         if self._real is not None:
             contribution.real = self._real.execute(task, arm, k)
@@ -131,23 +118,27 @@ class ReplayingWorkload:
             self._steps.append(_Step("execute", [contribution]))
         return contribution
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
         begun = time.perf_counter()
         self._settle_lost()
-        merged = sorted(contributions, key=_order)
-        marks = [f"{c.task.round}:{c.task.client}" for c in merged]
+        counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
+        weighed = sorted(counted, key=lambda of: _order(of[0]))
+        merged, weights = [c for c, _ in weighed], [weight for _, weight in weighed]
+        marks = [f"{c.task.key}:{c.task.client}:{weight!r}" for c, weight in weighed]
         # an evaluation that takes place only because the run ends is another outcome
         self._go("last merge" if round == self._last_round else "merge", round, *marks)
         known = self._trajectory.known(self._node) if self._real is None else None
         if known is None:
-            outcome = self._learn(round, merged)  # type: ignore[arg-type]
+            outcome = self._learn(round, merged, weights)  # type: ignore[arg-type]
         else:
             outcome = _OUTCOMES.validate_python(known)
-            step = _Step("merge", merged, round, self._node, known)  # type: ignore[arg-type]
+            step = _Step("merge", merged, round, self._node, known, weights)  # type: ignore[arg-type]
             self._steps.append(step)
         self._version = outcome.model_version
         for contribution in merged:
-            del self._open[contribution.task.client]
+            del self._open[contribution.task.client, contribution.task.key]
         if self._real is not None:
             self._merged_at = self._node
             self._since_state += 1
@@ -157,10 +148,13 @@ class ReplayingWorkload:
             self._wall_s += time.perf_counter() - begun
         return outcome
 
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        return self._tasks.server_work([c.task.who for c in contributions], round)
+
     def discard(self, contribution: Contribution) -> None:
         assert isinstance(contribution, ReplayedContribution)
         self._lost.append(contribution)
-        del self._open[contribution.task.client]
+        del self._open[contribution.task.client, contribution.task.key]
         if self._real is not None:
             assert contribution.real is not None
             self._real.discard(contribution.real)
@@ -188,9 +182,9 @@ class ReplayingWorkload:
         self._take_up(self._real, self._open.values())
         self._steps.clear()
 
-    def contribution(self, client: int) -> ReplayedContribution:
-        """The contribution of a client that is at work, after `restore`."""
-        return self._open[client]
+    def contribution(self, task: Task) -> ReplayedContribution:
+        """The contribution of a task that is under way, after `restore`."""
+        return self._open[task.client, task.key]
 
     def timings(self) -> Mapping[str, float]:
         """Those of the real workload, `replay`, and `rebuild`: the way to where the record ended."""
@@ -216,7 +210,7 @@ class ReplayingWorkload:
     def _settle_lost(self) -> None:
         """Lost uploads touch only their own client, so their order among themselves is no decision."""
         for lost in sorted(self._lost, key=_order):
-            self._go("discard", lost.task.round, lost.task.client)
+            self._go("discard", lost.task.key, lost.task.client)
         self._lost.clear()
 
     def _size(self, contribution: ReplayedContribution) -> float:
@@ -227,24 +221,24 @@ class ReplayingWorkload:
                 return float(known)
             self._leave()
         assert contribution.real is not None
-        size = contribution.real.uplink_bytes
+        size = contribution.real.uplink_bytes()
         self._trajectory.add(contribution.node, size)
         return size
 
     def _begun(self, task: Task, arm: str, k: int, node: str) -> ReplayedContribution:
-        size = None
-        if wire.uplink_bytes(arm, task.parameters, k, self._index_code) is not None:
-            size = self._stand_in.execute(task, arm, k).uplink_bytes
+        size = self._tasks.uplink_bytes(task, arm, k)
         contribution = ReplayedContribution(self, task, arm, k, size, node)
-        self._open[task.client] = contribution
+        self._open[task.client, task.key] = contribution
         return contribution
 
     # --- real learning -------------------------------------------------------------------------
 
-    def _learn(self, round: int, merged: list[ReplayedContribution]) -> Outcome:
+    def _learn(
+        self, round: int, merged: list[ReplayedContribution], weights: Sequence[float]
+    ) -> Outcome:
         self._leave()
         assert self._real is not None
-        outcome = self._real.merge(round, [_real(c) for c in merged])
+        outcome = self._real.merge(round, [_real(c) for c in merged], weights)
         self._trajectory.add(self._node, _OUTCOMES.dump_python(outcome, mode="json"))
         return outcome
 
@@ -263,35 +257,35 @@ class ReplayingWorkload:
         self._steps.clear()
         self._rebuilding_wall_s = time.perf_counter() - begun
 
-    def _restore_nearest(self, real: Resumable, merges: Sequence[int]) -> int:
+    def _restore_nearest(self, real: Workload, merges: Sequence[int]) -> int:
         """Restore the newest kept state on the way; returns the index of the step after it."""
         for i in reversed(merges):
             kept = self._trajectory.state(self._steps[i].node)
             if kept is not None:
                 real.restore(*kept)
-                at_work: dict[int, ReplayedContribution] = {}
+                at_work: dict[tuple[int, int | str], ReplayedContribution] = {}
                 for step in self._steps[: i + 1]:
                     for contribution in step.contributions:
                         if step.kind == "execute":
-                            at_work[contribution.task.client] = contribution
+                            at_work[contribution.task.client, contribution.task.key] = contribution
                         else:
-                            del at_work[contribution.task.client]
+                            del at_work[contribution.task.client, contribution.task.key]
                 self._take_up(real, at_work.values())
                 return i + 1
         return 0
 
-    def _take_up(self, real: Resumable, at_work: Iterable[ReplayedContribution]) -> None:
+    def _take_up(self, real: Workload, at_work: Iterable[ReplayedContribution]) -> None:
         for contribution in at_work:
-            contribution.real = real.contribution(contribution.task.client)
+            contribution.real = real.contribution(contribution.task)
 
-    def _repeat(self, real: Resumable, step: _Step) -> None:
+    def _repeat(self, real: Workload, step: _Step) -> None:
         if step.kind == "execute":
             (contribution,) = step.contributions
             contribution.real = real.execute(contribution.task, contribution.arm, contribution.k)
         elif step.kind == "discard":
             real.discard(_real(step.contributions[0]))
         else:
-            outcome = real.merge(step.round, [_real(c) for c in step.contributions])
+            outcome = real.merge(step.round, [_real(c) for c in step.contributions], step.weights)
             again = _OUTCOMES.dump_python(outcome, mode="json")
             if step.outcome is not None and _text(again) != _text(step.outcome):
                 raise RunFailed(
@@ -312,13 +306,13 @@ class ReplayingWorkload:
         steps: list[_Step] = []
         for kind, *rest in plain:
             if kind == "execute":
-                round, client, version, arm, k, node = rest
-                task = self._stand_in.task(round, client)
-                task = dataclasses.replace(task, model_version=version)
+                name, arm, k, node = rest
+                task = self._tasks.task(*name)
                 steps.append(_Step(kind, [self._begun(task, arm, k, node)]))
             else:
-                round, node, clients = rest
-                steps.append(_Step(kind, [self._open.pop(c) for c in clients], round, node))
+                round, node, uploads, weights = rest
+                merged = [self._open.pop((client, key)) for client, key in uploads]
+                steps.append(_Step(kind, merged, round, node, weights=weights))
         return steps
 
 
@@ -333,17 +327,20 @@ class _Step:
     node: str = ""
     outcome: Any = None
     """Of a merge, as recorded; None: not at hand (after a resume)."""
+    weights: Sequence[float] = ()
+    """Of a merge: what each contribution counts."""
 
     def plain(self) -> list[Any]:
         if self.kind == "execute":
             (c,) = self.contributions
-            task = c.task
-            return [self.kind, task.round, task.client, task.model_version, c.arm, c.k, c.node]
-        return [self.kind, self.round, self.node, [c.task.client for c in self.contributions]]
+            return [self.kind, c.task.name, c.arm, c.k, c.node]
+        uploads = [[c.task.client, c.task.key] for c in self.contributions]
+        return [self.kind, self.round, self.node, uploads, list(self.weights)]
 
 
-def _order(contribution: Contribution) -> tuple[int, int]:
-    return contribution.task.client, contribution.task.round
+def _order(contribution: Contribution) -> tuple[int, int, int]:
+    task = contribution.task
+    return task.client, task.who.turn, task.round
 
 
 def _real(contribution: ReplayedContribution) -> Contribution:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
-from simfed.report.style import PHASES as PHASES_LOOK
+from simfed.report.style import phase as look_of
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -188,7 +188,7 @@ def phase_label(phase: str | None) -> str:
     >>> phase_label("server")
     'server work'
     """
-    return PHASES_LOOK[phase].label if phase in PHASES_LOOK else str(phase or "")
+    return look_of(phase).label if phase else ""
 
 
 def shared_links(links: pd.DataFrame) -> list[str]:

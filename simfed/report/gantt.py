@@ -21,8 +21,14 @@ from simfed.errors import InputError
 from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
 from simfed.report.pictures import new_figure, picture_style, text_width_in, time_unit
-from simfed.report.style import PHASES
-from simfed.report.timeline import Timeline, clients_in_phase, slowest_clients, timeline_of
+from simfed.report.style import PHASES, Phase, looks
+from simfed.report.timeline import (
+    Timeline,
+    clients_in_phase,
+    kinds_of,
+    slowest_clients,
+    timeline_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,15 +145,11 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
     lost = bars["outcome"].isin(["dropped", "failed"]).to_numpy() & ~bars["kind"].isin(
         ["waiting", "offline"]
     )
-    for kind in (*CLIENT_KINDS, "server"):
-        of = (on_server if kind == "server" else bars["kind"] == kind).to_numpy()
+    for kind, look in looks([*kinds_of(bars), "server"]).items():
+        of = (on_server if kind == "server" else (bars["kind"] == kind) & ~on_server).to_numpy()
         half = 0.17 if kind == "waiting" else 0.41
-        look = PHASES[kind]
         boxes = _boxes(start[of], end[of], y[of].to_numpy(), half)
-        if look.hatch:
-            _add(ax, boxes, facecolor="white", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
-        else:
-            _add(ax, boxes, facecolor=look.colour, linewidth=0)
+        _add(ax, boxes, **_filling(look), linewidth=0)
     crossed = _boxes(start[lost], end[lost], y[lost].to_numpy(), 0.41)
     look = PHASES["dropped"]
     _add(ax, crossed, facecolor="none", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
@@ -232,15 +234,13 @@ def _draw_band(ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFra
     """The shares of a prototype's clients in each phase over time."""
     bars = timeline.bars[timeline.bars["client"].isin(members["client"])]
     at_s = np.linspace(timeline.from_s, timeline.to_s, 1200)
-    share = 100 * clients_in_phase(bars, at_s) / len(members)
+    own = [kind for kind in kinds_of(timeline.bars) if kind not in CLIENT_KINDS]
+    share = 100 * clients_in_phase(bars, at_s, (*CLIENT_KINDS, *own)) / len(members)
     below = np.zeros(len(at_s))
-    for kind in _STACK:
-        look, above = PHASES[kind], below + share[kind].to_numpy()
-        style: dict[str, Any] = {"facecolor": look.colour}
-        if look.hatch:
-            style = {"facecolor": "white", "hatch": look.hatch, "edgecolor": look.colour}
+    for kind, look in looks([*_STACK[:-2], *reversed(own), *_STACK[-2:]]).items():
+        above = below + share[kind].to_numpy()
         if (above > below).any():
-            ax.fill_between(at(at_s), below, above, linewidth=0, **style)
+            ax.fill_between(at(at_s), below, above, linewidth=0, **_filling(look))
         below = above
     ax.set_ylim(0, 100)
     ax.set_yticks([5, 50, 95], ["5 %", "50 %", "95 %"])
@@ -304,14 +304,12 @@ def _width_in(ax: Axes) -> float:
 
 def _legend(timeline: Timeline, bars: pd.DataFrame) -> list[Patch | Line2D]:
     """One handle for each sign that occurs."""
-    kinds = set(timeline.bars.loc[timeline.bars["client"].notna(), "kind"])
-    handles: list[Patch | Line2D] = [
-        _swatch(PHASES[kind].name) for kind in CLIENT_KINDS if kind in kinds
-    ]
+    kinds = looks(kinds_of(timeline.bars))
+    handles: list[Patch | Line2D] = [_swatch(look) for look in kinds.values()]
     if timeline.bars["client"].isna().any():
-        handles.append(_swatch("server"))
+        handles.append(_swatch(PHASES["server"]))
     if bars["outcome"].isin(["dropped", "failed"]).any():
-        handles.append(_swatch("dropped"))
+        handles.append(_swatch(PHASES["dropped"]))
     if bars["critical"].any():
         handles.append(Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length"))  # fmt: skip
     for arm, marker in _markers(bars).items():
@@ -324,8 +322,15 @@ def _legend(timeline: Timeline, bars: pd.DataFrame) -> list[Patch | Line2D]:
     return handles
 
 
-def _swatch(name: str) -> Patch:
-    look = PHASES[name]
+def _swatch(look: Phase) -> Patch:
+    filling = _filling(look)
     if look.hatch:
-        return Patch(facecolor="white", edgecolor=look.colour, hatch=2 * look.hatch, lw=0, label=look.label)  # fmt: skip
-    return Patch(facecolor=look.colour, lw=0, label=look.label)
+        filling["hatch"] = 2 * look.hatch
+    return Patch(**filling, lw=0, label=look.label)
+
+
+def _filling(look: Phase) -> dict[str, Any]:
+    """A phase's look in Matplotlib's words."""
+    if look.hatch:
+        return {"facecolor": "white", "edgecolor": look.colour, "hatch": look.hatch}
+    return {"facecolor": look.colour}

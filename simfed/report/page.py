@@ -24,7 +24,7 @@ import pandas as pd
 from simfed.errors import InputError
 from simfed.record.summary import critical_sentences
 from simfed.report import compare, frames, panels
-from simfed.report.page_timeline import MOST_BARS, legend, timeline_data
+from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Table
 from simfed.units import format_bytes, format_duration
 from simfed.version import VERSION
@@ -241,11 +241,13 @@ class _Content:
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
         budget = MOST_BARS // len(runs)
+        kinds = kinds_on(runs.values())
         return {
-            **legend(),
+            **legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                timeline_data(run, label, self.words[label], budget) for label, run in runs.items()
+                timeline_data(run, label, self.words[label], budget, kinds)
+                for label, run in runs.items()
             ],
         }
 

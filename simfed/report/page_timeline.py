@@ -5,7 +5,7 @@ The page draws bars, bands or a part of them out of these; how much fits a page 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +14,13 @@ import pandas as pd
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES
 from simfed.report import frames
 from simfed.report.panels import packed, plain
-from simfed.report.style import PHASES, arm_colours, arm_marks
+from simfed.report.style import arm_colours, arm_marks, looks
 from simfed.report.timeline import Timeline, timeline_of_rounds
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["MOST_BARS", "kept_rounds", "timeline_data"]
+__all__ = ["MOST_BARS", "kept_rounds", "kinds_on", "legend", "timeline_data"]
 
 MOST_BARS = 120_000
 """Bars that a page carries, over all its runs: about 2 MB of it."""
@@ -35,9 +35,14 @@ Data = dict[str, Any]
 
 
 def timeline_data(
-    run: Run, label: str, words: Mapping[int, str], most_bars: int = MOST_BARS
+    run: Run,
+    label: str,
+    words: Mapping[int, str],
+    most_bars: int = MOST_BARS,
+    kinds: Sequence[str] = CLIENT_KINDS,
 ) -> Data:
     """What `timeline.js` draws a run's timeline from; columns are packed arrays, rows are in step.
+    `kinds`: those of the page, see `kinds_on`.
 
     Instants of bars are seconds since their round's start: near it they keep their digits in four bytes.
     """
@@ -86,18 +91,24 @@ def timeline_data(
             "down": packed(parts["downlink_bytes"]),
             "reward": packed(parts["reward"].astype(float)),
         },
-        **_bars(timeline, parts, round_of),
+        **_bars(timeline, parts, round_of, kinds),
         "links": [_link(timeline, name) for name in timeline.links()],
     }
 
 
-def legend() -> Data:
+def kinds_on(runs: Iterable[Run]) -> list[str]:
+    """Codes of the kinds of bars of a page: places in this list, methods' own kinds last."""
+    tracks = [run.spans[run.spans["track"].str.startswith("client ")] for run in runs]
+    own = sorted({kind for spans in tracks for kind in spans["kind"]}.difference(CLIENT_KINDS))
+    return [*CLIENT_KINDS, "server", "dropped", *own]
+
+
+def legend(kinds: Sequence[str]) -> Data:
     """The phases' looks and the words behind the codes; the same for every run of a page."""
-    kinds = [*CLIENT_KINDS, "server", "dropped"]
     return {
         "kinds": [
-            {"name": kind, "label": PHASES[kind].label, "colour": PHASES[kind].web, "pattern": PHASES[kind].pattern}
-            for kind in kinds
+            {"name": plain(look.name), "label": plain(look.label), "colour": look.web, "pattern": look.pattern}
+            for look in looks(kinds).values()
         ],
         "outcomes": list(OUTCOMES),
         "choices": list(CHOICES),
@@ -127,7 +138,9 @@ def kept_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) -> l
     return [int(c) for c in np.union1d(even, rounds["critical_client"].dropna().astype(int))]
 
 
-def _bars(timeline: Timeline, parts: pd.DataFrame, round_of: pd.Series) -> Data:
+def _bars(
+    timeline: Timeline, parts: pd.DataFrame, round_of: pd.Series, on_page: Sequence[str]
+) -> Data:
     bars = timeline.bars
     at = round_of.reindex(bars["round"]).to_numpy()
     starts = timeline.rounds["started_at_s"].to_numpy()[at]
@@ -136,7 +149,7 @@ def _bars(timeline: Timeline, parts: pd.DataFrame, round_of: pd.Series) -> Data:
     server = bars["client"].isna().to_numpy()
     part_of = pd.Series(parts.index, index=pd.MultiIndex.from_frame(parts[["round", "client"]]))
     keys = pd.MultiIndex.from_frame(bars.loc[~server, ["round", "client"]].astype(int))
-    kinds = bars["kind"].map({kind: i for i, kind in enumerate(CLIENT_KINDS)})
+    kinds = bars["kind"].map({kind: i for i, kind in enumerate(on_page)})
     names = list(dict.fromkeys(bars.loc[server, "kind"]))
     return {
         "bars": {

@@ -18,7 +18,7 @@ import pandas as pd
 
 from simfed.report import frames
 from simfed.report.pictures import time_unit
-from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, arm_colours
+from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, arm_colours, phase
 from simfed.units import format_bytes, format_duration
 
 __all__ = [
@@ -291,7 +291,7 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
             frame["critical_phase"].astype(object).where(frame["critical_phase"].notna(), "nobody")
         )
         for name, group in frame.groupby(phases, sort=False):
-            look = PHASES.get(str(name))
+            look = None if name == "nobody" else phase(str(name))
             texts = [
                 f"{plain(words.get(row.round, f'round {row.round}'))}<br>{format_duration(row.duration_s)}"
                 + ("" if pd.isna(row.saved_without_critical_s)

@@ -9,8 +9,9 @@ is told apart by grey and hatching as well, so that a print without colour still
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 __all__ = [
     "ARM_MARKS",
@@ -21,6 +22,7 @@ __all__ = [
     "Phase",
     "arm_colours",
     "arm_marks",
+    "looks",
     "phase",
 ]
 
@@ -59,6 +61,21 @@ PHASES: dict[str, Phase] = {
     )
 }
 
+WORK = {
+    p.name: p
+    for p in (
+        Phase("inference", "inference", "#F0E442"),
+        Phase("distillation", "distillation", "#3F007D"),
+        Phase("auxiliary", "auxiliary work", "#7F3B08"),
+        Phase("logits", "logits", "#4D4D4D"),
+    )
+}
+"""Further kinds of a client's local work."""
+
+_OWN_COLOURS = ("#882255", "#004529", "#CC6677", "#6B6B00", "#DDCC77", "#7A0177")
+_OWN_HATCHES = (("", ""), ("\\\\\\\\", "\\"), ("....", "."), ("----", "-"))
+"""Looks of kinds that a method names itself: (Matplotlib's hatch, Plotly's pattern)."""
+
 SERIES_COLOURS = (
     "#0072B2",
     "#D55E00",
@@ -87,12 +104,32 @@ FONT_FAMILY = "DejaVu Sans"
 
 
 def phase(name: str) -> Phase:
-    """The look of a phase; a kind of interval that nobody foresaw is drawn as server work.
+    """The look of a phase. A kind that a method names itself always gets the same one by its name.
 
-    >>> phase("upload").colour
-    '#0072B2'
+    >>> phase("upload").colour, phase("digest") == phase("digest")
+    ('#0072B2', True)
     """
-    return PHASES.get(name) or replace(PHASES["server"], name=name, label=name)
+    return looks([name])[name]
+
+
+def looks(kinds: Iterable[str]) -> dict[str, Phase]:
+    """A look for each kind of interval of one picture; of two own kinds whose names ask for the same
+    one, the first in the alphabet has it.
+
+    >>> len({(look.colour, look.hatch) for look in looks(["digest", "revisit", "tune"]).values()})
+    3
+    """
+    named = list(dict.fromkeys(kinds))
+    known = {**PHASES, **WORK}
+    every = [(colour, *marks) for marks in _OWN_HATCHES for colour in _OWN_COLOURS]
+    own: dict[str, Phase] = {}
+    for name in sorted(set(named) - set(known)):
+        taken = {(look.colour, look.hatch) for look in own.values()}
+        first = zlib.crc32(name.encode()) % len(every)
+        order = [*every[first:], *every[:first]]
+        colour, hatch, pattern = next((e for e in order if e[:2] not in taken), order[0])
+        own[name] = Phase(name, name, colour, hatch, pattern)
+    return {name: known.get(name) or own[name] for name in named}
 
 
 def arm_colours(arms: Iterable[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Timeline",
     "clients_in_phase",
+    "kinds_of",
     "parse_clients",
     "parse_rounds",
     "slowest_clients",
@@ -95,7 +96,7 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     spans = run.spans
     on_server = (spans["track"] == "server").to_numpy()
     on_client = spans["client"].isin(rows["client"]).to_numpy(dtype=bool)
-    on_client &= spans["kind"].isin(CLIENT_KINDS).to_numpy()
+    on_client &= ~on_server
     shown = spans["round"].isin(rounds["round"]).to_numpy(dtype=bool) & (on_client | on_server)
     bars = spans.loc[shown, ["track", "kind", "round", "client", "started_at_s", "finished_at_s"]]
     facts = run.participations[["round", "client", "arm", "outcome"]]
@@ -112,6 +113,15 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         server & blamed.notna().to_numpy()
     )
     return bars.drop(columns="track").sort_values("started_at_s", kind="stable", ignore_index=True)
+
+
+def kinds_of(bars: pd.DataFrame) -> list[str]:
+    """The kinds of clients' bars: the record's own in their order, with a method's further kinds of
+    work beside training."""
+    found = set(bars.loc[bars["client"].notna(), "kind"])
+    own = sorted(found.difference(CLIENT_KINDS))
+    before, after = CLIENT_KINDS[:2], CLIENT_KINDS[2:]
+    return [kind for kind in (*before, *own, *after) if kind in found]
 
 
 def clients_in_phase(

@@ -38,7 +38,8 @@ _SERVER, _LEARNING, _NETWORK, _CLIENTS = 1, 2, 3, 10
 """Process ids; client c is process _CLIENTS + c."""
 _CLIENT_LANES = ("compute", "downlink", "uplink", "idle")
 _SERVER_LANES = ("rounds", "merges", "work")
-_LANE = {"training": 0, "compression": 0, "download": 1, "upload": 2, "waiting": 3, "offline": 3}
+_LANE = {"download": 1, "upload": 2, "waiting": 3, "offline": 3}
+"""Every other kind is work: lane 0."""
 _FACTS = {
     "download": ("downlink_bytes", "model_version"),
     "training": ("local_loss",),
@@ -168,7 +169,7 @@ def _server(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> Ite
 
 
 def _clients(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> Iterator[Event]:
-    spans = run.spans[run.spans["kind"].isin(list(_LANE)) & run.spans["client"].notna()]
+    spans = run.spans[run.spans["track"].str.startswith("client ")]
     spans = spans[spans["round"].isin(rounds["round"])]
     facts = _participation_facts(run, rounds)
     starts, ends = _ns(spans["started_at_s"]), _ns(spans["finished_at_s"])
@@ -177,10 +178,10 @@ def _clients(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> It
     flow = 0
     keys = zip(spans["kind"], spans["round"], spans["client"], starts, ends, merge_of, strict=True)
     for kind, number, client, start, end, merge in keys:
-        pid, lane = _CLIENTS + int(client), _LANE[kind]
+        pid, lane = _CLIENTS + int(client), _LANE.get(kind, 0)
         known = facts.get((int(number), int(client)), {})
         args = {"round": int(number)} | {
-            name: known[name] for name in _FACTS[kind] if name in known
+            name: known[name] for name in _FACTS.get(kind, ()) if name in known
         }
         yield _slice(kind, pid, lane, start, end, args)
         merged = known.get("outcome") in ("aggregated", "late") and merge < len(merges)

@@ -47,6 +47,7 @@ __all__ = [
     "Power",
     "Rate",
     "Size",
+    "WholeNumber",
     "entries",
     "files_in",
     "renamed",
@@ -99,7 +100,7 @@ def _written(unit: str) -> PlainSerializer:
 
 
 def _countable(n: int) -> int:
-    if n > _MOST:
+    if abs(n) > _MOST:
         raise ValueError(InputError(f"a whole number of at most {_MOST:,}", got=n))
     return n
 
@@ -156,6 +157,9 @@ def entries(written: int | float | str, parameters: int) -> int:
     return max(1, min(round(written), parameters))
 
 
+WholeNumber = Annotated[
+    int, BeforeValidator(_integer("a whole number", lambda n: True)), AfterValidator(_countable)
+]
 Duration = Annotated[
     float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])
 ]

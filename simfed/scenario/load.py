@@ -14,6 +14,7 @@ from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.reading import parse_yaml, read_text
 from simfed.scenario.fields import renamed
 from simfed.scenario.model import Scenario
+from simfed.scenario.options import OfKind
 
 __all__ = [
     "apply_overrides",
@@ -203,6 +204,8 @@ def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> No
     for step in steps:
         inner = _model_of(here)
         if inner is not None:
+            if issubclass(inner, OfKind) and isinstance(step, str):
+                return  # its keys hang on its kind, which may be set as well
             if isinstance(step, str) and step != "*" and step not in inner.model_fields:
                 raise InputError(
                     f"one of the keys {listed(inner.model_fields)}",

@@ -6,28 +6,33 @@ of them is a bug. A `Scenario` is frozen and complete: no other module has a def
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.method import Method
+from simfed.registry import registry
+from simfed.scenario.aggregation import Aggregation
 from simfed.scenario.device import Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.fields import (
+    BelowOne,
     Entries,
-    FoundFile,
-    Fraction,
     Int,
     Named,
     NonNegative,
-    Number,
     Part,
     Positive,
     PositiveInt,
 )
 from simfed.scenario.network import Link, Network
+from simfed.scenario.options import OfKind
+from simfed.scenario.policy import AnyPolicy, Policy, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
+from simfed.vocabulary import IndexCode
 
 __all__ = [
     "Aggregation",
@@ -92,13 +97,74 @@ class Schedule(Part):
 
 
 class Training(Part):
-    """Local training."""
+    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods, where
+    neither is given."""
 
     batch_size: PositiveInt = Field(default=32, description="samples of a local step")
     learning_rate: Positive = Field(default=0.02, description="η")
-    local_steps: PositiveInt = Field(default=1, description="SGD steps per round (fedkd)")
-    local_epochs: PositiveInt = Field(default=1, description="passes over its data (fedavg)")
+    local_steps: PositiveInt | None = Field(
+        default=None, description="steps per round, each on a batch drawn anew"
+    )
+    local_epochs: PositiveInt | None = Field(
+        default=None, description="passes over the client's data per round, in place of steps"
+    )
+    optimizer: Literal["sgd", "adam"] = Field(
+        default="sgd", description="of the local steps; its state begins anew in every round"
+    )
+    momentum: BelowOne = Field(default=0.0, description="sgd: of the local steps")
+    weight_decay: NonNegative = Field(default=0.0, description="added to gradients: × the weights")
+    clip_norm: Positive | None = Field(
+        default=None,
+        description="longest gradient of a local step; longer ones are shortened to it",
+    )
     schedule: Schedule = Field(default=Schedule(), description="of the learning rate")
+
+    @model_validator(mode="after")
+    def _of_the_optimizer(self) -> Training:
+        if self.optimizer != "sgd" and self.momentum:
+            raise ValueError(
+                InputError("momentum with optimizer sgd only", where="momentum", got=self.momentum)
+            )
+        return self
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether a step is nothing but the rate times the gradient."""
+        return (
+            self.optimizer == "sgd"
+            and not self.momentum
+            and not self.weight_decay
+            and self.clip_norm is None
+        )
+
+
+class MethodChoice(OfKind):
+    """What clients and server do: a kind, and the options of that kind beside it."""
+
+    registry_kind: ClassVar[str] = "method"
+
+    kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
+
+    @cached_property
+    def made(self) -> Method:
+        """The method itself."""
+        made: Method = registry("method").get(self.kind)(**self.options)
+        return made
+
+    def check_options(self) -> None:
+        """Let the constructor judge its options."""
+        self.made  # noqa: B018 - making it is the check
+
+
+def _by_name(value: Any) -> Any:
+    """A name alone stands for a kind without options."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+AnyMethod = Annotated[
+    SerializeAsAny[MethodChoice],
+    BeforeValidator(_by_name, json_schema_input_type=MethodChoice | str),
+]
 
 
 class Compression(Part):
@@ -111,7 +177,7 @@ class Compression(Part):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )
-    index_code: Literal["ideal", "fixed", "raw32", "bitmap", "rice", "seeded"] = Field(
+    index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
     )
 
@@ -121,102 +187,6 @@ class Compression(Part):
         if not value or len(set(value)) != len(value):
             raise ValueError(InputError("at least one strategy, each once", got=list(value)))
         return value
-
-
-class LocalLoss(Part):
-    """f_n, the client's own loss inside the reward."""
-
-    data: Literal["probe", "full", "batch"] = Field(
-        default="probe",
-        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
-    )
-    samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
-    credit: Literal["causal", "as-printed"] = Field(
-        default="causal", description="whose improvement a choice is paid for, see policies"
-    )
-
-
-class Reward(Part):
-    """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
-
-    rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
-    beta: NonNegative = Field(
-        default=0.4, description="weight of the gain on the client's own data"
-    )
-    clip: tuple[Number, Number] = Field(
-        default=(-1.0, 1.0), description="bounds of gain per simulated second"
-    )
-    local_loss: LocalLoss = Field(
-        default=LocalLoss(), description="how the gain on the client's own data is measured"
-    )
-
-    @field_validator("clip")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not value[0] < value[1]:
-            raise ValueError(InputError("[low, high] with low < high", got=list(value)))
-        return value
-
-
-_POLICY_KEYS: dict[str, dict[str, Any]] = {
-    "uniform": {"strategy": ...},
-    "ascend": {"warmup": 5, "c": 3.0, "ema": 0.1},
-    "exp3": {"mixing": 0.1},
-}
-
-
-class Policy(Part):
-    """Who picks the strategy: `uniform` (always the same), `ascend`, `exp3`, or a registered one."""
-
-    kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
-    strategy: Named("compressor") | None = Field(default=None, description="uniform: the strategy")  # type: ignore[valid-type]
-    warmup: PositiveInt | None = Field(
-        default=None, description="ascend: warm-up plays per strategy; 5 if omitted"
-    )
-    c: NonNegative | None = Field(
-        default=None, description="ascend: exploration, ε = min(1, c/√t); 3 if omitted"
-    )
-    ema: Fraction | None = Field(
-        default=None, description="ascend: step of the moving average; 0.1 if omitted"
-    )
-    mixing: Fraction | None = Field(
-        default=None, description="exp3: share of uniform exploration; 0.1 if omitted"
-    )
-    reward: Reward = Field(default=Reward(), description="what a choice was worth; ascend, exp3")
-    parameters: dict[str, Any] = Field(default={}, description="arguments of a registered policy")
-    arms_from: FoundFile | None = Field(
-        default=None, description="a run directory whose recorded arms and sizes are replayed"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_kind(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        kind = value.get("kind", "ascend")
-        keys = _POLICY_KEYS.get(kind, {}) if isinstance(kind, str) else {}
-        own = {k: v for k, v in keys.items() if v is not ...}
-        return {**own, **value}
-
-    @model_validator(mode="after")
-    def _keys_of_kind(self) -> Policy:
-        keys = {key for kind in _POLICY_KEYS.values() for key in kind}
-        own = set(_POLICY_KEYS.get(self.kind, ()))
-        for key in sorted(keys):
-            if key in own and getattr(self, key) is None:
-                raise ValueError(InputError(f"the key {key!r} beside kind {self.kind}"))
-            if key not in own and getattr(self, key) is not None:
-                allowed = listed(sorted(own)) or "none but kind, reward and parameters"
-                raise ValueError(InputError(f"a key of policy {self.kind}: {allowed}", got=key))
-        if self.parameters and self.kind in _POLICY_KEYS:
-            raise ValueError(InputError("parameters only for registered policies", got=self.kind))
-        return self
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The arguments of this kind's constructor."""
-        own = {key: getattr(self, key) for key in _POLICY_KEYS.get(self.kind, {})}
-        return {**own, **self.parameters}
 
 
 class Distillation(Part):
@@ -245,14 +215,6 @@ class Safeguard(Part):
 
     rollback: Rollback | None = Field(
         default=None, description="null: off; omitted: on with ascend alone"
-    )
-
-
-class Aggregation(Part):
-    """When the server merges."""
-
-    mode: Literal["synchronous"] = Field(
-        default="synchronous", description="wait for all that take part"
     )
 
 
@@ -330,7 +292,7 @@ class ClientGroup(Part):
     )
     availability: AvailabilityOf = Field(default="always", description="when clients are there")
     failure: Failure = Field(default=Failure(), description="of participations, per phase")
-    policy: Policy | None = Field(default=None, description="in place of the scenario's policy")
+    policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
 
     @model_validator(mode="after")
     def _columns_of_devices(self) -> ClientGroup:
@@ -354,8 +316,9 @@ class Scenario(Part):
 
     name: str = Field(description="of runs/NAME, and in reports")
     seed: Int = Field(default=0, description="of everything random")
-    method: Literal["fedkd", "fedavg"] = Field(
-        default="fedkd", description="distillation over prototypes, or federated averaging of one"
+    method: AnyMethod = Field(
+        default=MethodChoice.model_validate({"kind": "fedkd"}),
+        description="what clients and server do, see methods",
     )
     rounds: PositiveInt = Field(description="communication rounds")
     dataset: Dataset = Field(description="what is learned, and who owns what")
@@ -366,9 +329,8 @@ class Scenario(Part):
     clients: tuple[ClientGroup, ...] = Field(description="groups of equal clients")
     training: Training = Field(default=Training(), description="local work")
     compression: Compression = Field(default=Compression(), description="of uploads")
-    policy: Policy = Field(
-        default=Policy(kind="ascend"),
-        description="who chooses the strategy",
+    policy: AnyPolicy = Field(
+        default=Policy.model_validate({}), description="who chooses the strategy"
     )
     distillation: Distillation = Field(default=Distillation(), description="on the server; fedkd")
     safeguard: Safeguard = Field(default=Safeguard(), description="against bad rounds")
@@ -385,9 +347,12 @@ class Scenario(Part):
     @model_validator(mode="before")
     @classmethod
     def _dependent_defaults(cls, value: Any) -> Any:
-        """Defaults that hang on other keys: the rollback on the policy."""
+        """Defaults that hang on other keys: local work on the method, the policy on whether it
+        has anything to choose, the rollback on both."""
         if not isinstance(value, dict):
             return value
+        method = _method_class(value.get("method", "fedkd"))
+        value = {**value, **_local_work(value.get("training", {}), method)}
         safeguard = value.get("safeguard", {})
         if isinstance(safeguard, dict) and "rollback" not in safeguard:
             policies = [value.get("policy")]
@@ -395,7 +360,7 @@ class Scenario(Part):
             for group in groups if isinstance(groups, (list, tuple)) else ():
                 if isinstance(group, dict) and group.get("policy") is not None:
                     policies.append(group["policy"])
-            on = value.get("method", "fedkd") == "fedkd" and any(map(_is_ascend, policies))
+            on = method.safeguarded and any(map(_is_ascend, policies))
             value = {**value, "safeguard": {**safeguard, "rollback": {} if on else None}}
         return value
 
@@ -405,6 +370,15 @@ class Scenario(Part):
             raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
         if not self.prototypes:
             raise ValueError(InputError("at least one prototype", where="prototypes", got={}))
+        if self.training.local_steps is not None and self.training.local_epochs is not None:
+            raise ValueError(
+                InputError(
+                    "either local_steps or local_epochs",
+                    where="training",
+                    got=f"local_steps {self.training.local_steps}, "
+                    f"local_epochs {self.training.local_epochs}",
+                )
+            )
         for i, group in enumerate(self.clients):
             if group.prototype not in self.prototypes:
                 raise ValueError(
@@ -421,25 +395,76 @@ class Scenario(Part):
                 InputError("at most as many prototypes as clients have", where="prototypes",
                            got=unused[0], hint="no client has this prototype")
             )  # fmt: skip
-        if self.method == "fedavg" and len(self.prototypes) != 1:
+        method, kind = self.method.made, self.method.kind
+        if not method.mixes_prototypes and len(self.prototypes) != 1:
             raise ValueError(
-                InputError("one prototype with method fedavg", where="prototypes", got=list(self.prototypes))
-            )  # fmt: skip
-        if self.method == "fedkd" and self.dataset.public < 1:
+                InputError(
+                    f"one prototype with method {kind}",
+                    where="prototypes",
+                    got=list(self.prototypes),
+                )
+            )
+        if method.needs_public and self.dataset.public < 1:
             raise ValueError(
-                InputError("at least 1 public image with method fedkd", where="dataset.public", got=self.dataset.public)
-            )  # fmt: skip
+                InputError(
+                    f"at least 1 public image with method {kind}",
+                    where="dataset.public",
+                    got=self.dataset.public,
+                )
+            )
+        if self.safeguard.rollback is not None and not method.safeguarded:
+            raise ValueError(
+                InputError(
+                    f"null with method {kind}, whose rounds are not judged by a distillation loss",
+                    where="safeguard.rollback",
+                    got=self.safeguard.rollback.model_dump(),
+                )
+            )
         per_round = self.participation.clients_per_round
         if per_round is not None and per_round > self.client_count:
             raise ValueError(
                 InputError(f"at most the {self.client_count} clients there are", where="participation.clients_per_round", got=per_round)
             )  # fmt: skip
+        chosen = self.aggregation
+        if chosen.concurrency is not None and chosen.concurrency > self.client_count:
+            raise ValueError(
+                InputError(
+                    f"at most the {self.client_count} clients there are",
+                    where="aggregation.concurrency",
+                    got=chosen.concurrency,
+                )
+            )
+        if chosen.concurrency is not None and per_round is not None:
+            raise ValueError(
+                InputError(
+                    f"no clients_per_round with mode {chosen.mode}, which keeps clients in flight",
+                    where="participation.clients_per_round",
+                    got=per_round,
+                )
+            )
         batch = self.dataset.public_batch
         if batch is not None and batch > self.dataset.public:
             raise ValueError(
                 InputError(f"at most the {self.dataset.public} public images", where="dataset.public_batch", got=batch)
             )  # fmt: skip
         return self
+
+    @property
+    def public_dealt(self) -> int:
+        """Samples that are kept back for the public set."""
+        return self.dataset.public if self.method.made.needs_public else 0
+
+    @property
+    def public_samples(self) -> int:
+        """Samples of the public set that one round uses; 0: there is none."""
+        dealt = self.public_dealt
+        return min(dealt, self.dataset.public_batch or dealt)
+
+    @property
+    def uploads_in_wait(self) -> int:
+        """The most uploads that may wait for a merge while their clients are at work again."""
+        chosen = self.aggregation
+        return 0 if chosen.concurrency is None else chosen.concurrency + (chosen.buffer or 1)
 
     @property
     def client_count(self) -> int:
@@ -476,6 +501,10 @@ class Scenario(Part):
         """The policy of a group's clients."""
         return group.policy if group.policy is not None else self.policy
 
+    def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
+        """What a group's clients may play by choice; what a recorded run played is not known here."""
+        return self.policy_of_group(group).arms(self.compression.strategies)
+
     def learning_rate_factor(self, round: int) -> float:
         """The schedule's factor on both learning rates in `round` = 1, 2, …"""
         schedule = self.training.schedule
@@ -486,6 +515,36 @@ class Scenario(Part):
         if schedule.kind == "step":
             return float(schedule.factor ** ((round - 1) // schedule.every))
         return 1.0
+
+
+def _method_class(choice: Any) -> type[Method]:
+    """The class behind a `method` key as it was written; the reference method's where that is wrong
+    (which is said elsewhere)."""
+    kind = choice.get("kind", "fedkd") if isinstance(choice, dict) else choice
+    kind = getattr(kind, "kind", kind)
+    if not isinstance(kind, str) or kind not in registry("method"):
+        kind = "fedkd"
+    found: type[Method] = registry("method").get(kind)
+    return found
+
+
+def _local_work(training: Any, method: type[Method]) -> dict[str, Any]:
+    """`training` with exactly one of steps and epochs, where it can be told."""
+    if isinstance(training, Training):
+        training = training.model_dump(mode="json")
+    if not isinstance(training, dict):
+        return {}
+    keys = ("local_steps", "local_epochs")
+    given = [key for key in keys if training.get(key) is not None]
+    own = "local_steps" if method.counts_steps else "local_epochs"
+    if not given:
+        return {"training": {**training, own: 1}}
+    if len(given) == 2:
+        if any(training[key] != 1 for key in keys):
+            return {}  # refused by name in `_hangs_together`
+        # both were written by versions in which each method looked at its own
+        return {"training": {**training, **dict.fromkeys(keys), own: 1}}
+    return {}
 
 
 def _is_ascend(policy: Any) -> bool:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from simfed.registry import registry
 from simfed.scenario.model import Scenario
+from simfed.scenario.options import OfKind
 
 __all__ = ["reference_page", "scenario_schema"]
 
@@ -36,14 +38,43 @@ def scenario_schema() -> dict[str, Any]:
         "type": "string",
         "description": "another scenario file that this one builds on",
     }
+    for declared in OfKind.__subclasses__():
+        if declared.__name__ in document["$defs"]:
+            _add_kinds(document["$defs"], declared)
     return document
+
+
+def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
+    """Beside the keys that all kinds share, those of each: `if` it is named, `then` its options."""
+    shared = parts[declared.__name__]
+    del shared["additionalProperties"]
+    shared["unevaluatedProperties"] = False
+    shared["allOf"] = []
+    for kind in registry(declared.registry_kind).names():
+        model = declared.of(kind)
+        own = model.model_json_schema()
+        parts |= {name: part for name, part in own.get("$defs", {}).items() if name not in parts}
+        options = {key: own["properties"][key] for key in model.own_keys()}
+        parts[f"{declared.__name__}.{kind}"] = {
+            "type": "object",
+            "description": (own.get("description") or "").split("\n")[0],
+            "properties": options,
+            "required": [key for key in own.get("required", ()) if key in options],
+            **({"additionalProperties": True} if own.get("additionalProperties") else {}),
+        }
+        asked: dict[str, Any] = {"properties": {"kind": {"const": kind}}}
+        if kind != shared["properties"]["kind"].get("default"):
+            asked["required"] = ["kind"]
+        shared["allOf"].append(
+            {"if": asked, "then": {"$ref": f"#/$defs/{declared.__name__}.{kind}"}}
+        )
 
 
 def reference_page() -> str:
     """The reference in Markdown: a section per mapping, in the order in which they are first named."""
     document = scenario_schema()
     parts = document["$defs"]
-    sections: dict[str, str] = {"": "Scenario"}  # key path → mapping
+    sections: dict[str, str] = {"": "Scenario"}  # key path, and kind where they differ → mapping
     waiting = [("", document)]
     while waiting:
         path, mapping = waiting.pop(0)
@@ -52,6 +83,9 @@ def reference_page() -> str:
                 if name not in sections.values():
                     sections[f"{path}.{key}{suffix}".lstrip(".")] = name
                     waiting.append((f"{path}.{key}{suffix}".lstrip("."), parts[name]))
+        for kind in mapping.get("allOf", ()):
+            name = kind["then"]["$ref"].rpartition("/")[2]
+            sections[f"{path}` of `kind: {kind['if']['properties']['kind']['const']}"] = name
     anchors = {name: path for path, name in sections.items()}
     text = [_HEAD]
     for path, name in sections.items():
@@ -62,7 +96,8 @@ def reference_page() -> str:
             f"| `{key}` | {_value(node, anchors)} | {_default(key, node, mapping)} | {node.get('description', '')} |"
             for key, node in mapping["properties"].items()
         ]
-        text.append("\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]))
+        if rows:
+            text.append("\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]))
     return "\n\n".join(text) + "\n"
 
 

@@ -1,6 +1,6 @@
 """The clock side: server, clients in flight, barrier, selection, blame. No tensors, no torch."""
 
 from simfed.sim.server import Simulation
-from simfed.sim.workload import PrototypeSize, Recorded, TimeOnlyWorkload
+from simfed.sim.workload import Recorded, TimeOnlyWorkload
 
-__all__ = ["PrototypeSize", "Recorded", "Simulation", "TimeOnlyWorkload"]
+__all__ = ["Recorded", "Simulation", "TimeOnlyWorkload"]

@@ -19,9 +19,17 @@ import simpy
 
 from simfed.net import Network
 from simfed.sim.flight import Flight
-from simfed.sim.server_work import Work
+from simfed.sim.server_work import Done
 
-__all__ = ["Blame", "any_limited_by", "blame", "links_of", "play_again"]
+__all__ = [
+    "Blame",
+    "any_limited_by",
+    "blame",
+    "blame_last",
+    "links_of",
+    "longest_phase",
+    "play_again",
+]
 
 MakeNetwork = Callable[[simpy.Environment], Network]
 
@@ -30,15 +38,16 @@ MakeNetwork = Callable[[simpy.Environment], Network]
 class Blame:
     """What set one round's length."""
 
-    client: int
-    phase: str
+    client: int | None
+    """None: nobody in particular was waited for."""
+    phase: str | None
     link: str | None
     """None where the phase is no transfer, or latency took longer than any link."""
     saved_s: float | None
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(flights: Sequence[Flight], work: Sequence[Work], network: Network, make_network: MakeNetwork) -> Blame:  # fmt: skip
+def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network, make_network: MakeNetwork) -> Blame:  # fmt: skip
     """The blame for one round in which the server waited for all of `flights`.
 
     `network` is the one they used; `make_network(env)` builds it anew. The second play is left out
@@ -47,7 +56,7 @@ def blame(flights: Sequence[Flight], work: Sequence[Work], network: Network, mak
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
-    phase, spent_s = max((*critical.phases_s(), ("server", server_s)), key=lambda item: item[1])
+    phase, spent_s = longest_phase(critical, server_s)
     link = _longest_limit(critical.limited_s.get(phase, {}), spent_s)
     others = [flight for flight in flights if flight is not critical]
     if not others:
@@ -59,6 +68,16 @@ def blame(flights: Sequence[Flight], work: Sequence[Work], network: Network, mak
     saved_s = critical.elapsed_s - waited_s
     saved_s += sum(piece.duration_s for piece in work if piece.client == critical.client)
     return Blame(critical.client, phase, link, saved_s)
+
+
+def blame_last(last: Flight | None, work: Sequence[Done]) -> Blame:
+    """The blame where the merge did not wait for all: on the last arrival that it waited for, or
+    (None) on the deadline. What it would be without that client is not asked: another one would have
+    been the last."""
+    if last is None:
+        return Blame(None, "deadline", None, None)
+    phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
+    return Blame(last.client, phase, _longest_limit(last.limited_s.get(phase, {}), spent_s), None)
 
 
 def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:
@@ -73,8 +92,8 @@ def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:
         downlink_s = uplink_s = 0.0
         if flight.downlink_bytes > 0:
             downlink_s = yield network.send(flight.client, flight.downlink_bytes, "down").done
-        yield env.timeout(flight.training_s)
-        yield env.timeout(flight.compression_s)
+        for unit in flight.units:
+            yield env.timeout(unit.duration_s)
         if flight.uplink_bytes > 0:
             uplink_s = yield network.send(flight.client, flight.uplink_bytes, "up").done
         elapsed_s.append(downlink_s + flight.training_s + flight.compression_s + uplink_s)
@@ -85,6 +104,15 @@ def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:
         env.process(story(flight))
     env.run(until=done)
     return max(elapsed_s)
+
+
+def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
+    """The kind of what took longest, units of one kind together, and its seconds."""
+    spent_s: dict[str, float] = {}
+    for kind, _, seconds, _ in flight.phases():
+        spent_s[kind] = spent_s.get(kind, 0.0) + seconds
+    spent_s["server"] = server_s
+    return max(spent_s.items(), key=lambda item: item[1])
 
 
 def any_limited_by(flights: Iterable[Flight], links: set[str]) -> bool:

@@ -6,13 +6,26 @@ doing can always be read off, saved, and started again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from simfed.contract import Contribution, Task
+from simfed.method import Work
 from simfed.net import Transfer
 from simfed.policy import Pull
 
-__all__ = ["Flight"]
+__all__ = ["Flight", "Unit"]
+
+
+class Unit(NamedTuple):
+    """One unit of a client's work that has begun."""
+
+    kind: str
+    name: str
+    duration_s: float
+    quantity: str = ""
+    """The device profile's word for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,12 +36,24 @@ class Flight:
     contribution: Contribution
     pull: Pull
     started_at_s: float
+    step: int = 0
+    """How many of `steps` are done."""
     phase: str = "download"
-    """What it is doing: `download`, `training`, `compression`, `upload`, then `over`."""
+    """What it is doing: `download`, the kind of a unit of work, `upload`, then `over`."""
     phase_started_at_s: float = 0.0
+    phase_ends_at_s: float | None = None
+    """When the unit of work under way will be done; None: it does not compute."""
+    order: int = 0
+    """Counts the beginnings of phases of all clients: at one instant, earlier ones come first."""
     outcome: str = "aggregated"
+    away: bool = False
+    """It left before it had ended, and is not there to wait."""
+    ended_at_s: float = 0.0
     downlink_s: float = 0.0
+    units: list[Unit] = field(default_factory=list)
+    """The work that it has begun, in order."""
     training_s: float = 0.0
+    """Of all local work but compression."""
     compression_s: float = 0.0
     uplink_s: float = 0.0
     downlink_bytes: float = 0.0
@@ -41,6 +66,11 @@ class Flight:
     @property
     def client(self) -> int:
         return self.task.client
+
+    @property
+    def over(self) -> bool:
+        """It has arrived or is lost."""
+        return self.phase == "over"
 
     @property
     def elapsed_s(self) -> float:
@@ -57,11 +87,75 @@ class Flight:
         """Nothing of it will be merged."""
         return self.outcome in ("dropped", "failed")
 
-    def phases_s(self) -> tuple[tuple[str, float], ...]:
-        """(kind, seconds) in the order in which a client goes through them."""
-        return (
-            ("download", self.downlink_s),
-            ("training", self.training_s),
-            ("compression", self.compression_s),
-            ("upload", self.uplink_s),
+    def steps(self) -> tuple[tuple[str, Work | None], ...]:
+        """(phase, its work; None for a transfer), in the order in which the client goes through them."""
+        plan = self.task.plan
+        found: list[tuple[str, Work | None]] = []
+        if self.task.downlink_bytes > 0:
+            found.append(("download", None))
+        found += [(work.kind or work.quantity, work) for work in plan.work]
+        for of_plan in plan.up.values():
+            if of_plan.compressed:
+                sent, k = self.contribution, min(self.contribution.k, of_plan.entries)
+                work = Work("compression", self.task.model, k, name=sent.arm)
+                found.append(("compression", work))
+        if plan.up:
+            found.append(("upload", None))
+        return tuple(found)
+
+    def begin_unit(self, unit: Unit) -> None:
+        """Count a unit of work as a whole; `cut_unit` takes back what is not done of it."""
+        self.units.append(unit)
+        if unit.kind == "compression":
+            self.compression_s += unit.duration_s
+        else:
+            self.training_s += unit.duration_s
+
+    def cut_unit(self, spent_s: float) -> None:
+        """The last unit ended early."""
+        self.units[-1] = self.units[-1]._replace(duration_s=spent_s)
+        compression = [u.duration_s for u in self.units if u.kind == "compression"]
+        self.compression_s = sum(compression)
+        self.training_s = sum(u.duration_s for u in self.units if u.kind != "compression")
+
+    def phases(self) -> Iterator[Unit]:
+        """What the client goes through, in order: download, units of work, upload."""
+        yield Unit("download", "download", self.downlink_s)
+        yield from self.units
+        yield Unit("upload", "upload", self.uplink_s)
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
+        kept = {name: getattr(self, name) for name in _PLAIN}
+        return {
+            **kept,
+            "task": self.task.name,
+            "arm": self.contribution.arm,
+            "k": self.contribution.k,
+            "pull": asdict(self.pull),
+            "units": [list(unit) for unit in self.units],
+            "limited_s": {
+                phase: [[link, seconds] for link, seconds in of.items()]
+                for phase, of in self.limited_s.items()
+            },
+            "in_transfer": self.transfer is not None,
+        }
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any], task: Task, contribution: Contribution) -> Flight:
+        """Inverse of `plain`; its transfer is the network's to give back."""
+        return cls(
+            task,
+            contribution,
+            Pull(**plain["pull"]),
+            units=[Unit(*unit) for unit in plain["units"]],
+            limited_s={phase: dict(of) for phase, of in plain["limited_s"].items()},
+            **{name: plain[name] for name in _PLAIN},
         )
+
+
+_PLAIN = (
+    "started_at_s", "step", "phase", "phase_started_at_s", "phase_ends_at_s", "order", "outcome",
+    "away", "ended_at_s", "downlink_s", "training_s", "compression_s", "uplink_s",
+    "downlink_bytes", "uplink_bytes",
+)  # fmt: skip

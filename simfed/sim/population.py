@@ -6,17 +6,48 @@ takes part and then kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from simfed.device import Device
 from simfed.fleet import Fleet
 from simfed.policy import Policy
 from simfed.scenario import Scenario
-from simfed.scenario.model import Reward
+from simfed.scenario.policy import Reward
 from simfed.seeding import Streams
+from simfed.selection import cohort
+from simfed.sim.modes import Mode
 
-__all__ = ["Population"]
+__all__ = ["Population", "Presence"]
+
+
+class Presence(Protocol):
+    """Who is there, when."""
+
+    def available(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The ids of the clients that are there, ascending."""
+        ...
+
+    def is_available(self, client: int, at_s: float) -> bool: ...
+
+    def leaves_at_s(self, client: int, at_s: float) -> float:
+        """When a client that is there goes away; inf: never."""
+        ...
+
+    def next_return_s(self, at_s: float) -> float:
+        """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
+        ...
+
+    def failure(self, client: int, phase: str) -> float:
+        """The probability that a phase of this client fails."""
+        ...
+
+
+_TRIES = 100
+"""Draws of one client before all that are free are listed instead."""
 
 
 class Population:
@@ -28,22 +59,85 @@ class Population:
         make_policy: Callable[[int], Policy],
         make_device: Callable[[int], Device],
         streams: Streams,
+        presence: Presence | None = None,
     ) -> None:
-        """`make_policy(client)` and `make_device(client)` are called once per client that takes part."""
+        """`make_policy(client)` and `make_device(client)` are called once per client that takes
+        part. `presence` None: everybody is always there."""
         groups = scenario.clients
         self._fleet = Fleet(scenario, streams)
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._make_device = make_device
+        self._presence = presence
         self._policies: dict[int, Policy] = {}
         self._devices: dict[int, Device] = {}
+        self.may_leave = self.may_fail = presence is not None
+        """Whether anybody ever goes away, and whether a phase can fail."""
+        self.busy: set[int] = set()
+        """Those in flight."""
 
     def __len__(self) -> int:
         return len(self._fleet)
 
-    def k(self, client: int, parameters: int) -> int:
-        """Entries this client keeps, at most the d = `parameters` there are."""
-        return self._fleet.k(client, parameters)
+    def choose(
+        self, mode: Mode, streams: Streams, round: int, starts: int, at_s: float
+    ) -> list[int]:
+        """Whom the server starts now, of those that are there and idle; ids ascending.
+
+        A cohort is drawn for its round; where clients are kept in flight, each start is drawn by
+        how many there were before, one client after another.
+        """
+        if mode.concurrency is None:
+            free = self._free(at_s)
+            if free is None:
+                return list(map(int, cohort(streams, round, len(self), mode.cohort)))
+            size = None if mode.cohort is None else min(mode.cohort, len(free))
+            return list(map(int, free[cohort(streams, round, len(free), size)]))
+        chosen: set[int] = set()
+        while len(self.busy) + len(chosen) < mode.concurrency:
+            rng = streams("start", starts + len(chosen))
+            client = self._draw(rng, chosen, at_s)
+            if client is None:
+                break
+            chosen.add(client)
+        return sorted(chosen)
+
+    def leaves_at_s(self, client: int, at_s: float) -> float:
+        """When this client goes away; inf: never."""
+        return math.inf if self._presence is None else self._presence.leaves_at_s(client, at_s)
+
+    def next_return_s(self, at_s: float) -> float:
+        """When somebody comes back next; inf: nobody ever does."""
+        return math.inf if self._presence is None else self._presence.next_return_s(at_s)
+
+    def failure(self, client: int, phase: str) -> float:
+        """The probability that a phase of this client fails."""
+        return 0.0 if self._presence is None else self._presence.failure(client, phase)
+
+    def _free(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+        """Ids of those that are there and idle; None: everybody."""
+        if self._presence is None and not self.busy:
+            return None
+        there = np.arange(len(self)) if self._presence is None else self._presence.available(at_s)
+        busy = np.fromiter(self.busy, np.int64, len(self.busy))
+        return there[~np.isin(there, busy)] if len(busy) else there
+
+    def _draw(self, rng: np.random.Generator, chosen: set[int], at_s: float) -> int | None:
+        """One that is there and idle, uniformly; None: there is none."""
+        for _ in range(_TRIES):
+            client = int(rng.integers(len(self)))
+            if client in self.busy or client in chosen:
+                continue
+            if self._presence is None or self._presence.is_available(client, at_s):
+                return client
+        free = self._free(at_s)
+        assert free is not None or not chosen
+        left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
+        return int(rng.choice(left)) if left else None
+
+    def k(self, client: int, longest: int) -> int:
+        """Entries this client keeps of a field of so many."""
+        return self._fleet.k(client, longest)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simfed.contract import Outcome
 from simfed.net import LinkUse
-from simfed.record.schema import Participation, PrototypeResult, Round, Span
+from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
-from simfed.sim.server_work import Work
+from simfed.sim.server_work import Done
 
 __all__ = [
+    "End",
     "Played",
     "Verdict",
+    "client_rows",
     "client_spans",
+    "end_of",
     "energy_phases",
     "link_spans",
     "participation_row",
@@ -35,6 +39,14 @@ class Played:
     waited_s: float
     """Until the last awaited upload."""
     server_s: float
+    merge_at_s: float
+    """When the server stopped waiting: its work comes after."""
+    delay_s: float
+    """Until somebody was there to be started."""
+    waits_for_all: bool
+    """Everybody started with the round and has ended when the server merges."""
+    filled: bool
+    """A client is free again as soon as its upload has arrived or is lost."""
 
     @property
     def duration_s(self) -> float:
@@ -72,13 +84,31 @@ def round_row(played: Played, flights: Sequence[Flight], outcome: Outcome, blame
     )
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """What comes after a client's part in a round."""
+
+    free_at_s: float
+    """When it can be started again."""
+    rest_s: float
+    """Until then: it waits, or is away."""
+
+
+def end_of(flight: Flight, played: Played) -> End:
+    """When a client is free again, and what it does until then."""
+    if played.filled:
+        return End(flight.ended_at_s, 0.0)
+    free_at_s = played.finished_at_s
+    if played.waits_for_all:
+        return End(free_at_s, played.duration_s - played.delay_s - flight.elapsed_s)
+    return End(free_at_s, max(free_at_s - flight.started_at_s - flight.elapsed_s, 0.0))
+
+
 def participation_row(
-    flight: Flight, played: Played, verdict: Verdict, energy_j: float | None
+    flight: Flight, end: End, played: Played, verdict: Verdict, energy_j: float | None
 ) -> Participation:
     """The row of `participations.parquet`: the rest of the round is waiting, or being away."""
-    task = flight.task
-    rest_s = played.duration_s - flight.elapsed_s
-    away = flight.outcome == "dropped"
+    task, rest_s = flight.task, end.rest_s
     return Participation(
         round=task.round,
         client=task.client,
@@ -89,13 +119,13 @@ def participation_row(
         choice=flight.pull.choice,
         outcome=flight.outcome,
         started_at_s=flight.started_at_s,
-        finished_at_s=played.finished_at_s,
+        finished_at_s=end.free_at_s,
         downlink_s=flight.downlink_s,
         training_s=flight.training_s,
         compression_s=flight.compression_s,
         uplink_s=flight.uplink_s,
-        waiting_s=0.0 if away else rest_s,
-        offline_s=rest_s if away else 0.0,
+        waiting_s=0.0 if flight.away else rest_s,
+        offline_s=rest_s if flight.away else 0.0,
         uplink_bytes=flight.uplink_bytes,
         downlink_bytes=flight.downlink_bytes,
         energy_j=energy_j,
@@ -103,37 +133,47 @@ def participation_row(
         gain=verdict.gain,
         reward_raw=verdict.reward_raw,
         reward=verdict.reward,
-        slack_s=None if flight.lost else played.waited_s - flight.elapsed_s,
+        slack_s=slack_of(flight, played),
+        staleness=played.round - task.round,
+        merge=played.round,
     )
 
 
-def client_spans(flight: Flight, played: Played) -> Iterable[Span]:
+def slack_of(flight: Flight, played: Played) -> float | None:
+    """How much later its upload could have arrived without delaying the merge; None: it did not arrive."""
+    if flight.lost:
+        return None
+    if played.waits_for_all:
+        return played.waited_s - played.delay_s - flight.elapsed_s
+    return max(played.merge_at_s - flight.ended_at_s, 0.0)
+
+
+def client_spans(flight: Flight, end: End) -> Iterable[Span]:
     """One span per phase that took time; each starts where the one before it ended."""
     task = flight.task
-    track, at_s = f"client {task.client}", flight.started_at_s
-    for kind, seconds in flight.phases_s():
+    track, at_s, free_s = f"client {task.client}", flight.started_at_s, end.free_at_s
+    for kind, name, seconds, _ in flight.phases():
         if seconds > 0:
-            name = flight.contribution.arm if kind == "compression" else kind
-            until_s = min(at_s + seconds, played.finished_at_s)
+            until_s = min(at_s + seconds, free_s)
             yield Span(track, kind, name, task.round, task.client, at_s, until_s)
             at_s = until_s
-    if played.duration_s > flight.elapsed_s:
-        kind = "offline" if flight.outcome == "dropped" else "waiting"
-        yield Span(track, kind, kind, task.round, task.client, at_s, played.finished_at_s)
+    if end.rest_s > 0:
+        kind = "offline" if flight.away else "waiting"
+        yield Span(track, kind, kind, task.round, task.client, at_s, free_s)
 
 
-def energy_phases(flight: Flight, played: Played) -> dict[str, float]:
+def energy_phases(flight: Flight, end: End) -> dict[str, float]:
     """Seconds of a participation under the names that a device profile gives watts for."""
     return {
         "downlink": flight.downlink_s,
         "training": flight.training_s,
         "compression": flight.compression_s,
         "uplink": flight.uplink_s,
-        "idle": 0.0 if flight.outcome == "dropped" else played.duration_s - flight.elapsed_s,
+        "idle": 0.0 if flight.away else end.rest_s,
     }
 
 
-def server_spans(work: Iterable[Work], played: Played) -> Iterable[Span]:
+def server_spans(work: Iterable[Done], played: Played) -> Iterable[Span]:
     """The server's work, one piece after another, up to the round's end."""
     at_s = played.finished_at_s - played.server_s
     for piece in work:
@@ -158,16 +198,31 @@ def link_spans(uses: Iterable[LinkUse], round: int) -> Iterable[Span]:
         yield _busy(link, interval, round)
 
 
-def prototype_rows(outcome: Outcome) -> Iterable[PrototypeResult]:
-    """One row per prototype of which the merge said anything."""
-    for prototype in dict.fromkeys((*outcome.kd_loss, *outcome.evaluation)):
+def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
+    """One row per prototype of which the merge said anything; `losses`: columns of the method's own."""
+    for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
-        yield PrototypeResult(
+        measured = outcome.losses.get(prototype, {})
+        row = PrototypeResult(
             round=outcome.round,
             prototype=prototype,
-            kd_loss=outcome.kd_loss.get(prototype),
+            kd_loss=measured.get("kd_loss"),
             test_accuracy=tested.accuracy if tested else None,
             test_loss=tested.loss if tested else None,
+        )
+        yield (*row, *(measured.get(name) for name in losses)) if losses else row
+
+
+def client_rows(outcome: Outcome) -> Iterable[ClientResult]:
+    """One row per client whose own model was evaluated."""
+    for client, found in sorted(outcome.clients.items()):
+        yield ClientResult(
+            round=outcome.round,
+            client=client,
+            accuracy=found.accuracy,
+            loss=found.loss,
+            own_accuracy=found.own_accuracy,
+            own_loss=found.own_loss,
         )
 
 

@@ -1,39 +1,43 @@
 """The server: rounds as a story of yields, between one workload and one network.
 
-Start a cohort, wait at the barrier, do the server's own work, merge, reward, record; at the round's
-border show progress, save, or stop. The run ends when the server's story ends, never when the clock
-runs dry: a cancelled wait may leave something on it.
+Start clients, wait as the mode says, do the server's own work, merge, reward, record; at the round's
+border show progress, save, or stop. A round is what lies between two merges. Events of one instant
+come in this order: participations that end, the merge, starts. While the server works at a merge,
+arrivals wait for the next one and nobody is started. The run ends when the server's story ends,
+never when the clock runs dry: a cancelled wait may leave something on it.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import simpy
 
-from simfed.contract import Outcome, Workload
+from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
 from simfed.net import LinkUse, Network
-from simfed.policy import Policy, Pull, gain, reward
+from simfed.policy import Policy, gain, reward
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
-from simfed.selection import cohort
 from simfed.sim import rows
-from simfed.sim.barrier import Barrier, FullBarrier
-from simfed.sim.blame import blame
-from simfed.sim.client import participation
+from simfed.sim.blame import blame, blame_last
+from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
-from simfed.sim.population import Population
+from simfed.sim.instants import at, end_of_instant
+from simfed.sim.modes import mode_of
+from simfed.sim.population import Population, Presence
 from simfed.sim.rows import Played, Verdict
-from simfed.sim.server_work import ServerLoad, Work, played_out
+from simfed.sim.server_work import Done, play_work
+from simfed.tasks import pull_for
 
 __all__ = ["MakeNetwork", "Progress", "Simulation"]
 
@@ -50,9 +54,9 @@ Progress = Callable[[int, float, "float | None"], None]
 class Simulation:
     """One run on the clock side, built from parts and played by `run`.
 
-    Every client of a cohort in flight is one SimPy process; idle clients are columns. The learning
-    side is asked in one fixed order (client ids within a round), whatever the clock does, so its
-    results do not depend on devices or networks unless a policy looks at time.
+    Every client in flight is one SimPy process; idle clients are columns. The learning side is
+    asked in one fixed order (client ids within an instant), whatever the clock does, so in a
+    synchronous server its results do not depend on devices or networks unless a policy looks at time.
     """
 
     def __init__(
@@ -66,24 +70,36 @@ class Simulation:
         recorder: Recorder,
         streams: Streams,
         server_device: Device | None = None,
-        barrier: Barrier | None = None,
+        presence: Presence | None = None,
     ) -> None:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes
-        part; `server_device` None: the server's work takes no simulated time."""
+        part; `server_device` None: the server's work takes no simulated time; `presence` None:
+        everybody is always there."""
         self._scenario = scenario
         self._workload = workload
         self._make_network = make_network
         self._recorder = recorder
         self._streams = streams
         self._server_device = server_device
-        self._barrier = barrier or FullBarrier()
-        self._population = Population(scenario, make_policy, make_device, streams)
-        self._load = ServerLoad.of(scenario)
+        self._mode = mode_of(scenario)
+        self._population = Population(scenario, make_policy, make_device, streams, presence)
+        self._losses = scenario.method.made.losses
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
+        self._phase_numbers = itertools.count()
+        self._starts = 0
+        self._in_flight: dict[int, Flight] = {}
         self._stories: dict[int, simpy.Process] = {}
+        self._ended: list[Flight] = []
+        self._turns: dict[int, int] = {}
+        self._cohort = 0
+        self._cohort_ended = 0
+        self._arrived = 0
+        self._deadline_at_s = math.inf
+        self._wake: simpy.Event | None = None
         self._uses: list[LinkUse] = []
+        self._env: simpy.Environment = None  # type: ignore[assignment]  # made by `run` or `restore`
         self._wall = {"total": 0.0, "learning": 0.0, "recording": 0.0}
 
     # ---- from outside ----------------------------------------------------------------------------
@@ -103,13 +119,13 @@ class Simulation:
         `save_every` rounds and after the last one (0: only when stopped).
         """
         begun = time.perf_counter()
-        self._env = simpy.Environment(initial_time=self._now_s)
-        self._network = self._make_network(self._env, self._uses.append)
+        if self._env is None:
+            self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
-        cohort_size = self._scenario.participation.clients_per_round or len(self._population)
+        at_once = self._mode.concurrency or self._mode.cohort or len(self._population)
         try:
-            with _fewer_collections(cohort_size):
+            with _fewer_collections(at_once):
                 self._env.run(until=self._env.process(self._serve()))
         except Exception as error:
             raise _as_raised(error) from None
@@ -131,14 +147,18 @@ class Simulation:
         }
 
     def checkpoint(self) -> Checkpoint:
-        """Everything a resumed run needs, at a round's border (nobody is in flight)."""
+        """Everything a resumed run needs, at a round's border: clients may be in flight."""
         facts, arrays = self._workload.state()
         device = self._server_device
+        flying = [*self._in_flight.values(), *self._ended]
         own = {
             "now_s": self._now_s,
             "forced_arm": self._forced_arm,
             "population": self._population.state(),
             "server_device": device.state() if device else {},
+            "counts": [next(self._phase_numbers), self._starts],
+            "flights": [flight.plain() for flight in flying],
+            "network": self._network.state() if self._in_flight else None,
         }
         return Checkpoint(self._round, {"simulation": own, "workload": facts}, arrays)
 
@@ -152,78 +172,258 @@ class Simulation:
         if self._server_device is not None:
             self._server_device.restore(own["server_device"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
+        begun, self._starts = own.get("counts", (0, 0))
+        self._phase_numbers = itertools.count(begun + 1)
+        self._set_out()
+        self._take_up(own.get("flights", ()), own.get("network"))
+
+    def _set_out(self) -> None:
+        self._env = simpy.Environment(initial_time=self._now_s)
+        self._network = self._make_network(self._env, self._uses.append)
+
+    def _take_up(
+        self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None
+    ) -> None:
+        """Clients that were in flight go on from where they were."""
+        if network is not None:
+            self._network.restore(network)
+        transfers = {(t.client, t.direction): t for t in self._network.transfers}
+        for of in sorted(plain, key=lambda of: int(of["order"])):
+            round, client, _, turn = of["task"]
+            task = self._workload.task(round, client, turn)
+            task = task._replace(model_version=of["task"][2])
+            flight = Flight.of_plain(of, task, self._workload.contribution(task))
+            if flight.over:
+                self._ended.append(flight)
+                continue
+            if of["in_transfer"]:
+                way: Any = "down" if flight.phase == "download" else "up"
+                flight.transfer = transfers[client, way]
+            self._send_off(flight)
 
     # ---- the story -------------------------------------------------------------------------------
 
     def _serve(self) -> Story:
-        while self._round < self._scenario.rounds:
-            started_at_s = self._env.now
-            flights = self._start(self._round + 1)
-            self._merge_now = self._env.event()
-            self._barrier.started(flights)
-            for flight in flights:
-                self._stories[flight.client] = self._env.process(self._fly(flight))
-            yield self._merge_now
-            taken = self._barrier.take()
-            waited_s = self._barrier.waited_s(taken, self._env.now)
+        mode, rounds = self._mode, self._scenario.rounds
+        while self._round < rounds:
+            started_at_s = self._now_s
+            delay_s = yield from self._start()
+            yield from self._wait()
+            if not mode.keeps_late or self._round + 1 == rounds:
+                yield from self._cut_off()
+            merge_at_s = self._env.now
+            taken = self._take()
+            last = self._last_awaited(taken)
+            if mode.waits_for_all:
+                # all started at once, so the longest sum of durations is exact where a difference
+                # of instants would not be
+                waited_s = delay_s + max(flight.elapsed_s for flight in taken)
+            else:
+                waited_s = merge_at_s - started_at_s
             work = self._server_work(taken)
             server_s = sum(piece.duration_s for piece in work)
             yield self._env.timeout(server_s)
             self._round += 1
             self._now_s = self._env.now
-            played = Played(self._round, started_at_s, self._now_s, waited_s, server_s)
+            played = Played(
+                self._round, started_at_s, self._now_s, waited_s, server_s, merge_at_s, delay_s,
+                self._mode.waits_for_all, self._mode.filled,
+            )  # fmt: skip
             outcome = self._merge(taken)
-            self._record(played, taken, work, outcome)
+            self._record(played, taken, work, outcome, last)
             self._border(outcome)
 
+    def _start(self) -> Generator[simpy.Event, Any, float]:
+        """Start clients; where none is there, wait until one is. How long that took."""
+        begun_s = self._env.now
+        while True:
+            ids = self._population.choose(
+                self._mode, self._streams, self._round + 1, self._starts, self._env.now
+            )
+            if len(ids) or self._in_flight or self._ended:
+                break
+            yield self._somebody_back()
+        delay_s: float = self._env.now - begun_s
+        flights = self._flights(ids)
+        self._cohort, self._cohort_ended = len(flights), 0
+        if not self._mode.filled:
+            self._arrived = 0
+        self._deadline_at_s = self._env.now + self._mode.deadline_s
+        if self._deadline_at_s < math.inf:
+            self._alarm(self._env.timeout(self._mode.deadline_s))
+        for flight in flights:
+            self._send_off(flight)
+        return delay_s
+
+    def _wait(self) -> Story:
+        """Until the mode says: merge."""
+        while not self._due():
+            self._wake = self._env.event()
+            if self._mode.filled and len(self._in_flight) < (self._mode.concurrency or 0):
+                self._alarm(self._somebody_back(patient=bool(self._in_flight)))
+            yield self._wake
+            self._wake = None
+            yield end_of_instant(self._env)
+            if self._mode.filled and not self._due():
+                ids = self._population.choose(
+                    self._mode, self._streams, self._round + 1, self._starts, self._env.now
+                )
+                for flight in self._flights(ids):
+                    self._send_off(flight)
+
+    def _due(self) -> bool:
+        mode = self._mode
+        if mode.filled:
+            return self._arrived >= (mode.wanted or 1)
+        if self._env.now >= self._deadline_at_s:
+            return True
+        if mode.wanted is not None and self._arrived >= mode.wanted:
+            return True
+        if self._cohort:
+            return self._cohort_ended == self._cohort
+        return bool(self._ended)  # nobody was free to be started
+
+    def _cut_off(self) -> Story:
+        """Nobody is waited for any longer."""
+        for client in list(self._in_flight):
+            self._stories[client].interrupt(CUT)
+        if self._in_flight:
+            yield end_of_instant(self._env)
+
+    def _take(self) -> list[Flight]:
+        """The flights that have ended since the last merge, in client order, lost ones included."""
+        taken = sorted(self._ended, key=lambda f: (f.client, f.task.who.turn, f.task.round))
+        self._ended = []
+        self._arrived = 0
+        self._turns.clear()
+        merge, bound = self._round + 1, self._mode.bound
+        for flight in taken:
+            staleness = merge - flight.task.round
+            if flight.lost:
+                continue
+            if bound is not None and staleness > bound:
+                flight.outcome = "dropped"
+            elif staleness and not self._mode.filled:
+                flight.outcome = "late"
+        return taken
+
+    def _last_awaited(self, taken: Sequence[Flight]) -> Flight | None:
+        """The flight that the merge waited for; None: it did not wait for anybody, but for a deadline."""
+        if self._env.now >= self._deadline_at_s and self._cohort_ended < self._cohort:
+            return None
+        awaited = [
+            f for f in taken if f.outcome in ("aggregated", "late") or self._mode.waits_for_all
+        ]
+        return max(awaited, key=lambda f: (f.ended_at_s, -f.client), default=None)
+
+    def _send_off(self, flight: Flight) -> None:
+        self._in_flight[flight.client] = flight
+        self._population.busy.add(flight.client)
+        story = self._env.process(self._fly(flight))
+        self._stories[flight.client] = story
+        if self._population.may_leave:
+            leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
+            if leaves_at_s < math.inf:
+                self._env.process(self._leave(flight, leaves_at_s))
+
     def _fly(self, flight: Flight) -> Story:
-        device = self._population.device(flight.client)
-        yield from participation(self._env, flight, device, self._network, self._size_of)
+        yield from participation(
+            self._env,
+            flight,
+            self._population.device(flight.client),
+            self._network,
+            self._size_of,
+            fails=self._fails if self._population.may_fail else None,
+            numbers=self._phase_numbers,
+        )
         del self._stories[flight.client]
-        if self._barrier.ended(flight):
-            self._merge_now.succeed()
+        del self._in_flight[flight.client]
+        self._population.busy.discard(flight.client)
+        self._ended.append(flight)
+        ours = flight.task.round == self._round + 1
+        self._cohort_ended += ours
+        self._arrived += not flight.lost and (ours or self._mode.filled)
+        if self._wake is not None and not self._wake.triggered:
+            self._wake.succeed()
+
+    def _leave(self, flight: Flight, at_s: float) -> Story:
+        """The client goes away in the middle, unless it has ended by then."""
+        yield at(self._env, at_s)
+        yield end_of_instant(self._env)  # what arrives at this very instant has arrived
+        if self._in_flight.get(flight.client) is flight:
+            self._stories[flight.client].interrupt("dropped")
+
+    def _alarm(self, event: simpy.Event) -> None:
+        """Wake the server when this event comes."""
+
+        def ring(_: simpy.Event) -> None:
+            if self._wake is not None and not self._wake.triggered:
+                self._wake.succeed()
+
+        assert event.callbacks is not None
+        event.callbacks.append(ring)
+
+    def _somebody_back(self, *, patient: bool = False) -> simpy.Event:
+        """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless `patient`."""
+        back_at_s = self._population.next_return_s(self._env.now)
+        if back_at_s == math.inf:
+            if patient:
+                return self._env.event()
+            raise RunFailed(
+                f"round {self._round + 1}: from {self._env.now:g} s on no client is ever available again"
+            )
+        return at(self._env, back_at_s)
+
+    def _fails(self, flight: Flight, phase: str) -> bool:
+        chance = self._population.failure(flight.client, phase)
+        if not chance:
+            return False
+        draw = self._streams("failure", flight.client, flight.task.key, phase, flight.step)
+        return bool(draw.random() < chance)
 
     def _size_of(self, flight: Flight) -> float:
         with self._learning():  # whatever learning is pending for this size happens here
-            return flight.contribution.uplink_bytes
+            return flight.contribution.uplink_bytes()
 
-    def _start(self, round: int) -> list[Flight]:
-        """The cohort's flights, in client order, before anything moves."""
-        people = self._population
-        ids = cohort(
-            self._streams, round, len(people), self._scenario.participation.clients_per_round
-        )
+    def _flights(self, ids: Sequence[int]) -> list[Flight]:
+        """The flights of these clients, in the order given, before anything moves."""
+        people, round = self._population, self._round + 1
         flights = []
-        for client in ids.tolist():
+        for client in ids:
             policy = people.policy(client)
-            with self._learning():
-                task = self._workload.task(round, client)
             if policy.learns:
                 self._recorder.policies.extend(_policy_rows(round, client, policy))
-            pull = (
-                Pull(self._forced_arm, "forced")
-                if self._forced_arm is not None
-                else policy.pull(self._streams("policy", client, round))
-            )
+            turn = self._turns.get(client, 0)
+            if self._mode.filled:
+                self._turns[client] = turn + 1
             with self._learning():
-                k = people.k(client, task.parameters)
+                task = self._workload.task(round, client, turn)
+            pull = pull_for(task, policy, self._forced_arm, self._streams)
+            with self._learning():
+                k = people.k(client, task.plan.longest)
                 contribution = self._workload.execute(task, pull.arm, k)
             flights.append(Flight(task, contribution, pull, self._env.now))
+        self._starts += len(flights)
         return flights
 
-    def _server_work(self, taken: Sequence[Flight]) -> list[Work]:
+    def _server_work(self, taken: Sequence[Flight]) -> list[Done]:
         arrived = [flight for flight in taken if not flight.lost]
         if self._server_device is None or not arrived:
             return []
-        return played_out(self._server_device, arrived, self._load, self._env.now, self._round + 1)
+        round = self._round + 1
+        work = self._workload.server_work(round, [flight.contribution for flight in arrived])
+        return play_work(self._server_device, arrived, work, self._env.now, round)
 
     def _merge(self, taken: Sequence[Flight]) -> Outcome:
-        arrived = [flight.contribution for flight in taken if not flight.lost]
+        arrived = [flight for flight in taken if not flight.lost]
+        weights = [self._mode.weight(self._round - flight.task.round) for flight in arrived]
         with self._learning():
             for flight in taken:
                 if flight.lost:
                     self._workload.discard(flight.contribution)
-            outcome = self._workload.merge(self._round, arrived)
+            outcome = self._workload.merge(
+                self._round, [flight.contribution for flight in arrived], weights
+            )
         self._forced_arm = outcome.forced_arm
         return outcome
 
@@ -240,10 +440,12 @@ class Simulation:
         prototype = flight.task.prototype
         worth = gain(
             rule.rho, rule.beta,
-            outcome.kd_loss_before.get(prototype), outcome.kd_loss.get(prototype), before, after,
+            outcome.shared_loss_before.get(prototype), outcome.shared_loss.get(prototype),
+            before, after,
         )  # fmt: skip
         raw, clipped = reward(worth, flight.tau_s, rule.clip)
         if not policy.learns or flight.pull.choice == "forced":
+            policy.void(flight.pull)
             return Verdict(after, worth, raw, None)
         if not math.isfinite(clipped):
             raise RunFailed(
@@ -256,22 +458,32 @@ class Simulation:
     # ---- facts -----------------------------------------------------------------------------------
 
     def _record(
-        self, played: Played, taken: Sequence[Flight], work: Sequence[Work], outcome: Outcome
+        self,
+        played: Played,
+        taken: Sequence[Flight],
+        work: Sequence[Done],
+        outcome: Outcome,
+        last: Flight | None,
     ) -> None:
         verdicts = [self._reward(flight, outcome) for flight in taken]
-        who = blame(taken, work, self._network, lambda env: self._make_network(env, None))
+        if self._mode.waits_for_all:
+            who = blame(taken, work, self._network, lambda env: self._make_network(env, None))
+        else:
+            who = blame_last(last, work)
         with self._timed("recording"):
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who))
-            into.prototypes.extend(rows.prototype_rows(outcome))
+            into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
+            into.clients.extend(rows.client_rows(outcome))
             for flight, verdict in zip(taken, verdicts, strict=True):
+                end = rows.end_of(flight, played)
                 energy_j = self._population.device(flight.client).energy_j(
-                    rows.energy_phases(flight, played)
+                    rows.energy_phases(flight, end)
                 )
                 into.participations.append(
-                    rows.participation_row(flight, played, verdict, energy_j)
+                    rows.participation_row(flight, end, played, verdict, energy_j)
                 )
-                into.spans.extend(rows.client_spans(flight, played))
+                into.spans.extend(rows.client_spans(flight, end))
             into.spans.extend(rows.server_spans(work, played))
             into.spans.extend(rows.link_spans(self._uses, played.round))
             into.links.extend(self._uses)
@@ -279,7 +491,7 @@ class Simulation:
             into.settle()
 
     def _border(self, outcome: Outcome) -> None:
-        """Between two rounds: nobody is in flight."""
+        """Between two rounds."""
         if self._progress is not None:
             self._progress(self._round, self._now_s, self._mean_accuracy(outcome))
         last = self._round == self._scenario.rounds
@@ -293,11 +505,8 @@ class Simulation:
             raise Interrupted(f"stopped after round {self._round}{kept}")
 
     def _mean_accuracy(self, outcome: Outcome) -> float | None:
-        weights = self._scenario.clients_of_prototype
-        if set(outcome.evaluation) != set(weights):
-            return None
-        total = sum(weights[name] * found.accuracy for name, found in outcome.evaluation.items())
-        return total / sum(weights.values())
+        accuracy = {name: found.accuracy for name, found in outcome.evaluation.items()}
+        return mean_over_clients(accuracy, self._scenario.clients_of_prototype)
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:

@@ -6,40 +6,31 @@ and accuracies, and so neither rewards nor rollbacks; a merge only counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simfed.compress.wire import uplink_bytes
 from simfed.contract import Contribution, Outcome, Task
 from simfed.errors import InputError, listed
+from simfed.method import Work
 from simfed.record import Run
+from simfed.tasks import Tasks
 
-__all__ = ["PrototypeSize", "Recorded", "TimeOnlyWorkload"]
-
-
-@dataclass(frozen=True, slots=True)
-class PrototypeSize:
-    """What the clock needs to know of a prototype."""
-
-    model: str
-    """Registry name of the model: the device profile's key."""
-    parameters: int
-    """d, the length of the flat gradient."""
-    downlink_bytes: float
-    """Dense weights, and buffers where they are charged; 0 where the downlink is free."""
-    uplink_buffer_bytes: float = 0.0
-    """Running statistics that travel up beside the payload, where they are charged."""
+__all__ = ["Recorded", "TimeOnlyWorkload"]
 
 
-@dataclass(frozen=True, slots=True)
 class SizedContribution:
     """A contribution of which only the size is known."""
 
-    task: Task
-    arm: str
-    k: int
-    uplink_bytes: float
+    __slots__ = ("_size_bytes", "arm", "k", "task")
+
+    def __init__(self, task: Task, arm: str, k: int, size_bytes: float) -> None:
+        self.task = task
+        self.arm = arm
+        self.k = k
+        self._size_bytes = size_bytes
+
+    def uplink_bytes(self) -> float:
+        return self._size_bytes
 
 
 class Recorded:
@@ -89,76 +80,77 @@ class Recorded:
 
 
 class TimeOnlyWorkload:
-    """A `Workload` that knows sizes only.
+    """A `Workload` that knows plans and sizes only.
 
-    >>> sizes = {"small": PrototypeSize("lenet5-half", 15_738, downlink_bytes=62_952.0)}
-    >>> workload = TimeOnlyWorkload(sizes, prototype_of=lambda client: "small", index_code="fixed")
+    >>> from simfed.method import Size
+    >>> from simfed.scenario import Scenario
+    >>> scenario = Scenario.model_validate({
+    ...     "name": "one", "rounds": 1, "dataset": {"name": "mnist-mini"},
+    ...     "prototypes": {"small": {"model": "lenet5-half"}},
+    ...     "clients": [{"prototype": "small", "device": "any"}],
+    ...     "compression": {"index_code": "fixed"},
+    ... })
+    >>> sizes = {"small": Size("lenet5-half", 15_738, buffers=0, features=42, clients=1)}
+    >>> workload = TimeOnlyWorkload(Tasks(scenario, sizes, samples_of=lambda client: 600))
     >>> task = workload.task(1, 0)
-    >>> workload.execute(task, "top-k", 500).uplink_bytes
+    >>> workload.execute(task, "top-k", 500).uplink_bytes()
     2875.0
     """
 
-    def __init__(
-        self,
-        prototypes: Mapping[str, PrototypeSize],
-        *,
-        prototype_of: Callable[[int], str],
-        index_code: str,
-        batch_size: int = 32,
-        local_steps: Callable[[int], int] = lambda client: 1,
-        recorded: Recorded | None = None,
-    ) -> None:
+    def __init__(self, tasks: Tasks, *, recorded: Recorded | None = None) -> None:
         """
-        prototype_of: client → prototype. local_steps: client → steps per round. recorded: take
-            sizes that depend on the data from this run.
+        recorded: take sizes that depend on the data from this run.
         Raises: `InputError` from `execute` for a size that depends on the data and was not recorded.
         """
-        self._prototypes = dict(prototypes)
-        self._prototype_of = prototype_of
-        self._index_code = index_code
-        self._batch_size = batch_size
-        self._local_steps = local_steps
+        self.tasks = tasks
         self._recorded = recorded
-        self._known: dict[tuple[str, str, int], float | None] = {}
         self._merges = 0
+        self._open: dict[tuple[int, int | str], SizedContribution] = {}
 
-    def task(self, round: int, client: int) -> Task:
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of one client in one round."""
-        name = self._prototype_of(client)
-        size = self._prototypes[name]
-        return Task(
-            round=round,
-            client=client,
-            prototype=name,
-            model=size.model,
-            model_version=self._merges,
-            batch_size=self._batch_size,
-            local_steps=self._local_steps(client),
-            parameters=size.parameters,
-            downlink_bytes=size.downlink_bytes,
-        )
+        return self.tasks.task(round, client, self._merges, turn)
 
     def execute(self, task: Task, arm: str, k: int) -> Contribution:
         """A contribution with the size that the full run's would have."""
-        known = self._known_bytes(task.prototype, arm, k)
+        known = self.tasks.uplink_bytes(task, arm, k)
         if known is None and self._recorded is not None:
-            known = self._recorded.uplink_bytes(task, k, self._index_code)
-        size_bytes = self.size_bytes(task.prototype, arm, k) if known is None else known
-        return SizedContribution(task, arm, k, size_bytes)
+            known = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
+        size_bytes = self.size_bytes(task, arm, k) if known is None else known
+        made = SizedContribution(task, arm, k, size_bytes)
+        self._open[task.client, task.key] = made
+        return made
 
-    def merge(self, round: int, contributions: Sequence[Contribution]) -> Outcome:
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
         """Counts an accepted merge, unless there is nothing to merge."""
+        for contribution in contributions:
+            self.discard(contribution)
         self._merges += bool(contributions)
         return Outcome(round, self._merges)
 
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        """What the method says."""
+        return self.tasks.server_work([c.task.who for c in contributions], round)
+
     def discard(self, contribution: Contribution) -> None:
-        """Nothing to give back."""
+        """It is under way no longer; there is nothing to give back."""
+        self._open.pop((contribution.task.client, contribution.task.key), None)
+
+    def contribution(self, task: Task) -> Contribution:
+        """The contribution of a task that is under way."""
+        return self._open[task.client, task.key]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"merges": self._merges}, {}
+        under_way = [[c.task.name, c.arm, c.k, c.uplink_bytes()] for c in self._open.values()]
+        return {"merges": self._merges, "open": under_way}, {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         self._merges = int(facts["merges"])
+        for name, arm, k, size_bytes in facts.get("open", ()):
+            task = self.tasks.task(*name)
+            self._open[task.client, task.key] = SizedContribution(task, arm, k, size_bytes)
 
     def timings(self) -> Mapping[str, float]:
         return {}
@@ -166,23 +158,14 @@ class TimeOnlyWorkload:
     def close(self) -> None:
         pass
 
-    def size_bytes(self, prototype: str, arm: str, k: int) -> float:
+    def size_bytes(self, task: Task, arm: str, k: int) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""
-        known = self._known_bytes(prototype, arm, k)
+        known = self.tasks.uplink_bytes(task, arm, k)
         if known is None:
             raise InputError(
                 "a size on the wire that does not depend on the data",
                 where="compression.index_code",
-                got=f"{self._index_code} with {arm}",
+                got=f"{self.tasks.index_code} with {arm}",
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
             )
         return known
-
-    def _known_bytes(self, prototype: str, arm: str, k: int) -> float | None:
-        """The same, None where it depends on the data."""
-        key = (prototype, arm, k)
-        if key not in self._known:
-            size = self._prototypes[prototype]
-            payload = uplink_bytes(arm, size.parameters, k, self._index_code)
-            self._known[key] = None if payload is None else payload + size.uplink_buffer_bytes
-        return self._known[key]

@@ -15,7 +15,6 @@ from simfed.replay.key import (
     code_digest,
     data_digest,
     learning_key,
-    learns,
     part_digests,
 )
 from simfed.scenario import Scenario
@@ -63,7 +62,7 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
 def path_key(scenario: Scenario, *, device: str) -> str | None:
     """Equal for runs that learn exactly the same whatever the clock says; None where it has a say."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
-    if scenario.aggregation.mode != "synchronous" or any(map(learns, policies)):
+    if scenario.aggregation.mode != "synchronous" or any(policy.learns for policy in policies):
         return None
     choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
     counts = [group.count for group in scenario.clients]

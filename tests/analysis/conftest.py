@@ -18,7 +18,7 @@ def planned_hashes():
     found = {}
     for planned in campaign():
         scenario = planned.run.scenario
-        policy = scenario.policy.strategy or scenario.policy.kind
+        policy = scenario.policy.options.get("strategy", scenario.policy.kind)
         reward, learns = scenario.policy.reward, policy not in FIXED
         setting = {
             "dataset": scenario.dataset.name,

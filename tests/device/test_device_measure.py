@@ -13,7 +13,7 @@ from simfed.device.table import read_table
 from simfed.errors import InputError, Interrupted
 from simfed.learn.catalogue import facts
 from simfed.learn.models import build_model, plain
-from simfed.learn.passes import LeNetPasses
+from simfed.learn.models.lenet_passes import LeNetPasses
 from simfed.measure import Case, Plan, measure
 
 SMALL = {

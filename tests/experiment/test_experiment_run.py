@@ -423,7 +423,7 @@ def test_where_nothing_is_rolled_back_nothing_is_forced(tiny, profile):
     scenario = simfed.load_scenario(tiny, blind)
     assert simfed.check(scenario, source=tiny, time_only=True) is not None
     assert "got 'top-k'" in "".join(sentences(tiny, blind))
-    alone = {**blind, "method": "fedavg", "prototypes": {"small": {"model": "lenet5-half"}}, "clients[1].prototype": "small"}  # fmt: skip
+    alone = {**blind, "safeguard.rollback": None, "method": "fedavg", "prototypes": {"small": {"model": "lenet5-half"}}, "clients[1].prototype": "small"}  # fmt: skip
     assert simfed.check(simfed.load_scenario(tiny, alone), source=tiny) is not None
 
 

@@ -49,7 +49,7 @@ def dataset(side=12, channels=1, train=400, test=60, classes=4):
 def federation(scenario, device="cpu", **shape):
     """The tiny data set dealt to the scenario's clients."""
     made = dataset(**shape)
-    public = scenario.dataset.public if scenario.method == "fedkd" else 0
+    public = scenario.public_dealt
     split = deal(
         made.train_labels, Streams(scenario.seed), clients=scenario.client_count, public=public
     )

@@ -55,9 +55,9 @@ def assert_same(one, other, rel=1e-5):
     assert one[0] == other[0]
     for left, right in zip(one[1], other[1], strict=True):
         assert left.rolled_back == right.rolled_back
-        assert dict(left.kd_loss) == pytest.approx(dict(right.kd_loss), rel=rel, abs=1e-9)
-        before = dict(right.kd_loss_before or {})
-        assert dict(left.kd_loss_before or {}) == pytest.approx(before, rel=rel, abs=1e-9)
+        assert dict(left.shared_loss) == pytest.approx(dict(right.shared_loss), rel=rel, abs=1e-9)
+        before = dict(right.shared_loss_before or {})
+        assert dict(left.shared_loss_before or {}) == pytest.approx(before, rel=rel, abs=1e-9)
         assert set(left.local_loss) == set(right.local_loss)
         for client, losses in left.local_loss.items():
             assert losses == pytest.approx(right.local_loss[client], rel=rel)
@@ -92,7 +92,7 @@ def test_deep_models_with_statistics_run_one_after_another(on_cpu):
     work = LearningWorkload(scenario, Streams(0), data=data)
     assert work.engine.worker.small == {"small"}
     outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 500) for c in range(4)])
-    assert set(outcome.kd_loss) == {"small", "large"}
+    assert set(outcome.shared_loss) == {"small", "large"}
     assert work.engine.prototypes["large"].server.statistics.std() > 0
 
 
@@ -260,8 +260,8 @@ def test_gpu_rounds_of_deep_models_are_those_of_the_cpu():
 @needs_gpu
 def test_gpu_bf16_is_near_float32():
     coarse, fine = deep("cuda", precision={"public": "bf16"}), deep("cuda")
-    for name, loss in coarse[1][0].kd_loss.items():
-        assert loss == pytest.approx(fine[1][0].kd_loss[name], rel=0.1, abs=1e-3)
+    for name, loss in coarse[1][0].shared_loss.items():
+        assert loss == pytest.approx(fine[1][0].shared_loss[name], rel=0.1, abs=1e-3)
 
 
 @gpu
@@ -302,7 +302,7 @@ def test_gpu_sizes_that_depend_on_the_data_and_lost_uploads():
     work = LearningWorkload(tiny.scenario(compression=rice), Streams(0), device="cuda")
     for round in (1, 2):
         uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(4)]
-        assert all(upload.uplink_bytes > 0 for upload in uploads)
+        assert all(upload.uplink_bytes() > 0 for upload in uploads)
         work.discard(uploads[0])
         work.merge(round, uploads[1:])
     assert min(work.timings()[name] for name in ("gradients", "logits", "distillation")) > 0

@@ -63,7 +63,7 @@ def test_a_round_is_the_sample_weighted_mean_of_local_training(model):
     torch.testing.assert_close(
         work.engine.prototypes["only"].server.weights, sum(trained), rtol=1e-5, atol=1e-6
     )
-    assert outcome.kd_loss == outcome.kd_loss_before == {}
+    assert outcome.shared_loss == outcome.shared_loss_before == {}
 
 
 def test_tasks_count_the_steps_of_all_epochs():
@@ -71,7 +71,8 @@ def test_tasks_count_the_steps_of_all_epochs():
     data = tiny.federation(made)
     work = LearningWorkload(made, Streams(0), data=data, learns=False)
     for client, owned in enumerate(data.owned):
-        assert work.task(1, client).local_steps == 2 * int(np.ceil(len(owned) / 10))
+        (training,) = work.task(1, client).plan.work
+        assert (training.size, training.times) == (10, 2 * int(np.ceil(len(owned) / 10)))
 
 
 def test_what_is_not_sent_of_a_difference_stays_as_residual():

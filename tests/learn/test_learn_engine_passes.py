@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.models import LeNet5, build_model, plain
-from simfed.learn.passes import LeNetPasses, Passes, passes_of
+from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.passes import Passes, passes_of
 
 SHAPES = [("lenet5", (1, 28, 28)), ("lenet5-half", (1, 28, 28)), ("lenet5", (3, 32, 32)), ("lenet5-half", (5, 16, 20))]  # fmt: skip
 

@@ -14,7 +14,8 @@ import engine_worlds as tiny
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy
 from simfed.learn.models import build_model
-from simfed.learn.passes import DEEP_CHUNK, LeNetPasses, Passes, passes_of
+from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.passes import DEEP_CHUNK, Passes, passes_of
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
 from simfed.seeding import Streams
@@ -35,9 +36,9 @@ def test_bf16_touches_what_comes_from_the_public_set_only():
     for client in range(4):
         # f_n before the first merge: training and probes are as they were
         assert coarse[0].local_loss[client][0] == exact[0].local_loss[client][0]
-    for name, loss in exact[0].kd_loss.items():
-        assert coarse[0].kd_loss[name] != loss
-        assert coarse[0].kd_loss[name] == pytest.approx(loss, rel=0.2)
+    for name, loss in exact[0].shared_loss.items():
+        assert coarse[0].shared_loss[name] != loss
+        assert coarse[0].shared_loss[name] == pytest.approx(loss, rel=0.2)
     for name, found in exact[-1].evaluation.items():
         assert coarse[-1].evaluation[name].loss == pytest.approx(found.loss, rel=0.02)
 

@@ -20,7 +20,8 @@ from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.models import LeNet5
-from simfed.learn.passes import LeNetPasses, Passes
+from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
 from simfed.learn.units import Train
 from simfed.learn.workload import LearningWorkload
@@ -69,7 +70,7 @@ def assert_same_round(theirs, ours):
     """Equal choices, and every loss to 1e-6 relative."""
     assert ours.arms == theirs["arms"]
     assert ours.outcome.rolled_back == theirs["rolled_back"]
-    assert dict(ours.outcome.kd_loss) == pytest.approx(theirs["kd"], rel=1e-6)
+    assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-6)
     assert set(ours.outcome.local_loss) == set(theirs["local"])
     for client, losses in theirs["local"].items():
         assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-6)
@@ -111,7 +112,7 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
         theirs = reference.round(ours.round)
         # deep networks after batch norm over 8 samples: rounding grows on its way through 40 layers
         assert ours.arms == theirs["arms"]
-        assert dict(ours.outcome.kd_loss) == pytest.approx(theirs["kd"], rel=1e-4)
+        assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-4)
         for client, losses in theirs["local"].items():
             assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-4)
     for name, model in reference.models.items():
@@ -205,7 +206,7 @@ def test_a_surge_undoes_the_round_and_forces_top_k_once():
     third = next(rounds)
     assert set(third.arms.values()) == {"top-k"}
     assert not third.outcome.rolled_back  # at most one in a row
-    assert third.outcome.kd_loss_before == first.outcome.kd_loss
+    assert third.outcome.shared_loss_before == first.outcome.shared_loss
     fourth = next(rounds)
     assert set(fourth.arms.values()) == {"periodic-k"}
 
@@ -244,7 +245,7 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
     work = LearningWorkload(scenario, Streams(0))
     outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(0))]
     assert not any(outcome.rolled_back for outcome in outcomes)
-    assert all(0 <= outcome.kd_loss["small"] < 1e-12 for outcome in outcomes)
+    assert all(0 <= outcome.shared_loss["small"] < 1e-12 for outcome in outcomes)
 
 
 def test_two_rollbacks_in_a_row_where_they_are_allowed():
@@ -278,7 +279,7 @@ def test_sizes_on_the_wire_with_and_without_statistics():
         task = work.task(1, 0)
         assert (task.parameters, task.downlink_bytes) == (d, down)
         upload = work.execute(task, "top-k", 1000)
-        assert upload.uplink_bytes == wire.uplink_bytes("top-k", d, 1000, "ideal") + extra
+        assert upload.uplink_bytes() == wire.uplink_bytes("top-k", d, 1000, "ideal") + extra
         assert upload.payload is None  # a size that does not depend on data costs no work
 
 
@@ -292,7 +293,7 @@ def test_a_size_that_depends_on_data_runs_the_work():
     scenario = tiny.scenario(compression={"index_code": "rice"})
     work = workload(scenario, learns=False)
     upload = work.execute(work.task(1, 0), "top-k", 300)
-    payload_bytes = upload.uplink_bytes
+    payload_bytes = upload.uplink_bytes()
     indices = upload.payload.indices.numpy()
     values = upload.payload.values.numpy()
     d = upload.task.parameters

@@ -1,11 +1,12 @@
-"""A slow network in exact arithmetic: what the engine is held against.
+"""Slow networks, written from the definitions and sharing no code with simfed.
 
-Written from the definition alone and sharing no code with simfed: rates by progressive filling in
-`Fraction`s after every event, remaining bytes of every flow carried along. O(everything).
+`Oracle` is what the engine is held against: rates by progressive filling in `Fraction`s after every
+event, remaining bytes of every flow carried along. `least_ways` is what the routes are. O(everything).
 """
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -83,3 +84,31 @@ class Oracle:
             self.advance(self.now + 1000)
             if self.now == before:
                 return
+
+
+def least_ways(lines, server, way):
+    """For every node that has one, the lines of its way to the server (`up`) or from it (`down`).
+
+    Dijkstra over whole ways: of least latency, then of fewest links, then first in the alphabet by
+    the names from the server on, then by the numbers of the lines.
+    """
+    found = {}
+    heap = [(0.0, 0, (server,), ())]
+    while heap:
+        latency_s, links, names, way_lines = heapq.heappop(heap)
+        if names[-1] in found:
+            continue
+        found[names[-1]] = way_lines
+        for k, line in enumerate(lines):
+            near, far = (line.head, line.tail) if way == "up" else (line.tail, line.head)
+            if near == names[-1] and far not in found:
+                longer = (k, *way_lines) if way == "up" else (*way_lines, k)
+                heapq.heappush(heap, (latency_s + line.latency_s, links + 1, (*names, far), longer))
+    return found
+
+
+def change_capacity(engine, link, capacity_bytes_per_s):
+    """From now on the link of a `simfed.net.engine.Engine` has this capacity, as when a trace's piece ends."""
+    engine.sharing.change_capacity(link, capacity_bytes_per_s)
+    engine.sharing.settle()
+    engine._schedule()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import inf
 
 import pytest
@@ -243,31 +242,6 @@ def test_cancelled_tcp_transfers_report_payload_without_headers():
 
 
 @pytest.mark.parametrize("model", ["fluid", "tcp"])
-@pytest.mark.parametrize("saved_at_s", [0.01, 0.3, 0.77, 2.0])
-def test_transfers_go_on_from_their_records_as_if_nothing_had_happened(model, saved_at_s):
-    star = Star(3, up_bytes_per_s=[2e5, 3e5, 9e5], latency_s=0.1, receive_bytes_per_s=5e5)
-    sizes = (4e5, 3e5, 6e5)
-
-    env, network = world(star, model=model)
-    expected = [network.send(client, size) for client, size in enumerate(sizes)]
-    env.run()
-
-    env, network = world(star, model=model)
-    before = [network.send(client, size) for client, size in enumerate(sizes)]
-    env.run(until=saved_at_s)
-    assert network.transfers == [t for t in before if t.in_flight]
-    records = json.loads(json.dumps([t.record() for t in network.transfers]))
-    assert records
-    env = simpy.Environment(initial_time=saved_at_s)
-    network = Network(env, star, model=model)
-    after = [network.resume(record) for record in records]
-    env.run()
-    for new in after:
-        old = expected[new.client]
-        assert new.done.value == pytest.approx(old.done.value, rel=1e-12)
-
-
-@pytest.mark.parametrize("model", ["fluid", "tcp"])
 def test_play_gives_what_the_network_gives(model):
     trace = LinkTrace(Trace.of([0.0, 0.5], [4e5, 9e5], 1.0, "loop"), 0.2)
     star = Star(
@@ -289,14 +263,6 @@ def test_play_gives_what_the_network_gives(model):
         duration_s, bottleneck = found[send.client]
         assert arrival.duration_s == pytest.approx(duration_s, rel=1e-12)
         assert arrival.bottleneck == bottleneck
-
-
-def test_only_a_transfer_in_flight_has_a_record():
-    env, network = world(Star(1, up_bytes_per_s=4.0))
-    transfer = network.send(0, 4.0)
-    env.run()
-    with pytest.raises(ValueError, match="in flight"):
-        transfer.record()
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,22 @@ def test_formats_take_their_options(tmp_path):
     assert topology.traces[1].trace.rates_bytes_per_s == (1e3, 2e3)
 
 
+def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
+    (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
+    link = "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: pensieve, end: loop}}"
+    found = made(link, folder=tmp_path).traces
+    assert found[0].trace is found[2].trace
+    assert found[1].trace is found[3].trace
+    assert found[0].trace is not found[1].trace
+
+
+def test_traces_that_are_too_much_together_are_refused(monkeypatch):
+    monkeypatch.setattr("simfed.net.from_plain.MOST_PIECES_TOGETHER", 100)
+    link = "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, length: 60 s}, end: loop}}"
+    with pytest.raises(InputError, match=r"clients\[0\].link.up: traces of at most 100 pieces together"):  # fmt: skip
+        made(link)
+
+
 def test_generated_traces_differ_by_link_and_repeat_by_seed():
     link = """{up: {generate: {kind: markov-on-off, high: 8 Mbps, low: 0, mean_high: 3 s, mean_low: 1 s}, end: loop},
       down: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, length: 60 s}, end: loop}}"""

@@ -6,6 +6,9 @@ from math import inf
 
 import networkx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from net_oracle import least_ways
 
 from simfed.errors import InputError
 from simfed.net import Access, Line, LinkTrace, Star, Tier, Trace, graph, lines_of, read_graph, tree
@@ -167,6 +170,63 @@ def test_ties_go_to_fewer_links_then_to_the_alphabet_whatever_the_order_of_edges
         assert names(made, 0) == ["client-0/up", "a>m", "m>server"]
 
 
+@st.composite
+def drawn_lines(draw):
+    """Few nodes and few latencies, so that ways tie; parallel lines and loops among them."""
+    ends = st.sampled_from(["server", *"abcdefgh"])
+    latencies = st.sampled_from(draw(st.sampled_from([[0.0], [0.0, 1.0], [0.1, 0.2, 0.3]])))
+    drawn = draw(st.lists(st.tuples(ends, ends, latencies), min_size=1, max_size=40))
+    return [Line(f"{a}>{b} {k}", a, b, 1.0, s) for k, (a, b, s) in enumerate(drawn)]
+
+
+@settings(deadline=None)
+@given(drawn_lines())
+def test_routes_are_those_that_whole_ways_compared_name_by_name_would_give(lines):
+    up, down = (least_ways(lines, "server", way) for way in ("up", "down"))
+    homes = sorted(set(up) & set(down))
+    made = graph(len(homes), Access(1.0, 1.0), lines, node_of_client=homes)
+    for client, node in enumerate(homes):
+        for way, crossed in (("up", up[node]), ("down", down[node])):
+            own = [2 * client + (way == "down")]
+            links = [2 * len(homes) + k for k in crossed]
+            path = made.path(client, way)
+            assert path.crossed == tuple(own + links if way == "up" else links + own)
+            assert path.latency_s == sum([lines[k].latency_s for k in crossed])
+
+
+def test_ties_between_long_ways_are_decided_where_they_part():
+    # two chains from the server, and leaves that hang on both: the names differ far from the leaf
+    lines = []
+    for k in range(300):
+        for side in "ab":
+            lines += both(f"{side}{k + 1}", f"{side}{k}" if k else "server", 1.0)
+            lines += both(f"leaf{k + 1}", f"{side}{k + 1}", 1.0)
+    made = graph(300, Access(9.0), lines[::-1], node_of_client=[f"leaf{k + 1}" for k in range(300)])
+    assert names(made, 299)[1:3] == ["leaf300>a300", "a300>a299"]
+    assert len(names(made, 299)) == 302
+
+
+def test_a_chain_of_ten_thousand_links_has_a_step_per_link():
+    count = 10_000
+    lines = [
+        x for k in range(count) for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0, 0.5)
+    ]
+    made = graph(count, Access(2.0, 2.0), lines, node_of_client=[f"n{k + 1}" for k in range(count)])
+    assert len(made.routes.line) == 2 * count + 2
+    assert made.path(count - 1, "up").links[:3] == (2 * count - 2, 4 * count - 2, 4 * count - 4)
+    assert made.path(count - 1, "down").latency_s == count / 2
+    assert len(made.path(4, "up").crossed) == 6
+
+
+def test_ways_worked_out_are_kept_within_a_bound(monkeypatch):
+    monkeypatch.setattr("simfed.net.topology.MOST_KEPT_STEPS", 8)
+    lines = [x for k in range(3) for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0)]
+    made = graph(3, Access(), lines, node_of_client=["n1", "n2", "n3"])
+    for _ in range(2):
+        assert [len(made.path(client, "up").links) for client in range(3)] == [1, 2, 3]
+        assert sum(len(up.crossed) + len(down.crossed) for up, down in made._ways.values()) <= 8
+
+
 def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():
     lines = [*both("a", "server", 1.0), *both("a", "b", 2.0, 1.0), *both("b", "server", 3.0, 1.0)]
     made = graph(3, Access(9.0, 9.0), lines, node_of_client=["a", "a", "b"],
@@ -301,3 +361,19 @@ def test_attributes_of_the_users_own_are_left_alone():
     drawn = networkx.Graph()
     drawn.add_edge("a", "server", owner="x", domain="y", group=3, key=1, weight=2.0, **{"class": 3})
     assert [line.name for line in lines_of(drawn)] == ["a>server", "server>a"]
+
+
+def test_a_network_beyond_the_bounds_is_refused(tmp_path, monkeypatch):
+    drawn = networkx.path_graph(["a", "b", "server"])
+    networkx.write_gml(drawn, tmp_path / "net.gml")
+    monkeypatch.setattr("simfed.net.topology.MOST_LINES", 3)
+    sentence = "at most 3 links between nodes, each direction counted, got 4"
+    with pytest.raises(InputError, match=f"graph: {sentence}"):
+        graph(1, Access(), [*both("a", "b"), *both("b", "server")], node_of_client=["a"])
+    with pytest.raises(InputError, match=f"tiers: {sentence}"):
+        tree(1, Access(), [Tier("edge", 1), Tier("core", 1)])
+    with pytest.raises(InputError, match=f"net.gml: {sentence}"):
+        read_graph(tmp_path / "net.gml")
+    monkeypatch.setattr("simfed.net.graphs.MOST_FILE_BYTES", 20)
+    with pytest.raises(InputError, match=r"net.gml: a graph of at most 20 bytes, got 'more'"):
+        read_graph(tmp_path / "net.gml")

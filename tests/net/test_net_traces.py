@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from math import inf
+import csv
+import io
+import pickle
+from math import inf, isfinite, nan
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from simfed.net import (
     read_csv,
     read_mahimahi,
     read_pensieve,
+    trace_files,
 )
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow
@@ -212,6 +216,137 @@ def test_broken_traces_are_refused_in_one_sentence(tmp_path, read, text, sentenc
         read(file(tmp_path, text))
     assert "trace.txt" in error.value.where
     assert "\n" not in str(error.value)
+
+
+CELLS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-5, 10**20).map(str),
+    st.sampled_from(
+        ["1e400", "-1e-400", "+1", " 2 ", "1_0", ".5", "5.", "1E2", "\u0663", "4\t", "00.1"]
+    ),
+    st.sampled_from(
+        ["", "x", "nan", "Infinity", '"3"', '"3\n"', "1e", "0x1", "NA", "true", "\x0b1"]
+    ),
+)
+
+
+def line_by_line(path, columns):
+    """The numbers of a CSV file as Python's own `csv` and `float` read them, or where they stop."""
+    reader = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")))
+    found = []
+    for row in reader:
+        if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"):
+            try:
+                found.append([float(row[k]) for k in columns])
+            except (ValueError, IndexError):
+                found.append([nan])
+            if not all(map(isfinite, found[-1])):
+                return f"line {reader.line_num}"
+    return found
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=12),
+    st.lists(st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\n# said\n"]), min_size=12, max_size=12),
+    st.sampled_from([(0, 1), (1, 0), (0, 2), (0, 0)]),
+    st.integers(1, 40),
+)
+def test_blocks_give_the_numbers_that_lines_give(tmp_path_factory, rows, ends, columns, size):
+    path = tmp_path_factory.mktemp("table") / "t.csv"
+    text = "0,0,0\n" + "".join(map(str.__add__, rows, ends))
+    path.write_text(text, encoding="utf-8", newline="")
+    asked = dict(zip(("time_column", "rate_column"), columns, strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_files, "_FIRST_BLOCK_BYTES", 1)
+        patch.setattr(trace_files, "_BLOCK_BYTES", size)
+        try:
+            found = np.transpose(trace_files._Table(path, asked).read()).tolist()
+        except InputError as error:
+            found = error.where.removeprefix(f"{path}: ")
+    assert repr(found) == repr(line_by_line(path, columns))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(0, 1e300), min_size=1, max_size=9), st.sampled_from([" ", "\t", ",", "  "])
+)
+def test_lines_of_any_separator_are_read_bit_for_bit(tmp_path_factory, rates, separator):
+    path = tmp_path_factory.mktemp("lines") / "t"
+    rows = [f"{k}{separator}{rate!r}\n" for k, rate in enumerate([0.0, *rates, 1.0])]
+    path.write_text("".join(rows))
+    pieces = zip(rates, [nan, *rates], strict=False)
+    wanted = [rate * 1e6 / 8 for rate, before in pieces if rate != before]
+    if rates[-1] != 1.0:
+        wanted.append(1.0 * 1e6 / 8)
+    assert list(read_pensieve(path).rates_bytes_per_s) == wanted
+
+
+def test_columns_that_are_plain_numbers_are_parsed_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_files, "_FIRST_BLOCK_BYTES", 8)
+    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", 100)
+    rows = [f"{k},{k % 7 + 0.1}\n" for k in range(1000)]
+    path = file(tmp_path, "t,r\n" + "".join(rows))
+    expected = read_csv(path)
+    # without Python's reader, but for the first row
+    took = trace_files._Table._take
+    seen = []
+    monkeypatch.setattr(
+        trace_files._Table, "_take", lambda self, *row: (seen.append(row), took(self, *row))[1]
+    )
+    assert read_csv(path) == expected
+    assert len(seen) <= 2
+    assert expected.starts_s == tuple(range(1000))
+
+
+def test_a_fault_far_into_a_file_is_named_by_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", 1000)
+    rows = [f"{k},1\n" for k in range(30_000)]
+    rows[25_000] = "25000,?\n"
+    with pytest.raises(InputError, match="line 25001: a number, got '\\?'"):
+        read_csv(file(tmp_path, "".join(rows)))
+    with pytest.raises(InputError, match="line 25001: a number, got '\\?'"):
+        read_pensieve(file(tmp_path, "".join(rows)))
+
+
+@pytest.mark.parametrize(
+    ("bound", "sentence"),
+    [
+        ("MOST_ROWS", "a trace of at most 2 lines, got 'more'"),
+        ("MOST_FILE_BYTES", "a trace of at most 2 bytes, got 'more'"),
+        ("MOST_LINE_BYTES", "lines of at most 2 bytes, got 'a longer one'"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_csv, read_pensieve])
+def test_a_file_beyond_the_bounds_is_refused(tmp_path, monkeypatch, read, bound, sentence):
+    monkeypatch.setattr(trace_files, bound, 2)
+    with pytest.raises(InputError, match=sentence):
+        read(file(tmp_path, "0,1\n1,1\n2,1\n3,1.5"))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "trace.txt"
+    path.write_bytes(b"0,1\n1,\xff\n")
+    for read in (read_csv, read_pensieve, read_mahimahi):
+        with pytest.raises(InputError, match="a readable text file, got 'not UTF-8 text'"):
+            read(path)
+
+
+def test_a_column_is_a_sequence_of_numbers():
+    column = Trace.of([0, 1, 2], [4, 5, 6], 3, "loop").rates_bytes_per_s
+    assert (column[1], column[-1], column[:2], list(column)) == (
+        5.0,
+        6.0,
+        (4.0, 5.0),
+        [4.0, 5.0, 6.0],
+    )
+    assert column == (4, 5, 6)
+    assert column != (4, 5)
+    assert hash(column) == hash((4.0, 5.0, 6.0))
+    assert pickle.loads(pickle.dumps(column)) == column
+    assert repr(column) == "(4.0, 5.0, 6.0)"
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(column)[0] = 1.0
 
 
 def test_a_missing_column_gets_a_hint(tmp_path):

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 
 from simfed.record import Recorder
 from simfed.record.digest import Fingerprint, fingerprint
-from simfed.record.schema import TABLES, PolicyValue, Span, columns
+from simfed.record.schema import (
+    OPTIONAL_TABLES,
+    TABLES,
+    ClientResult,
+    PolicyValue,
+    Span,
+    columns,
+)
 
 SPANS = [
     Span("client 0", "training", "training", 1, 0, 0.0, 1.0),
@@ -80,5 +87,16 @@ def test_slices_of_columns_hash_like_the_rows_they_show():
 
 
 def test_it_covers_every_column_of_every_table():
-    covered = set(Fingerprint()._columns)
+    running = Fingerprint()
+    assert {table for table, _ in running._columns} == set(TABLES) - set(OPTIONAL_TABLES)
+    recorder = Recorder()
+    recorder.clients.append(ClientResult(1, 0, 0.5, 1.0, 0.75, 0.5))
+    running.add("clients", recorder.table("clients"))
+    covered = set(running._columns)
     assert covered == {(table, column.name) for table in TABLES for column in columns(table)}
+
+
+def test_an_empty_optional_table_and_no_table_are_the_same():
+    running = Fingerprint()
+    running.add("clients", Recorder().table("clients"))
+    assert running.hexdigest() == Fingerprint().hexdigest()

@@ -15,6 +15,7 @@ CONTRACT = {
     "policies": "round, client, arm, value",
     "links": "link, from_s, to_s, bytes, capacity_bytes_per_s, flows",
     "spans": "track, kind, name, round, client, started_at_s, finished_at_s",
+    "clients": "round, client, accuracy, loss, own_accuracy, own_loss",
 }
 
 

@@ -28,16 +28,18 @@ CLOCK = (
     "policy.kind",  # policies act through their decisions alone, once they learn or do not
     "policy.c",
     "policy.ema",
+    "policy.initial",
+    "policy.count_forced",
     "policy.warmup",
     "policy.reward.rho",
     "policy.reward.beta",
     "policy.reward.clip",
-    "policy.parameters",
 )
 """Where a change is the clock's business alone."""
 
 INSTEAD = {
     "dataset.name": "fashion-mnist",
+    "method.kind": "fedavg",
     "prototypes.p.model": "lenet5",
     "clients[0].prototype": "q",
     "policy.kind": "exp3",
@@ -161,7 +163,8 @@ def test_fixed_policies_share_whatever_their_reward_says():
 
     top = of(kind="uniform", strategy="top-k")
     assert of(kind="uniform", strategy="random-k") == top
-    assert of(kind="uniform", strategy="top-k", reward={"local_loss": {"samples": 9}}) == top
+    replayed = {"kind": "ascend", "arms_from": "a-run"}
+    assert of(**replayed, reward={"local_loss": {"samples": 9}}) == of(**replayed)
     assert of(kind="ascend") != top  # local losses are computed, and the safeguard is on
     assert of(kind="exp3") != top
 

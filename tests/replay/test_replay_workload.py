@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from simfed.contract import Evaluation, Outcome, Task
 from simfed.errors import InputError, RunFailed
+from simfed.method import Plan, Size, Who
 from simfed.replay import ReplayingWorkload, TrajectoryStore
 
 CLIENTS = 3
 ARMS = ("top-k", "random-k", "periodic-k")
+PLAN = Plan({}, (), {})
+WHO = [Who(client, "p", Size("m", 100, 0, 10, CLIENTS), 32) for client in range(CLIENTS)]
 
 
 def size_of(arm, k, index_code):
@@ -27,7 +30,6 @@ class Upload:
     def __init__(self, learner, task, arm, k):
         self.learner, self.task, self.arm, self.k = learner, task, arm, k
 
-    @property
     def uplink_bytes(self):
         known = size_of(self.arm, self.k, self.learner.index_code)
         residual = self.learner.residuals[self.task.client]
@@ -45,8 +47,8 @@ class Learner:
         self.executed = self.merged = 0
         self.evaluate_last = evaluate_last
 
-    def task(self, round, client):
-        return Task(round, client, "p", "m", self.version, 32, 1, 100, 400.0)
+    def task(self, round, client, turn=0):
+        return Task(round, client, WHO[client], PLAN, self.version, 400.0)
 
     def execute(self, task, arm, k):
         assert task == self.task(task.round, task.client)
@@ -56,7 +58,7 @@ class Learner:
         self.open[task.client] = Upload(self, task, arm, k)
         return self.open[task.client]
 
-    def merge(self, round, contributions):
+    def merge(self, round, contributions, weights=()):
         self.merged += 1
         for upload in sorted(contributions, key=lambda c: c.task.client):
             del self.open[upload.task.client]
@@ -69,8 +71,9 @@ class Learner:
             model_version=self.version,
             rolled_back=rolled_back,
             forced_arm="top-k" if rolled_back else None,
-            kd_loss={"p": self.weight / 7 + self.flaw, "q": float("inf")},
-            kd_loss_before={"p": 1 / 3},
+            losses={"p": {"kd_loss": self.weight / 7}, "q": {"kd_loss": float("inf")}},
+            shared_loss={"p": self.weight / 7 + self.flaw, "q": float("inf")},
+            shared_loss_before={"p": 1 / 3},
             local_loss={c: (r / 3, r / 11) for c, r in enumerate(self.residuals)},
             evaluation={"p": Evaluation(self.weight / 1e6, 0.1)} if evaluated else {},
         )
@@ -93,7 +96,7 @@ class Learner:
         self.weight, self.version = facts["weight"], facts["version"]
         self.residuals = [int(r) for r in arrays["residuals"]]
         for round, client, version, arm, k in facts["open"]:
-            task = Task(round, client, "p", "m", version, 32, 1, 100, 400.0)
+            task = Task(round, client, WHO[client], PLAN, version, 400.0)
             self.open[client] = Upload(self, task, arm, k)
 
     def timings(self):
@@ -103,12 +106,17 @@ class Learner:
         self.closed = True
 
 
-class StandIn(Learner):
-    def execute(self, task, arm, k):
-        class Sized:
-            uplink_bytes = size_of(arm, k, "ideal")
+class StandIn:
+    """What is known of tasks without learning."""
 
-        return Sized()
+    def __init__(self, index_code):
+        self.index_code = index_code
+
+    def task(self, round, client, version):
+        return Task(round, client, WHO[client], PLAN, version, 400.0)
+
+    def uplink_bytes(self, task, arm, k):
+        return size_of(arm, k, self.index_code)
 
 
 class Built(list):
@@ -126,9 +134,8 @@ class Built(list):
 def replaying(store, built=None, key="k", **options):
     built = Built() if built is None else built
     code = built.options.get("index_code", "ideal")
-    workload = ReplayingWorkload(
-        built, StandIn(), store.open(key, {"what": "a test"}), index_code=code, **options
-    )
+    trajectory = store.open(key, {"what": "a test"})
+    workload = ReplayingWorkload(built, StandIn(code), trajectory, **options)
     return workload, built
 
 
@@ -140,7 +147,7 @@ def play(workload, decisions, first=1):
             (workload.execute(workload.task(round, client), arm, k), arrives)
             for client, (arm, k, arrives) in decided.items()
         ]
-        seen += [c.uplink_bytes for c, _ in started]
+        seen += [c.uplink_bytes() for c, _ in started]
         for contribution, arrives in started:
             if not arrives:
                 workload.discard(contribution)
@@ -295,7 +302,7 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
 
     def play_asynchronously(workload, between=lambda workload: workload):
         slow = workload.execute(workload.task(1, 2), "random-k", 4)
-        seen = [slow.uplink_bytes]
+        seen = [slow.uplink_bytes()]
         for round in (1, 2, 3):
             pair = [workload.execute(workload.task(round, c), "top-k", 5) for c in (0, 1)]
             seen.append(workload.merge(round, pair))

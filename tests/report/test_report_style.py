@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfed.record.schema import CLIENT_KINDS
-from simfed.report.style import PHASES, SERIES_COLOURS, arm_colours
+from simfed.report.style import PHASES, SERIES_COLOURS, WORK, arm_colours, looks, phase
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISION = {
@@ -36,7 +36,8 @@ def lab(colour: str, seen: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("vision", VISION)
 def test_phases_without_a_hatch_differ_for_every_eye(vision):
-    plain = [phase.colour for phase in PHASES.values() if not phase.hatch]
+    every = {**PHASES, **WORK}
+    plain = [look.colour for look in every.values() if not look.hatch]
     far = [
         np.linalg.norm(lab(a, VISION[vision]) - lab(b, VISION[vision]))
         for a, b in itertools.combinations(plain, 2)
@@ -51,6 +52,16 @@ def test_what_looks_alike_in_grey_has_a_hatch():
 
 def test_every_client_phase_has_a_look():
     assert set(CLIENT_KINDS) <= set(PHASES)
+
+
+def test_kinds_of_a_methods_own_have_looks_of_their_own_that_stay():
+    names = [f"kind {i}" for i in range(18)]
+    together = looks([*names, "training", "logits"])
+    assert (together["training"], together["logits"]) == (PHASES["training"], WORK["logits"])
+    seen = {(look.colour, look.hatch) for look in (*together.values(), *PHASES.values())}
+    assert len(seen) == 18 + len(PHASES) + 1
+    assert looks(reversed(names)) == {name: together[name] for name in names}
+    assert phase("digest") == looks(["digest", "training"])["digest"]
 
 
 def test_series_colours_are_distinct():

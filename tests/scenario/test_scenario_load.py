@@ -1,5 +1,6 @@
 """Scenario files: what loads, what is refused and with which sentence."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.errors import InputError, InputErrors
+from simfed.registry import REGISTRIES, registry
 from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
 from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
 
@@ -70,7 +72,15 @@ def test_the_rollback_is_on_with_ascend_only(tiny):
 
 
 def test_a_resolved_scenario_loads_to_the_same(tiny, tmp_path):
-    for overrides in ({}, {"policy": {"kind": "exp3"}}, {"clients[*].link.up": "0.1 Mbps"}):
+    kinds = [{"policy": {"kind": kind}} for kind in registry("policy").names() if kind != "uniform"]
+    given = {"kind": "ascend", "ema": "1/n", "initial": "ema-from-zero", "count_forced": True}
+    kinds += [{"policy": {"kind": "uniform", "strategy": "dense"}}, {"policy": given}]
+    for overrides in (
+        {},
+        *kinds,
+        {"clients[0].policy": {"kind": "sw-ucb", "window": 9}},
+        {"clients[*].link.up": "0.1 Mbps"},
+    ):
         scenario = load_scenario(tiny, overrides)
         again = tmp_path / "again.yaml"
         again.write_text(dump_scenario(scenario))
@@ -124,9 +134,31 @@ BAD = [
     ({"prototypes.small.model": "lenet"}, "prototypes.small.model: a model: "),
     ({"clients[0].prototype": "smal"}, "clients[0].prototype: a prototype of this scenario: small or large, got 'smal' (did you mean 'small'?)"),
     ({"prototypes.third": {"model": "lenet5"}}, "prototypes: at most as many prototypes as clients have, got 'third'"),
-    ({"policy": {"kind": "uniform"}}, "policy: the key 'strategy' beside kind uniform"),
+    ({"policy": {"kind": "uniform"}}, "policy.strategy: this key is required with kind uniform"),
+    ({"policy": {"kind": "uniform", "strategy": "topk"}}, "policy.strategy: a compressor: top-k, random-k, periodic-k or dense, got 'topk' (did you mean 'top-k'?)"),
     ({"policy": {"kind": "asend"}}, "policy.kind: a policy: "),
-    ({"policy": {"kind": "uniform", "strategy": "top-k", "c": 3}}, "policy: a key of policy uniform: strategy, got 'c'"),
+    ({"policy": {"kind": "usb1"}}, "(did you mean 'ucb1'?)"),
+    ({"policy": {"kind": "uniform", "strategy": "top-k", "c": 3}}, "policy: a key of policy uniform: reward, arms_from or strategy, got 'c' (c is an option of ascend)"),
+    ({"policy": {"kind": "ascend", "warmpu": 3}}, "policy: a key of policy ascend: reward, arms_from, warmup, c, ema, initial or count_forced, got 'warmpu' (did you mean 'warmup'?)"),
+    ({"policy": {"kind": "exp3", "discount": 0.9}}, "got 'discount' (discount is an option of d-ucb or thompson)"),
+    ({"policy": {"kind": "uniform", "strategy": "top-k", "reward": {"rho": 1}}}, "policy.reward: no reward beside kind uniform, which does not learn, got {'rho': 1.0}"),
+    ({"clients[0].policy": {"kind": "exp3", "mixing": 2}}, "clients[0].policy.mixing: a number from 0 to 1, got 2.0"),
+    ({"policy.warmup": 0}, "policy.warmup: a whole number of at least 1, got 0"),
+    ({"policy.warmup": 2.5}, "policy.warmup: a whole number, got 2.5"),
+    ({"policy.c": -1}, "policy.c: a number of at least 0, got -1.0"),
+    ({"policy.ema": 1.5}, "policy.ema: a number from 0 to 1, or 1/n, got 1.5"),
+    ({"policy.ema": "1/t"}, "policy.ema: a number or 1/n, got '1/t'"),
+    ({"policy.initial": "ema-from-0"}, "policy.initial: warm-up-mean or ema-from-zero, got 'ema-from-0' (did you mean 'ema-from-zero'?)"),
+    ({"policy.count_forced": "perhaps"}, "policy.count_forced: true or false, got 'perhaps'"),
+    ({"policy": {"kind": "d-ucb", "discount": -0.5}}, "policy.discount: a number above 0, up to 1, got -0.5"),
+    ({"policy": {"kind": "thompson", "discount": 0}}, "policy.discount: a number above 0, up to 1, got 0.0"),
+    ({"policy": {"kind": "thompson", "sd": 0}}, "policy.sd: a number above 0, got 0.0"),
+    ({"policy": {"kind": "sw-ucb", "window": 0}}, "policy.window: a whole number of at least 1, got 0"),
+    ({"policy": {"kind": "sw-ucb", "window": 1e30}}, "policy.window: a whole number of at most 1,000,000,000"),
+    ({"policy": {"kind": "ucb1", "exploration": -2}}, "policy.exploration: a number of at least 0, got -2.0"),
+    ({"policy": {"kind": "exp3-ix", "rate": 0}}, "policy.rate: a number above 0, or null, got 0.0"),
+    ({"policy": {"kind": "exp3.s", "share": 2}}, "policy.share: a number from 0 to 1, got 2.0"),
+    ({"policy": "ascend"}, "policy: a mapping of keys to values, got 'ascend'"),
     ({"policy.reward.clip": [1, -1]}, "policy.reward.clip: [low, high] with low < high"),
     ({"policy.reward.clip": [1]}, "policy.reward.clip"),
     ({"dataset.public": 0}, "dataset.public: at least 1 public image with method fedkd, got 0"),
@@ -162,6 +194,92 @@ def test_unknown_keys_get_a_hint_at_any_depth(tiny):
     assert len(lines) == 2
     assert "did you mean 'compression'?" in lines[1]
     assert f"{tiny}: training: one of the keys batch_size" in lines[0]
+
+
+def test_all_errors_of_a_policy_come_at_once(tiny):
+    policy = {"kind": "ascend", "c": "x", "warmpu": 3, "ema": True, "reward": {"rho": -1}}
+    lines = complaints(tiny, {"policy": policy, "rounds": 0})
+    assert len(lines) == 5
+    assert {line.split(": ")[1] for line in lines} == {
+        "rounds", "policy", "policy.c", "policy.ema", "policy.reward.rho",
+    }  # fmt: skip
+
+
+def test_a_policy_resolved_by_an_older_version_is_read_as_it_was(tiny):
+    """Every kind's keys, null where another kind's; options of registered ones under `parameters`."""
+    nulls = {"strategy": None, "warmup": None, "c": None, "ema": None, "mixing": None}
+    rest = {"reward": load_scenario(tiny).policy.reward.model_dump(mode="json"), "parameters": {}}
+    for policy in (
+        {"kind": "uniform", "strategy": "top-k"},
+        {"kind": "ascend", "warmup": 3, "c": 1.0, "ema": 0.2},
+        {"kind": "exp3", "mixing": 0.3},
+    ):
+        old = load_scenario(tiny, {"policy": {**nulls, **rest, "arms_from": None, **policy}})
+        assert old == load_scenario(tiny, {"policy": policy})
+
+
+def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, monkeypatch):
+    class Mine:
+        learns = True
+
+        def __init__(self, arms, reward_range=(-1.0, 1.0), *, depth: int, mood=("good", 3), **more):
+            if depth < 0:
+                raise InputError("a depth of at least 0", where="depth", got=depth)
+            if len(arms) > 3:
+                raise InputError("at most three arms", where="arms", got=len(arms))
+            if more.get("sum") == 0:
+                raise ValueError("the sum is 0")
+
+    monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", Mine)
+
+    def of(**options):
+        return load_scenario(tiny, {"policy": {"kind": "mine", **options}})
+
+    assert of(depth=2).policy.options == {"depth": 2, "mood": ("good", 3)}
+    assert of(depth=2, extra=[1, 2]).policy.options["extra"] == [1, 2]
+    assert of(parameters={"depth": 2}) == of(depth=2)
+    for scenario in (of(depth=2), of(depth=2, mood="bad", extra={"a": 1})):
+        again = tiny.with_name("again.yaml")
+        again.write_text(dump_scenario(scenario))
+        assert dump_scenario(load_scenario(again)) == dump_scenario(scenario)
+    missing, negative = {"policy": {"kind": "mine"}}, {"policy": {"kind": "mine", "depth": -1}}
+    assert complaints(tiny, missing) == [f"{tiny}: policy.depth: this key is required with kind mine"]  # fmt: skip
+    assert complaints(tiny, negative) == [f"{tiny}: policy.depth: a depth of at least 0, got -1"]
+
+
+def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, monkeypatch):
+    def mine(arms, reward_range, *, kind="a"):
+        raise AssertionError
+
+    monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", mine)
+    assert complaints(tiny, {"policy": {"kind": "mine"}}) == [
+        f"{tiny}: policy: other names for the options of policy mine: this one is taken, got 'kind'"
+    ]
+
+
+def test_policies_travel_to_other_processes(tiny):
+    for policy in ({"c": 1}, {"kind": "uniform", "strategy": "dense"}, {"kind": "exp3.s"}):
+        scenario = load_scenario(tiny, {"policy": policy})
+        assert pickle.loads(pickle.dumps(scenario)) == scenario
+
+
+def test_who_learns_from_rewards(tiny):
+    def learns(**policy):
+        return load_scenario(tiny, {"policy": policy}).policy.learns
+
+    assert learns(kind="ascend")
+    assert learns(kind="thompson")
+    assert not learns(kind="uniform", strategy="top-k")
+    assert not learns(kind="ascend", arms_from="run")
+
+
+def test_what_clients_may_play(tiny):
+    def arms(**policy):
+        scenario = load_scenario(tiny, {"policy": policy, "compression.strategies": ["top-k"]})
+        return scenario.arms_of_group(scenario.clients[0])
+
+    assert arms(kind="uniform", strategy="dense") == ("dense",)
+    assert arms(kind="ucb1") == ("top-k",)
 
 
 def test_all_errors_of_a_file_come_at_once(tiny):

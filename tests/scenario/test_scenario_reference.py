@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jsonschema
+import pytest
 from typer.testing import CliRunner
 
 from simfed.cli.app import app
-from simfed.scenario.model import _POLICY_KEYS
+from simfed.registry import REGISTRIES
 from simfed.scenario.reference import reference_page, scenario_schema
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scenario.md"
@@ -36,11 +38,54 @@ def test_every_mapping_has_a_section_and_every_link_a_target():
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
 
 
-def test_defaults_that_depend_on_the_policy_are_said():
-    for keys in _POLICY_KEYS.values():
-        for key, default in keys.items():
-            if default is not ...:
-                assert re.search(rf"\| `{key}` .*; {default:g} if omitted \|", reference_page())
+def sections():
+    """Title → text of the page's sections."""
+    parts = re.split(r"^## (.+)$", reference_page(), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_a_kind_has_a_section_with_the_keys_and_defaults_of_its_constructor():
+    ascend = sections()["`policy` of `kind: ascend`"]
+    assert "| `warmup` | whole number | `5` | warm-up plays per strategy |" in ascend
+    assert "| `ema` | number or `1/n` | `0.1` |" in ascend
+    assert "| `initial` | `warm-up-mean`, `ema-from-zero` | `warm-up-mean` |" in ascend
+    assert "| `count_forced` | `true`, `false` | `false` |" in ascend
+    assert "| `strategy` | `top-k`, " in sections()["`policy` of `kind: uniform`"]
+    assert "**required**" in sections()["`policy` of `kind: uniform`"]
+    assert "`warmup`" not in sections()["`policy`"]
+
+
+def test_a_policy_of_ones_own_is_in_schema_and_page(monkeypatch):
+    class Mine:
+        """Mine alone."""
+
+        def __init__(self, arms, reward_range=(-1.0, 1.0), *, depth: int = 3, mood="good"):
+            pass
+
+    monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", Mine)
+    mine = scenario_schema()["$defs"]["Policy.mine"]
+    assert mine["properties"]["depth"] == {"default": 3, "title": "Depth", "type": "integer"}
+    assert mine["properties"]["mood"]["default"] == "good"
+    assert sections()["`policy` of `kind: mine`"].strip().startswith("Mine alone.")
+
+
+@pytest.mark.parametrize(
+    ("policy", "valid"),
+    [
+        ({"kind": "ascend", "warmup": 3, "ema": "1/n"}, True),
+        ({"c": 1}, True),  # the default kind's key
+        ({"kind": "uniform", "strategy": "top-k"}, True),
+        ({"kind": "uniform"}, False),
+        ({"kind": "exp3.s", "mixing": 0.1, "share": 0.01}, True),
+        ({"kind": "exp3", "share": 0.01}, False),
+        ({"kind": "thompson", "warmup": 3}, False),
+        ({"mixing": 0.1}, False),
+    ],
+)
+def test_an_editor_knows_which_keys_go_with_which_kind(policy, valid):
+    document = scenario_schema()
+    schema = {"$ref": "#/$defs/Policy", "$defs": document["$defs"], "$schema": document["$schema"]}
+    assert jsonschema.Draft202012Validator(schema).is_valid(policy) == valid
 
 
 def test_an_unknown_format_is_one_sentence():

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfed.device import build_processor, load_profile
+from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
 from simfed.policy import Replay
 from simfed.record import Recorder, RunDirectory, open_run, summarise
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
-from simfed.sim import PrototypeSize, Simulation, TimeOnlyWorkload
+from simfed.sim import Simulation, TimeOnlyWorkload
+from simfed.tasks import Tasks
 
 D = 15_738
 
@@ -39,7 +41,7 @@ class Fixed:
     def nominal_s(self, quantity, *, model, strategy="", **size):
         return self.seconds[quantity]
 
-    def duration_s(self, nominal_s, start_at_s, *, round, phase):
+    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
         return nominal_s
 
     def energy_j(self, phases_s):
@@ -50,6 +52,18 @@ class Fixed:
 
     def restore(self, state):
         pass
+
+
+class TasksOf(Tasks):
+    """The tasks of a scenario, with as much on the way down as a test says."""
+
+    def __init__(self, plain, samples_of=lambda client: 600, down_bytes=None):
+        known = {name: facts(p.model, plain.dataset.name) for name, p in plain.prototypes.items()}
+        super().__init__(plain, known, samples_of)
+        self._down_bytes = down_bytes
+
+    def downlink_bytes(self, plan):
+        return super().downlink_bytes(plan) if self._down_bytes is None else self._down_bytes
 
 
 @dataclass
@@ -74,7 +88,7 @@ class World:
 
 def build(
     plain, *, star=None, devices=None, workload=None, recorder=None, downlink_bytes=0.0, seed=0,
-    server_device=None, recorded=None,
+    server_device=None, recorded=None, samples_of=lambda client: 600,
 ):  # fmt: skip
     """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
     group_of = plain.group_of_client()
@@ -83,15 +97,8 @@ def build(
     star = star or Star(plain.client_count)
     recorder = recorder or Recorder()
     if workload is None:
-        workload = TimeOnlyWorkload(
-            {
-                name: PrototypeSize(p.model, D, downlink_bytes)
-                for name, p in plain.prototypes.items()
-            },
-            prototype_of=lambda client: plain.clients[group_of[client]].prototype,
-            index_code=plain.compression.index_code,
-            recorded=recorded,
-        )
+        tasks = TasksOf(plain, samples_of, downlink_bytes)
+        workload = TimeOnlyWorkload(tasks, recorded=recorded)
 
     def make_policy(client):
         policy = plain.policy_of_group(plain.clients[group_of[client]])

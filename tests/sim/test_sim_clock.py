@@ -66,15 +66,16 @@ def test_a_dedicated_upload_takes_size_over_rate_to_1e12_however_late_it_is(roun
 
 
 def test_local_steps_multiply_the_training_time():
-    plain = sim.scenario(rounds=1)
-    workload = sim.TimeOnlyWorkload(
-        {"small": sim.PrototypeSize("lenet5-half", sim.D, 0.0)},
-        prototype_of=lambda client: "small",
-        index_code="raw32",
-        local_steps=lambda client: client + 1,
-    )
-    world = sim.build(plain, devices=[sim.Fixed(2.0)] * 4, workload=workload).run()
-    assert world.column("participations", "training_s") == [2.0, 4.0, 6.0, 8.0]
+    plain = sim.scenario(rounds=1, training={"local_steps": 3})
+    world = sim.build(plain, devices=[sim.Fixed(2.0)] * 4).run()
+    assert world.column("participations", "training_s") == [6.0] * 4
+
+
+def test_local_epochs_take_as_many_steps_as_a_client_has_batches():
+    plain = sim.scenario(rounds=1, training={"local_epochs": 2, "batch_size": 30})
+    owned = [1, 30, 31, 61]
+    world = sim.build(plain, devices=[sim.Fixed(0.5)] * 4, samples_of=owned.__getitem__).run()
+    assert world.column("participations", "training_s") == [1.0, 1.0, 2.0, 3.0]
 
 
 def test_calibrated_devices_charge_the_tables_row():

@@ -28,7 +28,7 @@ class Scripted:
         self.log.append(("execute", task.round, task.client, arm))
         return self._sizes.execute(task, arm, k)
 
-    def merge(self, round, contributions):
+    def merge(self, round, contributions, weights=()):
         self.log.append(("merge", round, [c.task.client for c in contributions]))
         version = self._sizes.merge(round, contributions).model_version
         return Outcome(round, version, **self._script.get(round, {}))
@@ -38,11 +38,7 @@ class Scripted:
 
 
 def build(plain, script, **options):
-    sizes = sim.TimeOnlyWorkload(
-        {"small": sim.PrototypeSize("lenet5-half", sim.D, 0.0)},
-        prototype_of=lambda client: "small",
-        index_code="raw32",
-    )
+    sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
     devices = [sim.Fixed(1.0, 0.5) for _ in range(plain.client_count)]
     star = Star(
         plain.client_count, up_bytes_per_s=[8000.0 * (c + 1) for c in range(plain.client_count)]
@@ -57,8 +53,8 @@ def ascend(**changes):
 
 def losses(kd, before=None):
     return {
-        "kd_loss": {"small": kd},
-        "kd_loss_before": {"small": before} if before is not None else {},
+        "shared_loss": {"small": kd},
+        "shared_loss_before": {"small": before} if before is not None else {},
         "local_loss": {c: (2.0, 1.0 + c) for c in range(4)},
     }
 
@@ -84,7 +80,7 @@ def test_waiting_downlink_and_server_work_are_no_part_of_the_rewards_time():
 
 
 def test_a_missing_loss_counts_nothing():
-    script = {1: {"kd_loss": {"small": 1.0}}}  # no earlier KD loss, no local losses
+    script = {1: {"shared_loss": {"small": 1.0}}}  # no earlier KD loss, no local losses
     world = build(ascend(), script).run()
     assert world.column("participations", "gain")[:4] == [0.0] * 4
 
@@ -151,11 +147,7 @@ def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients
             {"count": 1, "prototype": "large", "device": "rtx3090-ryzen4800h"},
         ],
     )
-    sizes = sim.TimeOnlyWorkload(
-        {name: sim.PrototypeSize("lenet5", sim.D, 0.0) for name in plain.prototypes},
-        prototype_of=lambda client: "small" if client < 3 else "large",
-        index_code="raw32",
-    )
+    sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
     tested = {"small": Evaluation(0.5, 1.5), "large": Evaluation(0.9, 0.5)}
     shown = []
     world = sim.build(plain, workload=Scripted(sizes, {2: {"evaluation": tested}}))
@@ -225,11 +217,7 @@ def test_a_failed_client_stays_and_waits():
 def test_a_lost_last_client_ends_the_round_when_it_is_lost():
     one = [{"count": 1, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
     plain = ascend(clients=one)
-    sizes = sim.TimeOnlyWorkload(
-        {"small": sim.PrototypeSize("lenet5-half", sim.D, 0.0)},
-        prototype_of=lambda client: "small",
-        index_code="raw32",
-    )
+    sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
     world = sim.build(plain, workload=Scripted(sizes, {}), devices=[sim.Fixed()])
     lose_at(world, 0.25, 0, "dropped").run()
     assert world.column("rounds", "duration_s") == [0.25, 1.5, 1.5]

@@ -26,7 +26,7 @@ class Rewarding:
     def __getattr__(self, name):
         return getattr(self._sizes, name)
 
-    def merge(self, round, contributions):
+    def merge(self, round, contributions, weights=()):
         from simfed.contract import Outcome
 
         done = self._sizes.merge(round, contributions)
@@ -46,11 +46,7 @@ def world(recorder=None, rounds=7):
     from simfed.device import build_processor, load_profile
     from simfed.seeding import Streams
 
-    sizes = sim.TimeOnlyWorkload(
-        {"small": sim.PrototypeSize("lenet5-half", sim.D, 100.0)},
-        prototype_of=lambda client: "small",
-        index_code="raw32",
-    )
+    sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain(rounds), down_bytes=100.0))
     processor = build_processor({"noise": {"cv": 0.3}}, load_profile("rtx3090-ryzen4800h"))
     devices = [processor.client(Streams(0), client) for client in range(4)]
     return sim.build(
@@ -133,7 +129,7 @@ class Warming(sim.Fixed):
 
     heat = 0.0
 
-    def duration_s(self, nominal_s, start_at_s, *, round, phase):
+    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
         self.heat += nominal_s
         return nominal_s * (1 + self.heat)
 

@@ -9,23 +9,35 @@ from hypothesis import strategies as st
 from simfed.errors import InputError
 from simfed.seeding import Streams
 from simfed.selection import cohort
-from simfed.sim import PrototypeSize, Recorded, TimeOnlyWorkload
+from simfed.sim import Recorded, TimeOnlyWorkload
 from simfed.sim.population import Population
 
 
-def workload(index_code="ideal", **options):
-    sizes = {"small": PrototypeSize("lenet5-half", sim.D, 62_952.0, uplink_buffer_bytes=40.0)}
-    return TimeOnlyWorkload(
-        sizes, prototype_of=lambda client: "small", index_code=index_code, **options
-    )
+def workload(index_code="ideal", recorded=None, **changes):
+    plain = sim.scenario(compression={"index_code": index_code}, **changes)
+    return TimeOnlyWorkload(sim.TasksOf(plain), recorded=recorded)
 
 
 def test_sizes_are_those_of_the_wire_plus_charged_buffers():
-    sides = workload()
+    sides = workload(prototypes={"small": {"model": "resnet18"}})
     task = sides.task(1, 3)
-    assert (task.downlink_bytes, task.parameters, task.client) == (62_952.0, sim.D, 3)
+    d, buffers = task.parameters, task.who.size.buffers
+    assert (task.client, task.downlink_bytes) == (3, 4 * (d + buffers))
     sent = sides.execute(task, "top-k", 500)
-    assert sent.uplink_bytes == 500 * (32 + np.log2(sim.D)) / 8 + 40.0
+    assert sent.uplink_bytes() == 500 * (32 + np.log2(d)) / 8 + 4 * buffers
+
+
+def test_what_is_not_charged_weighs_nothing():
+    def sizes(**changes):
+        sides = workload(prototypes={"small": {"model": "resnet18"}}, **changes)
+        task = sides.task(1, 0)
+        return task.downlink_bytes, sides.execute(task, "dense", 1).uplink_bytes()
+
+    d, buffers = 11_172_810, 9600
+    assert sizes() == (4 * (d + buffers), 4 * (d + buffers))
+    assert sizes(charge={"buffers": False}) == (4 * d, 4 * d)
+    assert sizes(charge={"downlink": False}) == (0, 4 * (d + buffers))
+    assert sizes(downlink={"payload": "fp16"})[0] == 2 * d + 4 * buffers
 
 
 def test_the_version_counts_merges_of_something():
@@ -67,14 +79,14 @@ def recorded_at(tmp_path, **compression):
 def test_a_recorded_run_at_another_k_gives_its_arms_alone(tmp_path):
     sides = workload(recorded=recorded_at(tmp_path))
     sent = sides.execute(sides.task(1, 0), "top-k", 700)
-    assert sent.uplink_bytes == workload().size_bytes("small", "top-k", 700)
+    assert sent.uplink_bytes() == workload().size_bytes(sides.task(1, 0), "top-k", 700)
 
 
 def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp_path):
     recorded = recorded_at(tmp_path, index_code="rice")
     sides = workload("rice", recorded=recorded)
     k = sim.scenario().compression.k
-    assert sides.execute(sides.task(1, 0), "top-k", k).uplink_bytes > 0
+    assert sides.execute(sides.task(1, 0), "top-k", k).uplink_bytes() > 0
     with pytest.raises(InputError, match=r"a recorded run with K 5 for client 0.*got \"?'?\d+"):
         sides.execute(sides.task(1, 0), "top-k", 5)
     with pytest.raises(InputError, match="client 0 takes part in round 5"):

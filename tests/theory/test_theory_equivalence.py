@@ -90,7 +90,7 @@ def curve_of_plain(rounds):
     prototypes, parts = [], []
     for played in rounds:
         outcome = played.outcome
-        for name, kd_loss in outcome.kd_loss.items():
+        for name, kd_loss in outcome.shared_loss.items():
             tested = outcome.evaluation.get(name)
             prototypes.append(
                 (played.round, name, kd_loss, tested and tested.accuracy, tested and tested.loss)

@@ -16,7 +16,7 @@ from simfed.errors import InputError
 from simfed.learn.catalogue import ModelFacts
 from simfed.registry import registry
 
-__all__ = ["Factory", "build_model", "count_facts", "plain"]
+__all__ = ["Factory", "build_model", "count_facts", "last_linear", "plain"]
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """What is registered as a model: called with the shape of one sample and the number of classes."""
@@ -82,6 +82,7 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
     True
     """
     module = plain(build_model(model, input_shape, classes, seed=0))
+    last = last_linear(module)
     parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
     buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
     sample = torch.zeros(1, *input_shape)  # evaluation mode, where batch norm takes a single one
@@ -103,7 +104,14 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
         buffers=buffers,
         forward_flops=forward.get_total_flops(),
         train_flops=_in_another_process(train_flops),
+        features=last.in_features if last is not None else 0,
     )
+
+
+def last_linear(module: nn.Module) -> nn.Linear | None:
+    """The last linear layer, whose input is a sample's embedding; None where there is none."""
+    found = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    return found[-1] if found else None
 
 
 def _in_another_process(count: Callable[[], int]) -> int:

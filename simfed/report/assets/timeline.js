@@ -105,6 +105,9 @@ function selected(run, at) {
   };
 }
 
+// kinds of a method's own, which stand after the record's
+const work = (spec) => spec.kinds.flatMap((_, kind) => (kind >= 8 ? [kind] : []));
+
 const instant = (run, view, round, offset) => (run.rounds.start[round] - view.start + offset) / view.scale;
 
 function facts(run, spec, p, kind, length) {
@@ -240,7 +243,7 @@ function rowsLayout(run, view) {
 
 // at each instant the shares of each prototype's clients in each phase
 function bandTraces(run, view, spec) {
-  const order = [WAITING, 3, 5, 2, 1, 0], { bars, parts } = run, chosen = new Set(view.parts);
+  const order = [WAITING, 3, 5, 2, ...work(spec).reverse(), 1, 0], { bars, parts } = run, chosen = new Set(view.parts);
   const used = [...new Set(view.rows.map((row) => run.clients.prototype[row]))];
   const step = (view.end - view.start) / view.scale / BAND_POINTS;
   const x = Array.from({ length: BAND_POINTS + 1 }, (_, i) => i * step);
@@ -373,13 +376,14 @@ function table(run, view, spec, holder) {
     return;
   }
   const { parts, bars } = run, shown = view.parts.slice(0, TABLE_ROWS), rank = new Map(shown.map((p, i) => [p, i]));
-  const seconds = shown.map(() => new Float64Array(6));
+  const columns = [0, 1, ...work(spec), 2, 3, 4, 5];
+  const seconds = shown.map(() => new Float64Array(spec.kinds.length));
   for (let i = 0; i < bars.part.length; i++) {
     if (rank.has(bars.part[i])) seconds[rank.get(bars.part[i])][bars.kind[i]] += bars.length[i];
   }
   const made = document.createElement("table"), head = made.createTHead().insertRow();
   made.createCaption().textContent = shown.length < view.parts.length ? `The first ${TABLE_ROWS} of ${view.parts.length} participations` : "Participations";
-  for (const name of ["round", "client", "prototype", "strategy", "outcome", ...spec.kinds.slice(0, 6).map((k) => k.label), "reward"]) {
+  for (const name of ["round", "client", "prototype", "strategy", "outcome", ...columns.map((kind) => decoded(spec.kinds[kind].label)), "reward"]) {
     const cell = document.createElement("th");
     cell.scope = "col";
     cell.textContent = name;
@@ -389,7 +393,7 @@ function table(run, view, spec, holder) {
   shown.forEach((p, i) => {
     const line = body.insertRow(), row = parts.row[p];
     const cells = [run.rounds.number[parts.round[p]], run.clients.id[row], decoded(run.prototypes[run.clients.prototype[row]]),
-      decoded(run.arms[parts.arm[p]].name), spec.outcomes[parts.outcome[p]], ...Array.from(seconds[i], (s) => (s ? duration(s) : "")),
+      decoded(run.arms[parts.arm[p]].name), spec.outcomes[parts.outcome[p]], ...columns.map((kind) => (seconds[i][kind] ? duration(seconds[i][kind]) : "")),
       Number.isNaN(parts.reward[p]) ? "" : digits(parts.reward[p])];
     cells.forEach((text) => { line.insertCell().textContent = text; });
   });

@@ -1,0 +1,544 @@
+"""The learning side for every method that does not bring its own: `Workload`, from a method's steps.
+
+The host does what is the same for all: it trains lazily and in many processes, compresses fields that
+say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of those clients
+alone that have taken part, measures gains, evaluates, and saves. The method says the rest
+(`simfed.method`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from simfed.compress import Payload, undo, with_error_feedback
+from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
+from simfed.errors import RunFailed
+from simfed.learn.accelerator import device_of
+from simfed.learn.catalogue import facts
+from simfed.learn.crew import Crew
+from simfed.learn.federation import Federation, draw_own, load_federation
+from simfed.learn.kit import Kit
+from simfed.learn.precision import exact_float32
+from simfed.learn.tree import from_plain, packed, to_plain, unpacked
+from simfed.method import Arrival, Method, State, Values, Who, Work
+from simfed.registry import registry
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+from simfed.tasks import Tasks
+
+__all__ = ["HostedUpload", "HostedWorkload"]
+
+_ACTIVITIES = ("training", "compression", "server", "local_losses", "evaluation")
+
+
+@dataclass(eq=False, slots=True)
+class HostedUpload:
+    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+
+    workload: HostedWorkload
+    task: Task
+    arm: str
+    k: int
+    down: Values
+    """What the client was sent, as it was then."""
+    own_before: State | None
+    """The client's state as it began; None: it had not taken part before."""
+    values: Values | None = None
+    """What the server gets, decoded; None until the work is done."""
+    payloads: dict[str, Payload] = field(default_factory=dict)
+    loss_before: float | None = None
+    """f_n at the model that was evaluated for it as it began, where its policy learns."""
+
+    def uplink_bytes(self) -> float:
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        return self.workload.uplink_bytes(self)
+
+
+class HostedWorkload:
+    """Learning by a method's own steps, with real models.
+
+    `workers` processes share training and evaluation; results do not depend on their number. With
+    `device` `cuda` everything is done on the GPU by this process alone. `data`: in place of the
+    scenario's data set.
+
+    What is modelled: what a client's state is after an upload that was lost is what it was before the
+    participation, and what the upload would have changed returns to the residuals of its fields.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        streams: Streams,
+        *,
+        workers: int = 1,
+        device: str = "cpu",
+        data: Federation | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.data = data or load_federation(scenario, streams, device_of(device))
+        self.method: Method = scenario.method.made
+        self.version = 0
+        self._streams = streams
+        self._settings = ExitStack()  # the same bits whatever the caller has set
+        self._settings.enter_context(exact_float32())
+        threads = torch.get_num_threads()
+        self._settings.callback(torch.set_num_threads, threads)
+        torch.set_num_threads(1)
+        of_models = {
+            name: facts(p.model, scenario.dataset.name) for name, p in scenario.prototypes.items()
+        }
+        self.tasks = Tasks(scenario, of_models, lambda client: len(self.data.owned[client]))
+        self.kit = Kit(scenario, streams, self.data, of_models, self.tasks.setting)
+        worker = _Worker(self.method, self.kit)
+        on_cpu = self.data.device.type == "cpu"
+        self._crew = self._settings.enter_context(Crew(worker, workers if on_cpu else 1))
+        self._policies = [
+            scenario.policy_of_group(scenario.clients[group])
+            for group in scenario.group_of_client()
+        ]
+        self._server: State = self.method.begin(self.kit)
+        self._own: dict[int, State] = {}
+        self._residuals: dict[tuple[int, str], Tensor] = {}
+        self._memories: dict[tuple[int, str, str], Any] = {}
+        self._shared_loss: dict[str, float] = {}
+        self._open: dict[tuple[int, int | str], HostedUpload] = {}
+        self._compressors: dict[str, Any] = {}
+        self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
+
+    # ---- the contract --------------------------------------------------------------------------------
+
+    def task(self, round: int, client: int, turn: int = 0) -> Task:
+        """The work of `client` in `round`."""
+        return self.tasks.task(round, client, self.version, turn)
+
+    def execute(self, task: Task, arm: str, k: int) -> HostedUpload:
+        """Note the client's work, with what it is sent now."""
+        client = task.client
+        if any(upload.task.client == client for upload in self._open.values()):
+            self._work()  # its state goes on from where an earlier upload, not merged yet, left it
+        down = self.method.send(self._server, task.who, task.round)
+        self._check(task, "down", down, task.plan.down)
+        k = min(k, task.plan.longest)
+        upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
+        self._open[client, task.key] = upload
+        return upload
+
+    def uplink_bytes(self, upload: HostedUpload) -> float:
+        """Size of an upload on the wire."""
+        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
+        if known is not None:
+            return known
+        self._work()
+        total = 0.0
+        for name, of_plan in upload.task.plan.up.items():
+            size = self.tasks.field_bytes(of_plan, upload.arm, upload.k)
+            if size is None:
+                size = upload.payloads[name].wire_bytes(self.tasks.index_code)
+            total += size
+        return total
+
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        """What the method says."""
+        return self.tasks.server_work([c.task.who for c in contributions], round)
+
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
+        """What the method makes of the arrivals; then losses and the evaluation that is due."""
+        self._work()
+        counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
+        weighed = sorted(
+            ((self._own_upload(c), weight) for c, weight in counted),
+            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+        )
+        uploads = [upload for upload, _ in weighed]
+        for upload in uploads:
+            del self._open[upload.task.client, upload.task.key]
+        losses: dict[str, dict[str, float]] = {}
+        before = dict(self._shared_loss)
+        if uploads:
+            arrivals = [
+                Arrival(u.task.who, round - u.task.round, u.values or {}, weight)
+                for u, weight in weighed
+            ]
+            with self._spending("server"):
+                self._server, found = self.method.merge(self.kit, self._server, arrivals, round)
+            losses = {name: dict(of) for name, of in found.items()}
+            self._check_losses(losses, round)
+            self.version += 1
+        shared = {
+            name: of[self.method.shared_loss]
+            for name, of in losses.items()
+            if self.method.shared_loss in of
+        }
+        self._shared_loss |= shared
+        evaluation, clients = self._evaluated(round)
+        return Outcome(
+            round=round,
+            model_version=self.version,
+            losses=losses,
+            shared_loss=shared,
+            shared_loss_before=before,
+            local_loss=self._local_losses(uploads),
+            evaluation=evaluation,
+            clients=clients,
+        )
+
+    def discard(self, contribution: Contribution) -> None:
+        """The upload was lost: what it carried returns to the client, its state is as before."""
+        self._work()
+        upload = self._own_upload(contribution)
+        client = upload.task.client
+        for name, payload in upload.payloads.items():
+            before = payload.state_before
+            if (client, name) in self._residuals:
+                before = undo(self._residuals[client, name], payload)
+            self._memories[client, name, upload.arm] = before
+        if upload.own_before is None:
+            self._own.pop(client, None)
+        else:
+            self._own[client] = upload.own_before
+        del self._open[client, upload.task.key]
+
+    def timings(self) -> dict[str, float]:
+        """Host seconds by activity."""
+        return dict(self._wall)
+
+    def close(self) -> None:
+        """End worker processes; safe to call twice."""
+        self._settings.close()
+
+    def contribution(self, task: Task) -> HostedUpload:
+        """The upload of a task that is under way: what a resumed run goes on with."""
+        return self._open[task.client, task.key]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All that a resumed run needs. Pending work is done first."""
+        self._work()
+        arrays: dict[str, Any] = {}
+        own = {str(client): state for client, state in sorted(self._own.items())}
+        rests = {f"{c}:{name}": rest for (c, name), rest in sorted(self._residuals.items())}
+        plain = {
+            "version": self.version,
+            "shared_loss": self._shared_loss,
+            "memories": [[*key, memory] for key, memory in sorted(self._memories.items())],
+            "server": to_plain(self._server, "server", arrays),
+            "own": to_plain(own, "own", arrays),
+            "residuals": to_plain(rests, "residuals", arrays),
+            "open": [_plain_upload(upload, arrays) for upload in self._open.values()],
+        }
+        return plain, arrays
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Inverse of `state`, on a workload of the same scenario that has done nothing yet."""
+
+        def tree(plain: Any) -> Any:
+            return from_plain(plain, arrays, self.data.device)
+
+        self.version = int(facts["version"])
+        self._shared_loss = dict(facts["shared_loss"])
+        self._memories = {(c, name, arm): memory for c, name, arm, memory in facts["memories"]}
+        self._server = tree(facts["server"])
+        self._own = {int(client): state for client, state in tree(facts["own"]).items()}
+        for key, rest in tree(facts["residuals"]).items():
+            client, _, name = key.partition(":")
+            self._residuals[int(client), name] = rest
+        for plain in facts["open"]:
+            task = self.tasks.task(*plain["task"])
+            self._open[task.client, task.key] = HostedUpload(
+                self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
+                tree(plain["values"]),
+                {name: Payload(**tree(of)) for name, of in plain["payloads"].items()},
+                plain["loss_before"],
+            )  # fmt: skip
+
+    # ---- clients -------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Train all who are pending, and compress what they send."""
+        pending = [upload for upload in self._open.values() if upload.values is None]
+        if not pending:
+            return
+        with self._spending("local_losses"):
+            self._measure_before(pending)
+        units = [_Training(u.task.who, u.task.round, u.down, u.own_before) for u in pending]
+        with self._spending("training"):
+            results = self._run(units)
+        with self._spending("compression"):
+            for upload, (values, own) in zip(pending, results, strict=True):
+                self._check(upload.task, "up", values, upload.task.plan.up)
+                upload.values = self._decoded(upload, values)
+                upload.down = {}
+                self._own[upload.task.client] = self.method.sent(own, upload.values)
+
+    def _decoded(self, upload: HostedUpload, values: Values) -> dict[str, Tensor]:
+        """What the server gets of `values`; payloads and residuals are noted."""
+        found: dict[str, Tensor] = {}
+        client, round = upload.task.client, upload.task.round
+        for name, of_plan in upload.task.plan.up.items():
+            value = values[name]
+            if not bool(torch.isfinite(value).all()):
+                raise RunFailed(
+                    f"client {client}, round {round}: {name} has values that are not finite "
+                    "numbers: the learning has diverged; a smaller training.learning_rate may help"
+                )
+            if not of_plan.compressed:
+                found[name] = value
+                continue
+            rest = self._residuals.get((client, name)) if of_plan.feedback else None
+            whole = value.reshape(-1).clone() if rest is None else rest.add_(value.reshape(-1))
+            key = client, name, upload.arm
+            payload = self._compressor(upload.arm).encode_in_place(
+                None,
+                whole,
+                min(upload.k, of_plan.entries),
+                self._streams(
+                    upload.arm, client, upload.task.key, *([] if name == "update" else [name])
+                ),
+                state=self._memories.get(key),
+            )
+            self._memories[key] = payload.state
+            upload.payloads[name] = payload
+            if of_plan.feedback:
+                self._residuals[client, name] = whole
+            found[name] = payload.dense().view_as(value)
+        return found
+
+    def _compressor(self, arm: str) -> Any:
+        if arm not in self._compressors:
+            self._compressors[arm] = with_error_feedback(registry("compressor").get(arm)())
+        return self._compressors[arm]
+
+    def _measure_before(self, pending: Sequence[HostedUpload]) -> None:
+        """f_n at the model that each client is evaluated with as it begins."""
+        learners = [u for u in pending if self._wants_gain(u)]
+        units = [self._loss_unit(u, u.own_before) for u in learners]
+        for upload, loss in zip(learners, self._run(units), strict=True):
+            upload.loss_before = loss
+
+    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[int, tuple[float, float]]:
+        """f_n before and after, of those whose policies learn from it."""
+        learners = [u for u in uploads if u.loss_before is not None]
+        with self._spending("local_losses"):
+            after = self._run([self._loss_unit(u, self._own[u.task.client]) for u in learners])
+        return {
+            u.task.client: (u.loss_before, loss)
+            for u, loss in zip(learners, after, strict=True)
+            if u.loss_before is not None
+        }
+
+    def _wants_gain(self, upload: HostedUpload) -> bool:
+        policy = self._policies[upload.task.client]
+        return bool(upload.task.plan.longest) and policy.learns
+
+    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
+        who = upload.task.who
+        if own is None:
+            own = self.method.begin_client(self.kit, who)
+        local = self._policies[who.client].reward.local_loss
+        owned, training = self.data.owned[who.client], self.scenario.training
+        positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
+        return _OwnLoss(who.prototype, self.method.model(self._server, own, who), positions)
+
+    # ---- the server ----------------------------------------------------------------------------------
+
+    def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
+        every = self.scenario.evaluation.every
+        if (round % every and round != self.scenario.rounds) or not len(self.data.test_labels):
+            return {}, {}
+        with self._spending("evaluation"):
+            if self.method.personal:
+                clients = self._evaluate_clients()
+                return self._means(clients), clients
+            return self._evaluate_prototypes(), {}
+
+    def _evaluate_prototypes(self) -> dict[str, Evaluation]:
+        one_of: dict[str, Who] = {}
+        for client in range(len(self.data.owned)):
+            who = self.tasks.who(client)
+            one_of.setdefault(who.prototype, who)
+            if len(one_of) == len(self.scenario.prototypes):
+                break
+        units = [_Test(name, self.method.model(self._server, {}, w)) for name, w in one_of.items()]
+        found = {}
+        for name, (counts, right, losses) in zip(one_of, self._run(units), strict=True):
+            total = float(counts.sum())
+            found[name] = Evaluation(float(right.sum()) / total, float(losses.sum()) / total)
+        return {name: found[name] for name in self.scenario.prototypes}
+
+    def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
+        known = [self.tasks.who(client) for client in sorted(self._own)]
+        units = [
+            _Test(w.prototype, self.method.model(self._server, self._own[w.client], w))
+            for w in known
+        ]
+        return {
+            who.client: _personal(counts, right, losses, self.kit.label_counts(who).double())
+            for who, (counts, right, losses) in zip(known, self._run(units), strict=True)
+        }
+
+    def _means(self, clients: Mapping[int, PersonalEvaluation]) -> dict[str, Evaluation]:
+        """Per prototype, over those of its clients that have a model."""
+        found = {}
+        for name in self.scenario.prototypes:
+            mine = [
+                of for client, of in clients.items() if self.tasks.who(client).prototype == name
+            ]
+            if mine:
+                accuracy = math.fsum(of.accuracy for of in mine) / len(mine)
+                found[name] = Evaluation(accuracy, math.fsum(of.loss for of in mine) / len(mine))
+        return found
+
+    # ---- checks and accounts -------------------------------------------------------------------------
+
+    def _check(self, task: Task, way: str, values: Values, planned: Mapping[str, Any]) -> None:
+        """What is sent must be what the plan says: the clock has charged for that."""
+        where = f"method {self.scenario.method.kind}, client {task.client}, round {task.round}"
+        if set(values) != set(planned):
+            raise RunFailed(
+                f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
+                f"got {', '.join(values) or 'none'}"
+            )
+        for name, of_plan in planned.items():
+            if not isinstance(values[name], Tensor) or values[name].numel() != of_plan.entries:
+                got = getattr(values[name], "numel", lambda name=name: type(values[name]))()
+                raise RunFailed(
+                    f"{where}: field {name!r} has {of_plan.entries} entries by its plan, got {got}"
+                )
+
+    def _check_losses(self, losses: Mapping[str, Mapping[str, float]], round: int) -> None:
+        for prototype, of in losses.items():
+            for name, value in of.items():
+                if name not in self.method.losses and name != "kd_loss":
+                    raise RunFailed(
+                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it does "
+                        "not name in `losses`"
+                    )
+                if not math.isfinite(value):
+                    raise RunFailed(
+                        f"{name} of {prototype} is {value} in round {round}: the learning has diverged"
+                    )
+
+    def _own_upload(self, contribution: Contribution) -> HostedUpload:
+        upload = self._open.get((contribution.task.client, contribution.task.key))
+        if upload is not contribution:
+            raise ValueError(
+                f"a contribution that is under way, got that of client {contribution.task.client}"
+            )
+        return upload
+
+    def _run(self, units: Sequence[Any]) -> list[Any]:
+        """What the units come to, in order; with several processes they travel as NumPy arrays."""
+        if self._crew.workers == 1 or len(units) < 2:
+            return [self._crew.subject.answer(unit) for unit in units]
+        costs = [self._cost(unit) for unit in units]
+        found = self._crew.map("run", [packed_unit(unit) for unit in units], costs)
+        return [unpacked(result, self.data.device) for result in found]
+
+    def _cost(self, unit: Any) -> float:
+        if isinstance(unit, _Training):
+            return float(self.tasks.setting.steps(unit.who))
+        return 0.0
+
+    @contextmanager
+    def _spending(self, activity: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._wall[activity] += time.perf_counter() - begun
+
+
+# ---- units of work, which any process may run --------------------------------------------------------
+
+
+class _Training(NamedTuple):
+    who: Who
+    round: int
+    down: Values
+    own: State | None
+
+
+class _OwnLoss(NamedTuple):
+    prototype: str
+    model: Values
+    positions: Any
+
+
+class _Test(NamedTuple):
+    prototype: str
+    model: Values
+
+
+class _Worker:
+    """What a process needs to run units. Built before processes are forked."""
+
+    def __init__(self, method: Method, kit: Kit) -> None:
+        self._method = method
+        self._kit = kit
+
+    def run(self, unit: tuple[str, Any]) -> Any:
+        """The result of a unit that has come through a pipe."""
+        kind, parts = unit
+        return packed(self.answer(_UNITS[kind](*unpacked(list(parts), self._kit.device))))
+
+    def answer(self, unit: Any) -> Any:
+        match unit:
+            case _Training(who, round, down, own):
+                state = self._method.begin_client(self._kit, who) if own is None else own
+                return self._method.train(self._kit, who, round, down, state)
+            case _OwnLoss(prototype, model, positions):
+                return self._kit.cross_entropy(prototype, model, positions)
+            case _Test(prototype, model):
+                return self._kit.test(prototype, model)
+        raise TypeError(f"a unit of work, got {unit!r}")
+
+
+_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _OwnLoss, _Test)}
+
+
+def packed_unit(unit: Any) -> tuple[str, Any]:
+    return type(unit).__name__, packed(tuple(unit))
+
+
+def _personal(counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor) -> PersonalEvaluation:
+    """Classes that the test set lacks count nothing in the client's own mix."""
+    total = float(counts.sum())
+    mix = mix * (counts > 0)
+    share = mix / mix.sum().clamp(min=1)
+    each = counts.clamp(min=1)
+    return PersonalEvaluation(
+        accuracy=float(right.sum()) / total,
+        loss=float(losses.sum()) / total,
+        own_accuracy=float((share * right / each).sum()),
+        own_loss=float((share * losses / each).sum()),
+    )
+
+
+def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint keeps of an upload under way."""
+    name = f"open/{upload.task.client}/{upload.task.key}"
+    return {
+        "task": upload.task.name,
+        "arm": upload.arm,
+        "k": upload.k,
+        "loss_before": upload.loss_before,
+        "own_before": to_plain(upload.own_before, f"{name}/own", arrays),
+        "values": to_plain(upload.values, f"{name}/values", arrays),
+        "payloads": {
+            key: to_plain(
+                {slot: getattr(payload, slot) for slot in Payload.__slots__},
+                f"{name}/payloads/{key}",
+                arrays,
+            )
+            for key, payload in upload.payloads.items()
+        },
+    }

@@ -1,0 +1,330 @@
+"""What a method's learning is written with: models, data, local training, keyed randomness.
+
+A `Kit` belongs to one process and keeps nothing between calls that could be seen in a result: models
+come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from simfed.learn.catalogue import ModelFacts
+from simfed.learn.descent import Descent
+from simfed.learn.federation import Federation, Positions, draw_local, draw_public
+from simfed.learn.flat import FlatModel
+from simfed.learn.losses import cross_entropy, kl_sum
+from simfed.learn.models import build_model
+from simfed.learn.models.build import last_linear
+from simfed.learn.noise import keyed_noise
+from simfed.learn.passes import passes_of
+from simfed.method import Setting, Values, Who
+from simfed.registry import registry
+from simfed.scenario import Scenario
+from simfed.scenario.model import Training
+from simfed.seeding import Streams
+
+__all__ = ["Batch", "Kit", "Model", "mean_of"]
+
+Model = dict[str, Tensor]
+"""`weights` (d,) and `buffers` (b,): one model's values."""
+
+
+class Batch(NamedTuple):
+    """What a loss of one's own sees of one local step."""
+
+    logits: Tensor
+    """(n, classes)"""
+    embeddings: Tensor
+    """(n, features): what goes into the last linear layer."""
+    labels: Tensor
+    samples: Tensor
+    step: int
+    """0, 1, … within the participation."""
+
+
+Loss = Callable[[Batch], Tensor]
+"""A scalar to be minimised, differentiable in logits and embeddings."""
+
+
+class Kit:
+    """Arithmetic on values for one run.
+
+    Attributes: `setting` (plain facts), `training` (the scenario's), `prototypes` (their names),
+    `device`.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        streams: Streams,
+        data: Federation,
+        facts: Mapping[str, ModelFacts],
+        setting: Setting,
+    ) -> None:
+        self.setting = setting
+        self.training: Training = scenario.training
+        self.device = data.device
+        self.prototypes = list(scenario.prototypes)
+        self._scenario = scenario
+        self._streams = streams
+        self._data = data
+        self._seats: dict[str, _Seat] = {
+            name: _Seat(name, scenario.prototypes[name].model, facts[name], streams, data)
+            for name in self.prototypes
+        }
+
+    # ---- facts and randomness ------------------------------------------------------------------------
+
+    def rate(self, round: int) -> float:
+        """The client learning rate of a round, by the scenario's schedule."""
+        return self.training.learning_rate * self._scenario.learning_rate_factor(round)
+
+    def rng(self, purpose: str, *keys: int | str) -> np.random.Generator:
+        """The NumPy generator of this purpose, keyed: never by the order of calls."""
+        return self._streams(f"method {purpose}", *keys)
+
+    def generator(self, purpose: str, *keys: int | str) -> torch.Generator:
+        """The same for PyTorch, on the CPU."""
+        seed = self._streams.integer(f"method {purpose}", *keys)
+        return torch.Generator().manual_seed(seed)
+
+    # ---- data ------------------------------------------------------------------------------------------
+
+    def own(self, who: Who) -> tuple[Tensor, Tensor]:
+        """All samples that a client owns, and their labels."""
+        return self._at(self._data.owned[who.client])
+
+    def label_counts(self, who: Who) -> Tensor:
+        """(classes,) how many samples of each class a client owns, float32."""
+        labels = self._at(self._data.owned[who.client])[1]
+        return torch.bincount(labels, minlength=self.setting.classes).float()
+
+    def public(self, round: int) -> Tensor:
+        """The public samples of a round."""
+        size = len(self._data.public)
+        chosen = draw_public(self._streams, round, size, self.setting.public)
+        if chosen is None:
+            return self._data.public
+        return self._data.public[torch.from_numpy(chosen).to(self.device)]
+
+    def batches(self, who: Who, round: int) -> list[Positions]:
+        """Where the samples of each local step are, as the scenario's `training` says."""
+        rng = self._streams("batch", who.client, who.key(round))
+        return draw_local(rng, self._data.owned[who.client], self.training)
+
+    def samples_at(self, positions: Positions) -> tuple[Tensor, Tensor]:
+        """Training samples and labels at these positions."""
+        return self._at(positions)
+
+    # ---- models ----------------------------------------------------------------------------------------
+
+    def initial(self, prototype: str) -> Model:
+        """A prototype's first weights: PyTorch's initialisation, drawn from the run's seed."""
+        return {key: value.clone() for key, value in self._seats[prototype].first.items()}
+
+    def descend(
+        self,
+        who: Who,
+        round: int,
+        model: Values,
+        *,
+        loss: Loss | None = None,
+        correction: Callable[[Tensor], Tensor] | None = None,
+        rate: float | None = None,
+    ) -> tuple[Model, float]:
+        """Local training from `model` on the client's own data: the model after it, the mean loss.
+
+        loss: of a batch; None: mean cross-entropy, in the fastest passes there are. correction:
+        weights → what is added to each step's gradient. rate: in place of the scenario's.
+        """
+        seat = self._seats[who.prototype]
+        flat = seat.load(model)
+        descent = Descent(self.training, self.rate(round) if rate is None else rate)
+        gradient = torch.zeros_like(flat.weights)
+        total = 0.0
+        batches = self.batches(who, round)
+        with keyed_noise(self._streams, self.device, seat.may_draw, who.client, who.key(round)):
+            flat.reset_counters()
+            for step, positions in enumerate(batches):
+                samples, labels = self._at(positions)
+                gradient.zero_()
+                if loss is None:
+                    share = (partial(cross_entropy, labels=labels), gradient)
+                    [value] = seat.passes.gradients(samples, [share], training=True)
+                else:
+                    value = seat.differentiate(loss, samples, labels, step, gradient)
+                if correction is not None:
+                    gradient += correction(flat.weights)
+                descent.step(flat.weights, gradient)
+                total += value.item()
+        return seat.values(), total / len(batches)
+
+    def logits(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
+        """(n, classes) in evaluation mode."""
+        seat = self._seats[prototype]
+        seat.load(model)
+        return seat.passes.logits(samples)
+
+    def embeddings(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
+        """(n, features) in evaluation mode: what goes into the last linear layer."""
+        seat = self._seats[prototype]
+        module = seat.load(model).module.eval()
+        with torch.no_grad(), seat.listening() as heard:
+            parts = []
+            for part in seat.passes.chunks(0, len(samples)):
+                module(samples[part])
+                parts.append(heard[-1])
+        return torch.cat(parts)
+
+    def head(self, prototype: str, model: Values) -> tuple[Tensor, Tensor]:
+        """Weight (classes, features) and bias (classes,) of the last linear layer: views."""
+        start, (outputs, inputs) = self._seats[prototype].head_at()
+        weights = model["weights"]
+        middle = start + outputs * inputs
+        return weights[start:middle].view(outputs, inputs), weights[middle : middle + outputs]
+
+    def distil(
+        self,
+        prototype: str,
+        model: Values,
+        samples: Tensor,
+        targets: Tensor,
+        *,
+        rate: float,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        temperature: float = 1.0,
+        optimizer: str = "sgd",
+        order: np.random.Generator | None = None,
+    ) -> tuple[Model, float]:
+        """Fit a model to soft `targets` (n, classes; float64 probabilities): KL(targets ‖ model),
+        the mean over samples of the sum over classes. The model after it, the loss before it.
+
+        epochs × batches of `batch_size` (None: all at once), in an order drawn from `order`.
+        """
+        seat = self._seats[prototype]
+        flat = seat.load(model)
+        plain = self.training.model_copy(
+            update={"optimizer": optimizer, "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
+        )
+        descent = Descent(plain, rate)
+        gradient = torch.zeros_like(flat.weights)
+        before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
+        size = batch_size or len(samples)
+        for _ in range(epochs):
+            places = np.arange(len(samples)) if order is None else order.permutation(len(samples))
+            for start in range(0, len(places), size):
+                at = torch.from_numpy(places[start : start + size]).to(self.device)
+                gradient.zero_()
+                for part in seat.passes.chunks(0, len(at)):
+                    mine = at[part]
+
+                    def loss(logits: Tensor, mine: Tensor = mine, n: int = len(at)) -> Any:
+                        value, slope = kl_sum(targets[mine], logits, temperature)
+                        return value, slope.div_(n)
+
+                    seat.passes.gradient(samples[mine], loss, gradient, training=False)
+                descent.step(flat.weights, gradient)
+        return seat.values(), before
+
+    def cross_entropy(self, prototype: str, model: Values, positions: Positions | Tensor) -> float:
+        """Mean cross-entropy of a model on training samples, in evaluation mode."""
+        samples, labels = self._at(positions)
+        return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
+
+    def test(self, prototype: str, model: Values) -> tuple[Tensor, Tensor, Tensor]:
+        """Per class of the test set: how many samples, how many right, sum of cross-entropies."""
+        logits = self.logits(prototype, model, self._data.test_samples)
+        labels = self._data.test_labels
+        losses = F.cross_entropy(logits, labels, reduction="none").double()
+        right = (logits.argmax(1) == labels).double()
+        zeros = torch.zeros(self.setting.classes, dtype=torch.float64, device=self.device)
+        counts = zeros.index_add(0, labels, torch.ones_like(right))
+        return counts, zeros.index_add(0, labels, right), zeros.index_add(0, labels, losses)
+
+    def _at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
+        where = torch.as_tensor(positions, device=self.device)
+        return self._data.samples(where), self._data.labels.index_select(0, where)
+
+
+class _Seat:
+    """One prototype's module in this process, into which values are loaded to be computed with."""
+
+    def __init__(
+        self, name: str, model: str, facts: ModelFacts, streams: Streams, data: Federation
+    ) -> None:
+        seed = streams.integer("init", name)
+        module = build_model(model, data.input_shape, data.classes, seed=seed).to(data.device)
+        self.flat = FlatModel(module)
+        self.passes = passes_of(self.flat, data.input_shape)
+        self.may_draw = registry("model").origin(model) != "built in"
+        self.first = self.values()
+        self._name = model
+
+    def load(self, model: Values) -> FlatModel:
+        self.flat.weights.copy_(model["weights"])
+        self.flat.statistics.copy_(model["buffers"])
+        return self.flat
+
+    def values(self) -> Model:
+        return {"weights": self.flat.weights.clone(), "buffers": self.flat.statistics.clone()}
+
+    def differentiate(
+        self, loss: Loss, samples: Tensor, labels: Tensor, step: int, gradient: Tensor
+    ) -> Tensor:
+        """The value of a loss; its gradient is added to `gradient`."""
+        module = self.flat.module.train()
+        self.flat.accumulate_into(gradient)
+        with self.listening() as heard:
+            logits = module(samples)
+            value = loss(Batch(logits, heard[-1], labels, samples, step))
+        value.backward()
+        self.flat.accumulate_into(None)
+        return value.detach()
+
+    @contextmanager
+    def listening(self) -> Iterator[list[Tensor]]:
+        """Collects what goes into the last linear layer."""
+        layer = last_linear(self.flat.module)
+        if layer is None:
+            raise TypeError(f"model {self._name} has no linear layer, so samples no embedding")
+        heard: list[Tensor] = []
+        handle = layer.register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
+        try:
+            yield heard
+        finally:
+            handle.remove()
+
+    def head_at(self) -> tuple[int, tuple[int, int]]:
+        """Where the last linear layer's weight begins in the flat vector, and its shape."""
+        layer = last_linear(self.flat.module)
+        if layer is None or layer.bias is None:
+            raise TypeError(f"model {self._name} has no linear layer with a bias at its end")
+        start = 0
+        for parameter in self.flat.module.parameters():
+            if parameter is layer.weight:
+                return start, (layer.out_features, layer.in_features)
+            start += parameter.numel() if parameter.requires_grad else 0
+        raise TypeError(f"model {self._name} does not own its last linear layer")
+
+
+def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
+    """The weighted mean of values of the same names, added in the order given.
+
+    >>> mean_of([{"w": torch.zeros(1)}, {"w": torch.ones(1)}], [1, 3])
+    {'w': tensor([0.7500])}
+    """
+    total: Model = {}
+    for value, weight in zip(values, weights, strict=True):
+        share = weight / sum(weights)
+        for name, tensor in value.items():
+            total[name] = total[name] + share * tensor if name in total else share * tensor
+    return total

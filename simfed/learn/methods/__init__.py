@@ -1,0 +1,1 @@
+"""The federated methods, one file each. Importing them imports no torch."""

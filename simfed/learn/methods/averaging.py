@@ -1,0 +1,72 @@
+"""Averaging of models, per prototype: the skeleton of methods whose clients train the server's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simfed.learn.methods.fields import model_down, update_up
+from simfed.method import Arrival, Losses, Method, Plan, Setting, State, Values, Who
+
+__all__ = ["Averaging", "by_prototype", "moved"]
+
+
+class Averaging(Method):
+    """Local training from the server's weights, whose change travels up; the server moves each
+    prototype by the mean change of its arrivals, weighted by how many samples they own.
+
+    What a subclass says is how clients train (`descend`) or what the server makes of the mean (`step`).
+    Prototypes without an arrival stay as they are. An upload that is late changes today's weights.
+    The server's state: prototype → `weights`, `buffers`.
+    """
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        return Plan(model_down(who.size), (setting.training(who),), update_up(who.size))
+
+    def begin(self, kit: Any) -> State:
+        return {name: kit.initial(name) for name in kit.prototypes}
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        model: Values = server[who.prototype]
+        return model
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        after = self.descend(kit, who, round, down)
+        return {"update": down["weights"] - after["weights"], "buffers": after["buffers"]}, own
+
+    def descend(self, kit: Any, who: Who, round: int, down: Values) -> Values:
+        """The model after local training."""
+        after: Values = kit.descend(who, round, down)[0]
+        return after
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        after = dict(server)
+        for name, mine in by_prototype(arrivals).items():
+            after[name] = moved(server[name], mine)
+        return after, {}
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        model: Values = server[who.prototype]
+        return model
+
+
+def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
+    """The arrivals of each prototype that has any, in their order."""
+    found: dict[str, list[Arrival]] = {}
+    for arrival in arrivals:
+        found.setdefault(arrival.who.prototype, []).append(arrival)
+    return found
+
+
+def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
+    """A model minus the mean of the arrivals' updates, with the mean of their running statistics,
+    weighted by samples and by what the server mode makes of staleness."""
+    from simfed.learn.kit import mean_of
+
+    weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
+    mean = mean_of([arrival.values for arrival in arrivals], weights)
+    return {"weights": model["weights"] - mean["update"], "buffers": mean["buffers"]}

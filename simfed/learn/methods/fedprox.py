@@ -1,0 +1,34 @@
+"""FedProx (Li et al. 2020): averaging whose local training is held near the server's weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from simfed.errors import InputError
+from simfed.learn.methods.averaging import Averaging
+from simfed.method import Values, Who
+
+__all__ = ["FedProx"]
+
+
+@dataclass(frozen=True)
+class FedProx(Averaging):
+    """Federated averaging in which every local step also descends μ/2·‖w − w_t‖², per prototype.
+
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
+    T. Li et al., "Federated Optimization in Heterogeneous Networks", 2020. With μ = 0 it is fedavg.
+    """
+
+    mu: Annotated[float, "weight of the pull to the server's weights"] = 0.01
+
+    def __post_init__(self) -> None:
+        if self.mu < 0:
+            raise InputError("a number of at least 0", where="mu", got=self.mu)
+
+    def descend(self, kit: Any, who: Who, round: int, down: Values) -> Values:
+        def pull(weights: Any) -> Any:
+            return self.mu * (weights - down["weights"])
+
+        after: Values = kit.descend(who, round, down, correction=pull)[0]
+        return after

@@ -1,0 +1,38 @@
+"""Everybody for themselves: the lower bound of every comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from simfed.method import Method, Plan, Setting, State, Values, Who
+
+__all__ = ["LocalOnly"]
+
+
+@dataclass(frozen=True)
+class LocalOnly(Method):
+    """Clients train models of their own on their own data; nothing travels.
+
+    Each begins with its prototype's first weights, and is evaluated for itself.
+    """
+
+    personal: ClassVar[bool] = True
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        return Plan({}, (setting.training(who),), {})
+
+    def begin(self, kit: Any) -> State:
+        return {}
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        first: State = kit.initial(who.prototype)
+        return first
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        return {}, kit.descend(who, round, own)[0]
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        return own

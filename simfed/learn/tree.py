@@ -1,0 +1,71 @@
+"""States of methods as trees: mappings and lists of tensors and plain values.
+
+A tree can be written as JSON and named arrays (checkpoints), and sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["from_plain", "mapped", "packed", "to_plain", "unpacked"]
+
+
+def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """The tree with `change` applied to its leaves."""
+    if isinstance(tree, Mapping):
+        return {key: mapped(inner, change) for key, inner in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [mapped(inner, change) for inner in tree]
+    return change(tree)
+
+
+def packed(tree: Any) -> Any:
+    """The tree with NumPy arrays for tensors, as it goes through a pipe."""
+    return mapped(tree, lambda leaf: leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf)
+
+
+def unpacked(tree: Any, device: torch.device) -> Any:
+    """Inverse of `packed`. Copied into PyTorch's own memory, which is aligned alike everywhere."""
+    return mapped(
+        tree,
+        lambda leaf: torch.tensor(leaf, device=device) if isinstance(leaf, np.ndarray) else leaf,
+    )
+
+
+def to_plain(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
+    """The tree as JSON-able values; its tensors go to `arrays` under names that begin with `name`.
+
+    >>> arrays = {}
+    >>> to_plain({"w": torch.ones(2), "t": 3}, "server", arrays)
+    {'of': {'w': {'array': 'server/w'}, 't': 3}}
+    >>> from_plain({'of': {'w': {'array': 'server/w'}, 't': 3}}, arrays, torch.device("cpu"))
+    {'w': tensor([1., 1.]), 't': 3}
+    """
+    if isinstance(tree, Tensor):
+        arrays[name] = tree.detach().cpu().numpy().copy()
+        return {"array": name}
+    if isinstance(tree, Mapping):
+        return {
+            "of": {key: to_plain(inner, f"{name}/{key}", arrays) for key, inner in tree.items()}
+        }
+    if isinstance(tree, (list, tuple)):
+        return [to_plain(inner, f"{name}/{i}", arrays) for i, inner in enumerate(tree)]
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return tree
+    raise TypeError(f"{name}: tensors, numbers, text or None in a method's state, got {type(tree)}")
+
+
+def from_plain(plain: Any, arrays: Mapping[str, Any], device: torch.device) -> Any:
+    """Inverse of `to_plain`."""
+    if isinstance(plain, Mapping):
+        if "array" in plain:
+            return torch.tensor(np.array(arrays[plain["array"]]), device=device)
+        return {key: from_plain(inner, arrays, device) for key, inner in plain["of"].items()}
+    if isinstance(plain, list):
+        return [from_plain(inner, arrays, device) for inner in plain]
+    return plain

@@ -1,0 +1,350 @@
+"""Files of measured capacities, read in blocks: Mahimahi, Pensieve and CSV.
+
+pyarrow parses the blocks that are plain numbers in columns. A block with anything else in it
+(comments, quotes, empty cells, what is no number) is read line by line in Python, which decides what
+it means and what is wrong with it; both give the same numbers, bit for bit. So a file costs the
+eight bytes of each of its numbers, and a few MB.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from math import isfinite, nan
+from pathlib import Path as FilePath
+
+import numpy as np
+
+from simfed import units
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.net.traces import EndPolicy, Floats, Trace, bin_edges
+from simfed.reading import named_in_errors
+
+__all__ = ["read_csv", "read_mahimahi", "read_pensieve"]
+
+MAHIMAHI_PACKET_BYTES = 1500
+MOST_ROWS = 20_000_000
+"""Of a trace: seconds to read, and 320 MB to keep."""
+MOST_FILE_BYTES = 2_000_000_000
+MOST_LINE_BYTES = 1_000_000
+
+_FIRST_BLOCK_BYTES = 1 << 16
+"""Small, because it often begins with a header or comments, which cost time."""
+_BLOCK_BYTES = 1 << 22
+
+
+def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float = 0.1) -> Trace:
+    """A Mahimahi packet-delivery trace: one line per 1500-byte packet, its time in milliseconds.
+
+    Packets are counted in bins of `bin_s`, which keeps their bytes; the trace lasts until its last
+    line, where Mahimahi itself begins anew. A time on a bin's edge counts to the bin that ends there.
+    """
+    (times_ms,) = _read_lines(path, 1, lambda line, where: [_number(line, where)])
+    _check_order(times_ms, path, strictly=False)
+    if times_ms[0] < 0 or times_ms[-1] <= 0:
+        raise InputError("times in ms above 0", where=str(path), got=float(times_ms[-1]))
+    duration_s = float(times_ms[-1]) / 1e3
+    edges = bin_edges(duration_s, bin_s, str(path))
+    packets = np.zeros(len(edges) - 1, dtype=np.int64)
+    for part in np.array_split(times_ms, len(times_ms) // 1_000_000 + 1):
+        # The tolerance keeps 100 ms on the edge 0.1 s whatever 100/1e3 rounds to.
+        which = np.clip(np.ceil(part / 1e3 / bin_s - 1e-9).astype(int) - 1, 0, len(packets) - 1)
+        packets += np.bincount(which, minlength=len(packets))
+    rates = packets * MAHIMAHI_PACKET_BYTES / np.diff(edges)
+    return Trace.of(edges[:-1], rates, duration_s, end, where=str(path))
+
+
+def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
+    """A "cooked" trace of Pensieve: lines of `time in s` and `Mbit/s`.
+
+    As in Pensieve's simulator, the rate of a line holds until the line's time, from the time of the
+    line before; so the first line only says when the trace begins, and its rate is never used.
+    """
+    times, rates = _read_lines(path, 2, lambda line, where: _numbers(line, 2, where))
+    _check_order(times, path)
+    if len(times) < 2:
+        raise InputError("a trace of at least two lines", where=str(path), got=len(times))
+    rates = rates[1:]
+    rates *= 1e6
+    rates /= 8
+    times -= float(times[0])
+    return Trace.of_arrays(times[:-1], rates, float(times[-1]), end, where=str(path))
+
+
+def read_csv(
+    path: str | FilePath,
+    end: EndPolicy = "loop",
+    *,
+    time_column: str | int = 0,
+    rate_column: str | int = 1,
+    time_unit: str = "s",
+    rate_unit: str = "Mbps",
+    duration_s: float | None = None,
+) -> Trace:
+    """A table with a column of times and one of capacities, in the units that you declare.
+
+    Columns are names of the header line or numbers from 0. The first row is a header if a column
+    is asked for by name, or if neither of its two cells is a number. Lines that begin with # are
+    comments. A row's capacity holds from its time to the next row's; the last one's until
+    `duration_s`, or if that is not given as long as the row before it. Time counts from the first row.
+
+    Raises: `InputError` that names the line, also beyond 20,000,000 rows, 2 GB, or 1 MB in a line.
+    """
+    second = units.parse_duration(f"1 {time_unit}", where="time_unit")
+    byte_per_s = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
+    asked = {"time_column": time_column, "rate_column": rate_column}
+    times, rates = _Table(path, asked).read()
+    times *= second
+    rates *= byte_per_s
+    _check_order(times, path)
+    times -= float(times[0])
+    if duration_s is None:
+        duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
+    return Trace.of_arrays(times, rates, duration_s, end, where=str(path))
+
+
+# ---- columns of numbers ------------------------------------------------------------------------
+
+
+class _Columns:
+    """Columns of numbers that grow, of rows that are all full."""
+
+    def __init__(self, count: int, path: str | FilePath) -> None:
+        self.path = path
+        self._columns = [array("d") for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def add(self, row: Sequence[float]) -> None:
+        """A row more."""
+        for column, number in zip(self._columns, row, strict=True):
+            column.append(number)
+        self._check()
+
+    def extend(self, columns: Sequence[Floats]) -> None:
+        """Rows more, as columns of equal length."""
+        for column, numbers in zip(self._columns, columns, strict=True):
+            column.frombytes(np.ascontiguousarray(numbers).data.cast("B"))
+        self._check()
+
+    def _check(self) -> None:
+        if len(self) > MOST_ROWS:
+            allowed = f"a trace of at most {MOST_ROWS:,} lines"
+            raise InputError(allowed, where=str(self.path), got="more")
+
+    def arrays(self) -> list[Floats]:
+        """The columns, in the same memory: no row can be added from now on."""
+        return [np.frombuffer(column, dtype=np.float64) for column in self._columns]
+
+
+def _read_lines(
+    path: str | FilePath, count: int, parse: Callable[[str, str], Sequence[float]]
+) -> list[Floats]:
+    """The `count` columns of a file with that many numbers in each line; `parse(line, where)` is the law."""
+    columns = _Columns(count, path)
+    lines_before = 0
+    for block in _blocks(path):
+        first = block[: block.find(b"\n") + 1]
+        delimiter = next((x for x in "\t," if x.encode() in first), " ")
+        found = _parse(block, range(count), delimiter, exactly=True)
+        if found is not None:
+            columns.extend(found)
+            lines_before += _count_lines(block)
+            continue
+        lines = _text(block, path).splitlines()
+        for number, line in enumerate(lines, lines_before + 1):
+            if line.strip() and line.lstrip()[0] != "#":
+                columns.add(parse(line, f"{path}: line {number}"))
+        lines_before += len(lines)
+    if not len(columns):
+        raise InputError("a trace with at least one line", where=str(path), got="an empty file")
+    return columns.arrays()
+
+
+class _Table:
+    """A CSV file, of which two columns are wanted."""
+
+    def __init__(self, path: str | FilePath, asked: Mapping[str, str | int]) -> None:
+        self.path = path
+        self.asked = asked
+        self._numbers = _Columns(len(asked), path)
+        self._chosen: list[int] = []
+        """Which columns of the file; known when its first row has been seen."""
+        self._lines_before = 0
+
+    def read(self) -> list[Floats]:
+        """The columns that are asked for, as numbers."""
+        blocks = _blocks(self.path)
+        for block in blocks:
+            found = _parse(block, self._chosen, ",") if self._chosen else None
+            if found is None:
+                self._read_rows(block, blocks)
+            else:
+                self._numbers.extend(found)
+                self._lines_before += _count_lines(block)
+        if not self._chosen:
+            allowed = "a trace with at least one line"
+            raise InputError(allowed, where=str(self.path), got="an empty file")
+        if not len(self._numbers):
+            raise InputError("a trace with at least one row", where=str(self.path), got="none")
+        return self._numbers.arrays()
+
+    def _read_rows(self, block: bytes, blocks: Iterator[bytes]) -> None:
+        """The rows of a block, and of as many more as a row needs that a quoted cell leads into."""
+        given = done = 0
+
+        def lines() -> Iterator[str]:
+            nonlocal given
+            for piece in chain([block], blocks):
+                for line in io.StringIO(_text(piece, self.path)):
+                    given += 1
+                    yield line
+                if done == given:
+                    return
+
+        reader = csv.reader(lines())
+        try:
+            for row in reader:
+                done = reader.line_num
+                cells = [cell.strip() for cell in row]
+                if any(cells) and not cells[0].startswith("#"):
+                    self._take(cells, f"{self.path}: line {self._lines_before + done}")
+        except csv.Error as error:
+            where = f"{self.path}: line {self._lines_before + reader.line_num}"
+            raise InputError("a row in CSV", where=where, got=str(error)) from None
+        self._lines_before += given
+
+    def _take(self, cells: list[str], where: str) -> None:
+        first, named = not self._chosen, any(isinstance(x, str) for x in self.asked.values())
+        if first:
+            header = cells if named else []
+            self._chosen = [
+                _column(x, header, f"{self.path}: {key}") for key, x in self.asked.items()
+            ]
+            if named:
+                return
+        if len(cells) <= max(self._chosen):
+            raise InputError(
+                f"at least {max(self._chosen) + 1} columns", where=where, got=len(cells)
+            )
+        chosen = [cells[k] for k in self._chosen]
+        if not (first and not any(_is_number(cell) for cell in chosen)):
+            self._numbers.add([_number(cell, where) for cell in chosen])
+
+
+# ---- blocks ------------------------------------------------------------------------------------
+
+
+def _blocks(path: str | FilePath) -> Iterator[bytes]:
+    """The file in pieces that end where a line ends, without a byte order mark."""
+    with named_in_errors(path), open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size > MOST_FILE_BYTES:
+            raise InputError(
+                f"a trace of at most {MOST_FILE_BYTES:,} bytes", where=str(path), got="more"
+            )
+        rest = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
+        wanted = _FIRST_BLOCK_BYTES
+        while more := file.read(wanted):
+            block = rest + more
+            end = max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1)) + 1
+            if len(block) - end > MOST_LINE_BYTES:
+                allowed = f"lines of at most {MOST_LINE_BYTES:,} bytes"
+                raise InputError(allowed, where=str(path), got="a longer one")
+            rest = block[end:]
+            if end:
+                wanted = _BLOCK_BYTES
+                yield block[:end]
+        if rest:
+            yield rest
+
+
+def _parse(
+    block: bytes, chosen: Sequence[int], delimiter: str, *, exactly: bool = False
+) -> list[Floats] | None:
+    """The chosen columns if every cell in them is a finite number and nothing in the block is special.
+
+    `exactly`: there must be no other columns.
+    """
+    if b'"' in block or b"#" in block or not block.isascii():
+        return None
+    if block.count(b"\r") != block.count(b"\r\n"):
+        return None
+    from pyarrow import ArrowInvalid, ArrowKeyError, csv
+
+    names = [f"f{k}" for k in chosen]
+    try:
+        table = csv.read_csv(
+            io.BytesIO(block),
+            csv.ReadOptions(autogenerate_column_names=True),
+            csv.ParseOptions(delimiter=delimiter, quote_char=False),
+            csv.ConvertOptions(
+                column_types=dict.fromkeys(names, "float64"),
+                include_columns=[] if exactly else list(dict.fromkeys(names)),
+                null_values=[],
+            ),
+        )
+    except (ArrowInvalid, ArrowKeyError):
+        return None
+    if exactly and table.column_names != names:
+        return None
+    columns = [table.column(name).to_numpy() for name in names]
+    return columns if all(np.isfinite(column).all() for column in columns) else None
+
+
+def _text(block: bytes, path: str | FilePath) -> str:
+    with named_in_errors(path):
+        return block.decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _count_lines(block: bytes) -> int:
+    return block.count(b"\n") + (not block.endswith(b"\n"))
+
+
+# ---- numbers -----------------------------------------------------------------------------------
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str, where: str) -> float:
+    number = float(text) if _is_number(text) else nan
+    if not isfinite(number):
+        raise InputError("a number", where=where, got=text.strip())
+    return number
+
+
+def _numbers(line: str, count: int, where: str) -> list[float]:
+    cells = line.replace(",", " ").split()
+    if len(cells) != count:
+        raise InputError(f"{count} numbers", where=where, got=line.strip())
+    return [_number(cell, where) for cell in cells]
+
+
+def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> None:
+    good = times[1:] > times[:-1] if strictly else times[1:] >= times[:-1]
+    if not good.all():
+        k = int(np.argmin(good))
+        allowed = f"a time after {float(times[k])!r}: a trace goes forwards in time"
+        raise InputError(allowed, where=f"{path}: entry {k + 2}", got=float(times[k + 1]))
+
+
+def _column(asked: str | int, header: list[str], where: str) -> int:
+    if isinstance(asked, int):
+        if asked < 0:
+            raise InputError("a column's name, or its number from 0", where=where, got=asked)
+        return asked
+    if asked not in header:
+        allowed = f"a column of the file: {listed(header)}"
+        raise InputError(allowed, where=where, got=asked, hint=did_you_mean(asked, header))
+    return header.index(asked)

@@ -1,0 +1,267 @@
+"""Mappings whose keys are the options of a registered part, read from the part's constructor.
+
+A constructor's keyword `warmup: Annotated[int, "warm-up plays per strategy"] = 5` is the key `warmup`,
+a whole number, 5 if omitted, explained by that text. Ranges are the constructor's own business: it
+raises an `InputError` whose `where` is the keyword. So a part of one's own needs no words here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import (
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+    create_model,
+    model_validator,
+)
+from pydantic.errors import PydanticSchemaGenerationError
+from pydantic_core import InitErrorDetails
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.registry import NameOf, registry
+from simfed.scenario.fields import Named, Number, Part, WholeNumber
+
+__all__ = ["OfKind"]
+
+K = TypeVar("K", bound="OfKind")
+
+
+class OfKind(Part):
+    """A mapping whose `kind` names a registered part; what else it may say are that part's options.
+
+    A subclass says which registry (`registry_kind`) and which arguments of the constructor do not
+    come from the file (`given`). Validating makes an object of a subclass per kind, whose fields
+    are the shared ones and the options, so that dumps, defaults and equality are as everywhere.
+    Such a key is annotated `SerializeAsAny[…]`. Made by `model_validate`, not by calling the class.
+    """
+
+    registry_kind: ClassVar[str]
+    given: ClassVar[frozenset[str]] = frozenset()
+    part: ClassVar[Any] = None
+    """What stands behind the kind; None in the class that a scenario names."""
+
+    kind: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of this kind's constructor."""
+        own = type(self).own_keys()
+        return {**{key: getattr(self, key) for key in own}, **(self.model_extra or {})}
+
+    def names(self, registry_kind: str) -> tuple[str, ...]:
+        """The parts of that registry that options name."""
+        fields = type(self).model_fields
+        marked = [
+            key for key in type(self).own_keys() if NameOf(registry_kind) in fields[key].metadata
+        ]
+        return tuple(getattr(self, key) for key in marked if getattr(self, key) is not None)  # fmt: skip
+
+    def check_options(self) -> None:
+        """`InputError` where the constructor refuses an option; here, nothing is refused."""
+
+    @classmethod
+    def own_keys(cls) -> list[str]:
+        """The options of this kind, in the constructor's order."""
+        shared = _declared(cls).model_fields
+        return [key for key in cls.model_fields if key not in shared]
+
+    @classmethod
+    def of(cls: type[K], kind: str) -> type[K]:
+        """The mapping of one kind: `cls` with the options of the part of that name."""
+        part = registry(cls.registry_kind).get(kind)
+        made = _MADE.get((cls, kind))
+        if made is None or made.part is not part:
+            made = _MADE[cls, kind] = _with_options(cls, kind, part)
+        return made  # type: ignore[return-value]
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> dict[str, Any]:
+        """`value` in today's words; subclasses translate older spellings."""
+        return dict(value)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_kind(cls, value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
+        if cls.part is not None or not isinstance(value, Mapping):
+            return handler(value)
+        value = cls.read(value)
+        kind = value.get("kind", cls.model_fields["kind"].default)
+        if not isinstance(kind, str) or kind not in registry(cls.registry_kind):
+            # which options it has is not known
+            return handler({key: value[key] for key in value if key in cls.model_fields})
+        try:
+            model = cls.of(kind)
+        except InputError as refused:
+            raise ValueError(refused) from None
+        problems = [
+            problem
+            for key in value
+            if key not in model.model_fields
+            and (problem := _stranger(model, kind, key, value[key]))
+        ]
+        open_ended = model.model_config.get("extra") == "allow"
+        plain = {k: v for k, v in value.items() if k in model.model_fields or open_ended}
+        try:
+            made = model.model_validate(plain, context=info.context)
+        except ValidationError as error:
+            problems += [_detail(dict(one), kind) for one in error.errors(include_url=False)]
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        try:
+            made.check_options()
+        except InputError as refused:
+            raise ValueError(refused) from None
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the class of a kind cannot be imported by its name
+        return _declared(type(self)).model_validate, (self.model_dump(),)
+
+
+_MADE: dict[tuple[type[OfKind], str], type[OfKind]] = {}
+
+
+def _declared(cls: type[OfKind]) -> type[OfKind]:
+    """The class that a scenario names, of one that was made for a kind."""
+    return next(base for base in cls.__mro__ if base.__dict__.get("part") is None)
+
+
+def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
+    fields: dict[str, Any] = {}
+    open_ended = False
+    signature: list[inspect.Parameter] = []
+    hints: dict[str, Any] = {}
+    try:
+        signature += inspect.signature(part).parameters.values()
+        hints = get_type_hints(
+            part.__init__ if inspect.isclass(part) else part, include_extras=True
+        )
+    except (TypeError, ValueError, NameError):
+        open_ended = True  # nothing is known before it is called
+    for one in signature:
+        if one.kind is inspect.Parameter.VAR_KEYWORD:
+            open_ended = True
+        elif one.name not in base.given and one.kind not in _POSITIONAL:
+            if one.name in base.model_fields or one.name.startswith("_") or hasattr(base, one.name):
+                raise InputError(
+                    f"other names for the options of {base.registry_kind} {kind}: this one is taken",
+                    got=one.name,
+                )
+            fields[one.name] = _field(hints.get(one.name, Any), one.default)
+    made = create_model(
+        f"{base.__name__}.{kind}", __base__=base, __doc__=inspect.getdoc(part), **fields
+    )
+    made.part = part
+    if open_ended:
+        made.model_config["extra"] = "allow"
+        made.model_rebuild(force=True)
+    return made
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+
+
+def _field(annotation: Any, default: Any) -> tuple[Any, Any]:
+    """An option as pydantic has it: its type, and default and explanation."""
+    text = next((m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, str)), None)
+    kind = _readable(annotation)
+    try:
+        TypeAdapter(kind)
+    except PydanticSchemaGenerationError:
+        kind = Any  # a class of the part's own; its constructor has to judge
+    if default is inspect.Parameter.empty:
+        return kind, Field(description=text)
+    return kind, Field(default=default, description=text)
+
+
+def _readable(annotation: Any) -> Any:
+    """The annotation with numbers and names that files are checked against."""
+    if annotation is float:
+        return Number
+    if annotation is int:
+        return WholeNumber
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        name = next((m for m in inner[1:] if isinstance(m, NameOf)), None)
+        return Annotated[Named(name.kind), name] if name else _readable(inner[0])
+    if origin in (Union, UnionType):
+        together: Any = Union[tuple(map(_readable, inner))]  # noqa: UP007
+        return Annotated[together, WrapValidator(_one_sentence(listed(map(_in_words, inner))))]
+    if origin in (tuple, list):
+        return origin[tuple(x if x is Ellipsis else _readable(x) for x in inner)]
+    return annotation
+
+
+def _one_sentence(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """One error for a value of several possible types, where pydantic has one for each."""
+
+    def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError(InputError(allowed, got=value)) from None
+
+    return validate
+
+
+def _in_words(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return listed(map(str, get_args(annotation)))
+    return _WORDS.get(annotation, "a list")
+
+
+_WORDS = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "null",
+}
+
+
+def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitErrorDetails | None:
+    """What is to be said about a key that a kind does not have."""
+    if model.model_config.get("extra") == "allow":
+        return None
+    what = model.registry_kind
+    takers = []
+    for name in registry(what).names():
+        with suppress(ImportError):  # a package that is broken is not what the user asked about
+            if key in _declared(model).of(name).own_keys():
+                takers.append(name)
+    if takers and value is None:
+        return None  # null is no value: older resolved scenarios name every kind's options
+    keys = [key for key in model.model_fields if key != "kind"]
+    hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
+    allowed = f"a key of {what} {kind}: {listed(keys)}"
+    return _said(InputError(allowed, got=key, hint=hint), (), value)
+
+
+def _detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
+    """An error of pydantic's, to be raised again."""
+    if error["type"] == "missing" and len(error["loc"]) == 1:
+        said = InputError(f"this key is required with kind {kind}")
+        return _said(said, error["loc"], error["input"])
+    return InitErrorDetails(type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))  # fmt: skip
+
+
+def _said(error: InputError, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:
+    return InitErrorDetails(
+        type="value_error", loc=loc, input=value, ctx={"error": ValueError(error)}
+    )

@@ -1,0 +1,112 @@
+"""The keys of a policy: its kind, the options of that kind, and what a choice is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, SerializeAsAny, field_validator
+
+from simfed.errors import InputError
+from simfed.registry import registry
+from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, Part, PositiveInt
+from simfed.scenario.options import OfKind
+
+__all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]
+
+
+class LocalLoss(Part):
+    """f_n, the client's own loss inside the reward."""
+
+    data: Literal["probe", "full", "batch"] = Field(
+        default="probe",
+        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
+    )
+    samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
+    credit: Literal["causal", "as-printed"] = Field(
+        default="causal", description="whose improvement a choice is paid for, see policies"
+    )
+
+
+class Reward(Part):
+    """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
+
+    rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
+    beta: NonNegative = Field(
+        default=0.4, description="weight of the gain on the client's own data"
+    )
+    clip: tuple[Number, Number] = Field(
+        default=(-1.0, 1.0), description="bounds of gain per simulated second"
+    )
+    local_loss: LocalLoss = Field(
+        default=LocalLoss(), description="how the gain on the client's own data is measured"
+    )
+
+    @field_validator("clip")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise ValueError(InputError("[low, high] with low < high", got=list(value)))
+        return value
+
+
+class Policy(OfKind):
+    """Who picks the strategy: a kind, and the options of that kind beside it."""
+
+    registry_kind: ClassVar[str] = "policy"
+    given: ClassVar[frozenset[str]] = frozenset({"arms", "reward_range"})
+
+    kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
+    reward: Reward = Field(
+        default=Reward(), description="what a choice was worth, for kinds that learn"
+    )
+    arms_from: FoundFile | None = Field(
+        default=None, description="a run directory whose recorded arms and sizes are replayed"
+    )
+
+    @property
+    def learns(self) -> bool:
+        """Whether clients of this policy choose by their rewards."""
+        kind = registry("policy").get(self.kind)
+        return self.arms_from is None and bool(getattr(kind, "learns", True))
+
+    def arms(self, strategies: tuple[str, ...]) -> tuple[str, ...]:
+        """What its clients may play when the scenario offers `strategies`.
+
+        A policy that does not learn and names its strategy plays that one alone.
+        """
+        named = self.names("compressor")
+        return named if named and not self.learns else tuple(dict.fromkeys((*strategies, *named)))
+
+    def check_options(self) -> None:
+        """Let the constructor judge its options, and refuse a reward that nobody learns from.
+
+        The arms are stand-ins, so only what the constructor says about an option counts here.
+        """
+        kind = registry("policy").get(self.kind)
+        if not getattr(kind, "learns", True) and self.reward != Reward():
+            # the default is in every resolved scenario
+            raise InputError(
+                f"no reward beside kind {self.kind}, which does not learn",
+                where="reward",
+                got=self.reward.model_dump(mode="json", exclude_defaults=True),
+            )
+        arms = tuple(registry("compressor").names())
+        try:
+            kind(arms, reward_range=self.reward.clip, **self.options)
+        except InputError as error:
+            if error.where is not None and error.where in self.options:
+                raise
+        except (TypeError, ValueError):
+            pass  # about these arms, perhaps; asked again with those of the scenario
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of registered kinds stood under `parameters` before they had keys of their own."""
+        plain = dict(value)
+        if isinstance(plain.get("parameters"), Mapping):
+            plain = {**plain.pop("parameters"), **plain}
+        return plain
+
+
+AnyPolicy = SerializeAsAny[Policy]

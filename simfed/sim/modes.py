@@ -1,0 +1,88 @@
+"""Server modes: how many clients are in flight, when the server merges, what becomes of the late.
+
+The names of scenarios (`synchronous`, `deadline`, `first`, `buffered`, `asynchronous`) are choices
+among these; nothing here knows of methods or tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simfed.scenario import Scenario
+from simfed.scenario.aggregation import Aggregation, Staleness
+
+__all__ = ["Mode", "mode_of", "staleness_weight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The choices that a server mode is made of."""
+
+    cohort: int | None
+    """Clients that are started together for each merge; None: everybody, or see `concurrency`."""
+    concurrency: int | None
+    """Clients that are kept in flight, whenever one ends; None: cohorts."""
+    wanted: int | None
+    """Arrivals that make a merge: of the cohort, or since the last merge where clients are kept in
+    flight; None: the merge waits until the whole cohort has ended."""
+    deadline_s: float
+    """The merge comes at the latest so long after the cohort's start."""
+    keeps_late: bool
+    """Who is late goes on and is merged by a later merge; else they are cut off."""
+    weight: Callable[[int], float]
+    """Staleness → what an upload counts."""
+    bound: int | None
+    """Beyond this staleness an upload is dropped."""
+
+    @property
+    def filled(self) -> bool:
+        """Clients are kept in flight, not started in cohorts."""
+        return self.concurrency is not None
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Everybody who was started has ended when the server merges."""
+        return not self.filled and self.wanted is None and self.deadline_s == math.inf
+
+
+def mode_of(scenario: Scenario) -> Mode:
+    """What the scenario's `aggregation` and `participation` come to."""
+    chosen: Aggregation = scenario.aggregation
+    per_round = scenario.participation.clients_per_round
+    cohort, wanted = per_round, None
+    if chosen.over_selection is not None:
+        wanted = per_round or scenario.client_count
+        cohort = min(math.ceil(wanted * (1 + chosen.over_selection)), scenario.client_count)
+    if chosen.concurrency is not None:
+        wanted = chosen.buffer or 1
+    return Mode(
+        cohort=cohort,
+        concurrency=chosen.concurrency,
+        wanted=wanted,
+        deadline_s=math.inf if chosen.deadline is None else chosen.deadline,
+        keeps_late=chosen.concurrency is not None or chosen.late == "merge",
+        weight=staleness_weight(chosen.staleness),
+        bound=None if chosen.staleness is None else chosen.staleness.bound,
+    )
+
+
+def staleness_weight(staleness: Staleness | None) -> Callable[[int], float]:
+    """s(a): what an upload counts whose client was sent its model `a` merges ago.
+
+    >>> from simfed.scenario.aggregation import Staleness
+    >>> polynomial = staleness_weight(Staleness(kind="polynomial", exponent=0.5))
+    >>> polynomial(0), polynomial(3)
+    (1.0, 0.5)
+    >>> hinge = staleness_weight(Staleness(kind="hinge", after=2, slope=1.0))
+    >>> hinge(2), hinge(4)
+    (1.0, 0.3333333333333333)
+    """
+    if staleness is None or staleness.kind == "constant":
+        return lambda a: 1.0
+    if staleness.kind == "polynomial":
+        exponent = staleness.exponent
+        return lambda a: float((1 + a) ** -exponent)
+    after, slope = staleness.after, staleness.slope
+    return lambda a: 1.0 if a <= after else 1.0 / (slope * (a - after) + 1)

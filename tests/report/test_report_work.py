@@ -1,0 +1,62 @@
+"""Units of a method's own kind, in the Gantt chart, the trace and the page."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "sim"))
+
+import sim_worlds as sim
+from test_sim_methods import MadeUp, device
+
+from simfed.net import Star
+from simfed.registry import REGISTRIES, register
+from simfed.report.gantt import gantt_figure
+from simfed.report.page_timeline import kinds_on, legend, timeline_data
+from simfed.report.style import looks
+from simfed.report.timeline import kinds_of, timeline_of
+from simfed.report.trace import trace_events
+
+OWN = ["auxiliary", "digest", "logits"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    register("method", "made-up", MadeUp, replace=True)
+    group = {"count": 3, "prototype": "small", "device": "rtx3090-ryzen4800h"}
+    plain = sim.scenario(rounds=2, clients=[group], method="made-up")
+    star = Star(3, up_bytes_per_s=8e3, down_bytes_per_s=6e4)
+    devices = [device(1.0 + client) for client in range(3)]
+    path = tmp_path_factory.mktemp("work") / "run"
+    yield sim.write(
+        path,
+        lambda recorder: sim.build(plain, star=star, devices=devices, recorder=recorder),
+        plain,
+    )
+    del REGISTRIES["method"]._added["made-up"]
+
+
+def test_the_timeline_holds_them_beside_training(run):
+    kinds = kinds_of(timeline_of(run).bars)
+    assert kinds == ["training", *OWN, "compression", "upload", "waiting"]
+
+
+def test_the_chart_has_a_legend_entry_and_a_colour_for_each(run):
+    figure = gantt_figure(run)
+    labels = [text.get_text() for row in figure.legends for text in row.get_texts()]
+    assert labels[:4] == ["training", *(look.label for look in looks(OWN).values())]
+
+
+def test_the_trace_shows_them_as_work_of_the_client(run):
+    slices = [e for e in trace_events(run) if e["ph"] == "X" and e["name"] in OWN]
+    assert len(slices) == 2 * 3 * len(OWN)
+    assert {e["tid"] % 10 for e in slices} == {1}
+
+
+def test_the_page_draws_each_bar_by_its_own_kind(run):
+    kinds = kinds_on([run])
+    assert kinds[8:] == OWN
+    assert [look["name"] for look in legend(kinds)["kinds"]] == kinds
+    data = timeline_data(run, "a", {}, kinds=kinds)
+    assert data["bars"]["kind"]

@@ -1,0 +1,105 @@
+"""The keys `method` and `training`: what is understood, and the one sentence for what is not."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from simfed.errors import InputError, InputErrors
+from simfed.method import Method
+from simfed.registry import REGISTRIES, register
+from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario.load import validated
+
+
+@dataclass(frozen=True)
+class Tuned(Method):
+    """Has options."""
+
+    mu: float = 0.01
+    rule: str = "mean"
+
+    def __post_init__(self):
+        if self.mu < 0:
+            raise InputError("at least 0", where="mu", got=self.mu)
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    register("method", "tuned", Tuned, replace=True)
+    yield
+    del REGISTRIES["method"]._added["tuned"]
+
+
+def scenario(**changes):
+    plain = {
+        "name": "n",
+        "rounds": 1,
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"p": {"model": "lenet5-half"}},
+        "clients": [{"prototype": "p", "device": "d"}],
+        **changes,
+    }
+    return validated(plain, source="s.yaml", folder=Path("."))
+
+
+def test_a_method_is_a_name_or_a_name_with_options():
+    assert scenario(method="tuned").method.made == Tuned()
+    named = scenario(method={"kind": "tuned", "mu": 0.5}).method
+    assert (named.kind, named.made) == ("tuned", Tuned(mu=0.5))
+    assert scenario().method.kind == "fedkd"
+
+
+def test_options_are_written_out_and_read_again():
+    import yaml
+
+    made = scenario(method={"kind": "tuned", "mu": 0.5})
+    plain = made.model_dump(mode="json")
+    assert plain["method"] == {"kind": "tuned", "mu": 0.5, "rule": "mean"}
+    assert scenario().model_dump(mode="json")["method"] == "fedkd"
+    again = Scenario.model_validate(plain)
+    assert again.method.made == made.method.made
+    assert again.model_dump(mode="json") == plain
+    assert yaml.safe_load(dump_scenario(made, {}, None))["method"] == plain["method"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"method": "fedkdd"}, "method.*: a method: .*fedkd.*got 'fedkdd'.*did you mean 'fedkd'"),
+        ({"method": {"kind": "tuned", "rules": 1.0}}, "method.*an option of tuned: mu or rule, got 'rules'.*did you mean 'rule'"),
+        ({"method": {"kind": "fedavg", "mu": 1.0}}, "method.*an option of fedavg: it has none, got 'mu'"),
+        ({"method": {"kind": "tuned", "mu": "much"}}, r"method.*mu: a valid number, got 'much'"),
+        ({"method": {"kind": "tuned", "rule": 3}}, r"method.*rule: a valid string, got 3"),
+        ({"method": {"kind": "tuned", "mu": -1.0}}, r"method.*mu: at least 0, got -1\.0"),
+        ({"method": 3}, "method"),
+        ({"training": {"optimizer": "adam", "momentum": 0.9}}, r"training\.momentum: momentum with optimizer sgd only, got 0\.9"),
+        ({"training": {"momentum": 1.0}}, r"training\.momentum"),
+        ({"training": {"optimizer": "adan"}}, r"training\.optimizer.*adan"),
+        ({"training": {"clip_norm": 0}}, r"training\.clip_norm"),
+        ({"training": {"local_steps": 2, "local_epochs": 3}}, "training: either local_steps or local_epochs, got 'local_steps 2, local_epochs 3'"),
+        ({"method": "fedavg", "safeguard": {"rollback": {}}}, r"safeguard\.rollback: null with method fedavg"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_sentence(changes, sentence):
+    with pytest.raises((InputError, InputErrors), match=sentence) as found:
+        scenario(**changes)
+    assert len(str(found.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "training", "steps", "epochs"),
+    [
+        ("fedkd", {}, 1, None),
+        ("fedavg", {}, None, 1),
+        ("tuned", {}, None, 1),
+        ("fedkd", {"local_epochs": 2}, None, 2),
+        ("fedavg", {"local_steps": 5}, 5, None),
+        # files resolved by versions that wrote both
+        ("fedkd", {"local_steps": 1, "local_epochs": 1}, 1, None),
+        ("fedavg", {"local_steps": 1, "local_epochs": 1}, None, 1),
+    ],
+)
+def test_local_work_is_counted_in_steps_or_in_epochs(method, training, steps, epochs):
+    found = scenario(method=method, training=training).training
+    assert (found.local_steps, found.local_epochs) == (steps, epochs)

@@ -1,0 +1,259 @@
+"""A made-up method on the clock: units of work in any order, several fields, nothing up, nothing down."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+import sim_worlds as sim
+from test_sim_clock import spans
+
+from simfed.device import build_processor, load_profile
+from simfed.errors import InputError
+from simfed.method import Field, Method, Plan, Work
+from simfed.net import Star
+from simfed.record import verify
+from simfed.record.summary import critical_sentences
+from simfed.registry import REGISTRIES, register
+from simfed.seeding import Streams
+
+MODEL = "lenet5-half"
+
+
+@dataclass(frozen=True)
+class MadeUp(Method):
+    """Does a bit of everything."""
+
+    up: bool = True
+    down: bool = True
+
+    def plan(self, setting, who, round):
+        return Plan(
+            {"weights": Field("weights", who.parameters), "targets": Field("logits", 30)}
+            if self.down
+            else {},
+            (
+                Work("distillation", MODEL, 8, 2, kind="digest"),
+                Work("training", MODEL, 32, 3),
+                Work("inference", MODEL, 8, 1, kind="logits", name="public"),
+                Work("training", MODEL, 32, 1, name="again"),
+                Work("auxiliary", "generator", 8, 4),
+            ),
+            {
+                "update": Field("update", who.parameters, compressed=True),
+                "logits": Field("logits", 600, compressed=True, feedback=False),
+                "counts": Field("counts", 10, value_bytes=8.0),
+            }
+            if self.up
+            else {},
+        )
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    register("method", "made-up", MadeUp, replace=True)
+    yield
+    del REGISTRIES["method"]._added["made-up"]
+
+
+def made_up(**options):
+    return {"kind": "made-up", **options}
+
+
+def device(factor=1.0):
+    seconds = {"inference": 0.25, "distillation": 0.5, "auxiliary": 0.125}
+    return sim.Fixed(factor, 0.5, **{name: factor * of for name, of in seconds.items()})
+
+
+def world(rounds=1, clients=2, method=None, devices=None, **options):
+    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
+    plain = sim.scenario(rounds=rounds, clients=[group], method=method or made_up())
+    devices = devices or [device(1.0 + client) for client in range(clients)]
+    return sim.build(plain, devices=devices, downlink_bytes=None, **options)
+
+
+def test_units_are_played_in_the_order_of_the_plan_and_their_seconds_add_up():
+    played = world(clients=1).run()
+    assert spans(played, "client 0") == [
+        ("digest", "digest", 0.0, 1.0),
+        ("training", "training", 1.0, 4.0),
+        ("logits", "public", 4.0, 4.25),
+        ("training", "again", 4.25, 5.25),
+        ("auxiliary", "auxiliary", 5.25, 5.75),
+        ("compression", "top-k", 5.75, 6.25),
+        ("compression", "top-k", 6.25, 6.75),
+    ]
+    (row,) = played.rows("participations")
+    assert (row["training_s"], row["compression_s"]) == (5.75, 1.0)
+
+
+def test_bytes_are_those_of_every_field():
+    star = Star(2, up_bytes_per_s=1e3, down_bytes_per_s=1e3)
+    played = world(star=star).run()
+    (one, _) = played.rows("participations")
+    assert one["downlink_bytes"] == 4 * (sim.D + 30)
+    # K of the update, all of the shorter logits (value and index, 8 bytes each), counts as they are
+    assert one["uplink_bytes"] == 8 * 1000 + 8 * 600 + 8 * 10
+    assert one["k"] == 1000
+    assert one["uplink_s"] == pytest.approx(12.88, rel=1e-12)
+
+
+def test_a_method_that_sends_nothing_up_plays_no_arm():
+    played = world(method=made_up(up=False), star=Star(2, up_bytes_per_s=1.0)).run()
+    for row in played.rows("participations"):
+        assert (row["uplink_bytes"], row["uplink_s"], row["compression_s"]) == (0, 0, 0)
+        assert (row["arm"], row["choice"], row["outcome"]) == ("dense", "fixed", "aggregated")
+    assert {kind for kind, *_ in spans(played, "client 0")}.isdisjoint({"upload", "compression"})
+
+
+def test_a_method_that_sends_nothing_down_starts_with_its_work():
+    played = world(method=made_up(down=False), star=Star(2, down_bytes_per_s=1.0)).run()
+    assert spans(played, "client 0")[0] == ("digest", "digest", 0.0, 1.0)
+    assert played.column("rounds", "downlink_bytes") == [0.0]
+
+
+def test_blame_names_the_kind_of_unit_that_took_longest():
+    slow = sim.Fixed(0.01, 0.01, inference=0.01, distillation=4.0, auxiliary=0.01)
+    played = world(devices=[device(0.1), slow]).run()
+    (row,) = played.rows("rounds")
+    assert (row["critical_client"], row["critical_phase"]) == (1, "digest")
+    assert critical_sentences(played.recorder.table) == {1: "round 1: client 1, 99 % digest"}
+
+
+def test_two_units_of_one_kind_are_blamed_together():
+    quick = sim.Fixed(0.5, 0.0, inference=0.0, distillation=0.9, auxiliary=0.0)
+    # 2 × 0.9 s of digesting is longer than each training (1.5 s, 0.5 s), not than both
+    (row,) = world(clients=1, devices=[quick]).run().rows("rounds")
+    assert row["critical_phase"] == "training"
+
+
+@pytest.mark.parametrize(
+    ("at_s", "training_s", "compression_s", "last"),
+    [
+        (2.5, 2.5, 0.0, ("training", "training", 1.0, 2.5)),
+        (4.75, 4.75, 0.0, ("training", "again", 4.25, 4.75)),
+        (6.5, 5.75, 0.75, ("compression", "top-k", 6.25, 6.5)),
+    ],
+)
+def test_a_client_lost_in_the_middle_of_a_unit_is_charged_for_what_it_did(
+    at_s, training_s, compression_s, last
+):
+    from test_sim_policies import lose_at
+
+    played = lose_at(world(devices=[device(), device(2.0)]), at_s, 0, "dropped").run()
+    row = played.rows("participations")[0]
+    assert (row["training_s"], row["compression_s"]) == (training_s, compression_s)
+    *_, found, away = spans(played, "client 0")
+    assert found == last
+    assert away[:3] == ("offline", "offline", at_s)
+
+
+def noisy(units):
+    processor = build_processor({"noise": {"cv": 0.3}}, load_profile("rtx3090-ryzen4800h"))
+    seen = processor.client(Streams(0), 0)
+    return [seen.duration_s(1.0, 0.0, round=1, phase=work.quantity, nth=nth) for work, nth in units]
+
+
+def test_the_second_unit_of_a_quantity_draws_noise_of_its_own():
+    training, inference = Work("training", MODEL, 32), Work("inference", MODEL, 32)
+    first, second, other = noisy([(training, 0), (training, 1), (inference, 0)])
+    assert len({first, second, other}) == 3
+    assert noisy([(training, 1), (training, 0)]) == [second, first]
+
+
+def test_draws_count_units_by_quantity_whatever_is_between_them():
+    calls = []
+
+    class Counting(sim.Fixed):
+        def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
+            calls.append((phase, nth))
+            return nominal_s
+
+    world(clients=1, devices=[Counting(inference=1.0, distillation=1.0, auxiliary=1.0)]).run()
+    assert calls == [
+        ("distillation", 0),
+        ("training", 0),
+        ("inference", 0),
+        ("training", 1),
+        ("auxiliary", 0),
+        ("compression", 0),
+        ("compression", 1),
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"up": False}, {"down": False}])
+def test_verify_finds_nothing_to_complain_about(tmp_path, options):
+    star = Star(3, up_bytes_per_s=[1e4, 2e4, 3e4], receive_bytes_per_s=2e4, down_bytes_per_s=1e5)
+    made = made_up(**options)
+    server = sim.Fixed(decompression=0.25)
+    plain = world(3, 3, method=made).scenario
+    run = sim.write(
+        tmp_path / "run",
+        lambda recorder: world(3, 3, made, star=star, recorder=recorder, server_device=server),
+        plain,
+    )
+    assert verify(run.path) == []
+
+
+def test_units_that_do_not_sum_to_the_work_are_found(tmp_path):
+    from test_sim_verify import tamper
+
+    plain = world(2).scenario
+    run = sim.write(tmp_path / "run", lambda recorder: world(2, recorder=recorder), plain)
+
+    def shorter(kinds):
+        return ["busy" if kind == "digest" else kind for kind in kinds]
+
+    assert tamper(run, tmp_path / "renamed", "spans", kind=shorter) == []
+    broken = tamper(
+        run, tmp_path / "moved", "spans", kind=lambda kinds: ["waiting" if k == "digest" else k for k in kinds]
+    )  # fmt: skip
+    assert any("training spans that do not sum to training_s" in sentence for sentence in broken)
+
+
+def test_what_the_device_does_not_know_of_a_unit_is_an_input_error():
+    plain = sim.scenario(rounds=1, method=made_up())
+    with pytest.raises(InputError, match="rtx3090-ryzen4800h: distillation"):
+        sim.build(plain).run()
+
+
+def test_server_work_of_a_method_is_played_after_decompression():
+    class Serving(MadeUp):
+        def server_work(self, setting, arrived, round):
+            return [Work("auxiliary", "critic", 1, len(arrived), kind="critic")]
+
+    register("method", "made-up", Serving, replace=True)
+    server = sim.Fixed(decompression=0.25, auxiliary=1.0)
+    played = world(server_device=server).run()
+    assert played.column("rounds", "server_s") == [2 * 2 * 0.25 + 2 * 1.0]
+    kinds = [kind for kind, *_ in spans(played, "server")]
+    assert kinds == ["decompression"] * 4 + ["critic"]
+
+
+def test_a_time_only_run_of_a_method_imports_no_torch():
+    script = """
+import sys
+from dataclasses import dataclass
+import simfed
+from simfed.method import Field, Method, Plan, Work
+from simfed.scenario import Scenario
+@dataclass(frozen=True)
+class Local(Method):
+    "Trains, looks, and sends nothing."
+    def plan(self, setting, who, round):
+        then = setting.training(who)
+        return Plan({}, (then, then), {})
+simfed.register("method", "local", Local)
+run = simfed.run(Scenario.model_validate({
+    "name": "n", "rounds": 2, "method": "local",
+    "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": "lenet5-half"}},
+    "training": {"local_steps": 2}, "policy": {"kind": "uniform", "strategy": "top-k"},
+    "clients": [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+}), time_only=True, progress=False)
+assert run.participations.training_s.gt(0).all() and run.participations.uplink_bytes.eq(0).all()
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

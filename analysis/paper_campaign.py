@@ -105,6 +105,12 @@ def run_hash(scenario: Scenario) -> str:
     counts, so that a key that simfed gets later changes no hash.
     """
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"}, exclude_defaults=True)
+    if "policy" in plain:
+        # the constants of the source's policies count even where they are the defaults
+        said, options = plain["policy"], scenario.policy.options
+        constants = [k for k in ("strategy", "warmup", "c", "ema", "mixing") if k in options]
+        first = {"kind": said["kind"]} if "kind" in said else {}
+        plain["policy"] = first | {key: options[key] for key in constants} | said
     return digest_of(plain)[:16]
 
 

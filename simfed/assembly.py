@@ -88,6 +88,8 @@ class Parts:
                 profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
                     of_model.parameters, of_model.forward_flops, of_model.train_flops
                 )
+            for work, flops in self.scenario.method.made.auxiliary(self.tasks.setting).items():
+                profile.models[work] = ModelWork(0, flops, flops)
         return found
 
     @cached_property
@@ -194,6 +196,8 @@ class Parts:
         if not found:  # what is drawn from tables
             self._gather(found, None, self.columns)
             self._gather(found, None, self.fleet.availability)
+            method = self.scenario.method.made
+            self._gather(found, "method", lambda: method.check(self.tasks.setting))
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples

@@ -48,7 +48,8 @@ class Task(NamedTuple):
     model_version: int
     """Number of accepted merges behind what the client receives."""
     downlink_bytes: float
-    """All that travels down, as it is charged; 0 where the downlink is free."""
+    """All that travels down, as it is charged; 0 where the downlink is free. Before it is executed
+    the most, where that depends on what is learned."""
 
     @property
     def key(self) -> int | str:
@@ -80,7 +81,10 @@ class Contribution(Protocol):
     """What one client sends back."""
 
     @property
-    def task(self) -> Task: ...
+    def task(self) -> Task:
+        """As it was executed: with the true size of what travels down."""
+        ...
+
     @property
     def arm(self) -> str: ...
     @property

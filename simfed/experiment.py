@@ -74,7 +74,8 @@ def run(
             The results do not depend on it.
         device: where to learn, `cpu` or `cuda`.
         time_only: the clock without learning; torch is never imported.
-        resume: go on from the checkpoint in `out`.
+        resume: go on with the run in `out` from its last whole checkpoint; begin it where none has
+            begun, give its result where it is finished.
         overwrite: replace the run that is in `out`, once the new one has something to keep.
         progress: True shows it on standard error; or a function called after each round.
         trajectories: answer learning from what runs recorded there before, and record in turn; the
@@ -99,53 +100,57 @@ def run(
         if out is not None:
             stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
         try:
-            going_on = _going_on(parts, out, mode, device) if out is not None and resume else None
+            at_start, begun = _at_start(parts, mode, device), None
+            if out is not None and resume:
+                begun = _look_for_begun(parts, out, mode, device, at_start)
+                if begun is not None and begun.finished:
+                    begun.tidy()
+                    return open_run(begun.path)
             made = _clock(parts) if time_only else _full(parts, workers, device, trajectories)
             workload = stack.enter_context(contextlib.closing(made))
             if out is not None:  # only now, when nothing is left that could be refused at once
-                directory = going_on or _begun(parts, out, mode, device, overwrite=overwrite)
+                directory = begun or _begin(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder(losses=losses)
             simulation = _simulation(parts, workload, recorder)
             shown = _shown(progress, scenario)
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
-            facts_at_end = _at_end(parts, workload, simulation)
+            facts_at_end = _at_end(parts, workload, simulation, directory)
             summary = summarise(recorder.table, scenario.clients_of_prototype)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
             facts_at_end["workers"] = 0 if time_only else workers
             if directory is None:
-                return _in_memory(
-                    parts, recorder, _at_start(parts, mode, device) | facts_at_end, summary
-                )
+                return _in_memory(parts, recorder, at_start | facts_at_end, summary)
             directory.finish(recorder, manifest=facts_at_end, summary=summary)
             return open_run(directory.path)
         except BaseException as error:
-            told = _told(error, parts, directory, begun=resume or bool(recorder.rounds))
-            if told is error:
+            explained = _explain(error, parts, directory, begun=resume or bool(recorder.rounds))
+            if explained is error:
                 raise
-            raise told from None
+            raise explained from None
 
 
 # ---- the steps of a run ------------------------------------------------------------------------
 
 
-def _begun(
-    parts: Parts, out: str | Path, mode: str, device: str, *, overwrite: bool
+def _begin(
+    parts: Parts, out: str | Path, at_start: dict[str, Any], *, overwrite: bool
 ) -> RunDirectory:
     """A new run directory; it holds the files it names, so it runs as it is."""
     beside, text = _self_contained(parts)
     return RunDirectory.create(
-        out,
-        scenario_yaml=text,
-        manifest=_at_start(parts, mode, device),
-        overwrite=overwrite,
-        beside=beside,
+        out, scenario_yaml=text, manifest=at_start, overwrite=overwrite, beside=beside
     )
 
 
-def _going_on(parts: Parts, out: str | Path, mode: str, device: str) -> RunDirectory:
-    _, text = _self_contained(parts)
-    return RunDirectory.resume(out, scenario_yaml=text, mode=mode, device=device)
+def _look_for_begun(
+    parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Any]
+) -> RunDirectory | None:
+    """The same run in `out`, where it has begun."""
+    beside, text = _self_contained(parts)
+    return RunDirectory.resume(
+        out, scenario_yaml=text, mode=mode, device=device, manifest=at_start, beside=beside
+    )
 
 
 def _clock(parts: Parts) -> Workload:
@@ -156,6 +161,10 @@ def _clock(parts: Parts) -> Workload:
 
 def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
     make = partial(_learning, parts, workers, device)
+    if parts.scenario.method.made.sizes_vary:
+        return (
+            make()
+        )  # what travels down is timed from the start, before an outcome could be looked up
     return _replaying(parts, make, device, store) if store else make()
 
 
@@ -247,7 +256,7 @@ def _play(
     if directory is not None:
         kept = directory.load_checkpoint(recorder)
         if kept is not None:
-            simulation.restore(kept)
+            _restore(simulation, kept)
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         simulation.run(
@@ -258,13 +267,23 @@ def _play(
         )
 
 
+def _restore(simulation: Simulation, kept: Checkpoint) -> None:
+    try:
+        simulation.restore(kept)
+    except (LookupError, TypeError, ValueError) as error:  # it is whole, so others made it
+        raise InputError(
+            "a checkpoint of this version of simfed and the same options", where="checkpoint",
+            got=f"{type(error).__name__}: {error}",
+        ) from error  # fmt: skip
+
+
 def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
     if progress is True:
         return RunProgress(scenario.rounds)
     return progress or None
 
 
-def _told(
+def _explain(
     error: BaseException, parts: Parts, directory: RunDirectory | None, *, begun: bool
 ) -> BaseException:
     """The error to raise: what happened and what is kept of the run, which the folder says too.
@@ -277,7 +296,7 @@ def _told(
     if directory is not None:
         reason = "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
         in_vain = not begun and (stopped or isinstance(error, InputError))
-        kept = _close(directory, "interrupted" if stopped else "failed",
+        kept = _leave(directory, "interrupted" if stopped else "failed",
                       reason or type(error).__name__, in_vain=in_vain)  # fmt: skip
     if isinstance(error, InputError):
         return error.within(parts.name)
@@ -288,7 +307,7 @@ def _told(
     return error
 
 
-def _close(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
+def _leave(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
     """Leave a run that cannot go on now; what is kept, in words."""
     if not directory.has_checkpoint and directory.replaces:
         directory.abandon()
@@ -328,9 +347,12 @@ def _at_start(parts: Parts, mode: str, device: str) -> dict[str, Any]:
     }
 
 
-def _at_end(parts: Parts, workload: Workload, simulation: Simulation) -> dict[str, Any]:
+def _at_end(
+    parts: Parts, workload: Workload, simulation: Simulation, directory: RunDirectory | None
+) -> dict[str, Any]:
+    went_on = directory.manifest["warnings"] if directory is not None else ()
     return {
-        "warnings": [*parts.warnings(), *getattr(workload, "warnings", ())],
+        "warnings": [*parts.warnings(), *getattr(workload, "warnings", ()), *went_on],
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
     }

@@ -23,8 +23,8 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
@@ -45,13 +45,14 @@ from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.passes import passes_of
 from simfed.learn.precision import exact_float32, same_algorithms
+from simfed.learn.rehearsal import Rehearsal, rehearsals
 from simfed.learn.worker import stretch
 from simfed.reading import why_unreadable
 from simfed.registry import registry
 from simfed.seeding import Streams
 from simfed.version import VERSION
 
-__all__ = ["MEASURED", "Case", "Plan", "measure", "this_machine"]
+__all__ = ["Case", "Plan", "measure", "this_machine"]
 
 COLUMNS = ("session", "quantity", "model", "dataset", "strategy", "k", "samples", "seconds", "clock", "preempted", *MACHINE_COLUMNS)  # fmt: skip
 
@@ -68,10 +69,6 @@ _FILLER = 2
 """Batch of the training that only makes something to compress."""
 
 
-MEASURED = tuple(quantity for quantity in QUANTITIES if quantity != "auxiliary")
-"""Auxiliary work is a method's own: there is nothing of simfed's to time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """One thing to time."""
@@ -79,6 +76,8 @@ class Case:
     quantity: str
     strategy: str
     size: int
+    work: str = ""
+    """The name of a method's auxiliary work; the table has it in place of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,8 @@ class Plan:
     ks: tuple[int, ...] = (500, 1000, 2000, 5000, 10_000)
     batches: tuple[int, ...] = (8, 16, 32, 64)
     samples: tuple[int, ...] = (64, 128, 256, 512)
-    """Of public sets: inference and distillation."""
-    quantities: tuple[str, ...] = MEASURED
+    """Of public sets: inference and distillation; and of methods' auxiliary work."""
+    quantities: tuple[str, ...] = tuple(QUANTITIES)
     repeat: int = 20
     threads: int = 1
     device: str = "cpu"
@@ -107,8 +106,19 @@ class Plan:
             "decompression": per_strategy,
             "inference": [("", s) for s in sorted(set(self.samples))],
             "distillation": [("", s) for s in sorted(set(self.samples))],
+            "auxiliary": [],
         }
-        return [Case(q, strategy, x) for q in self.quantities for strategy, x in sizes[q]]
+        found = [Case(q, strategy, x) for q in self.quantities for strategy, x in sizes[q]]
+        return found + (self._auxiliary(model, dataset) if "auxiliary" in self.quantities else [])
+
+    def _auxiliary(self, model: str, dataset: str) -> list[Case]:
+        """The work of methods beside this model; some of it has no samples, and the size 1."""
+        return [
+            Case("auxiliary", "", size, name)
+            for name, of in rehearsals(model, dataset).items()
+            for size in sorted({1, *self.samples})
+            if of.method.rehearse(of.setting, name, size) is not None
+        ]
 
     def left_out(self) -> list[str]:
         """A sentence for each model that has fewer entries than some K."""
@@ -137,12 +147,11 @@ def measure(
     out = Path(out)
     machine = this_machine(plan.device, plan.threads)
     done = _rows_in(out, machine)
-    todo = [
-        (model, dataset, case, plan.repeat - done[model, case])
-        for model, dataset in plan.models
-        for case in plan.cases(model, dataset)
-        if done[model, case] < plan.repeat
-    ]
+    wanted: dict[tuple[str, Case], tuple[str, str, Case]] = {}
+    for model, dataset in plan.models:
+        for case in plan.cases(model, dataset):
+            wanted.setdefault(_key(model, case), (model, dataset, case))  # work may be alike
+    todo = [(*of, plan.repeat - done[key]) for key, of in wanted.items() if done[key] < plan.repeat]
     total = sum(left for _, _, _, left in todo)
     new = 0
     clock = "cpu" if _alone_on_a_cpu(plan) else "wall"
@@ -159,14 +168,18 @@ def measure(
                 for case, seconds, preempted, last in _timed(plan, model, dataset, mine):
                     row = {"k" if QUANTITIES[case.quantity].per_strategy else "samples": case.size}
                     writer.writerow({
-                        "session": session, "quantity": case.quantity, "model": model,
+                        "session": session, "quantity": case.quantity, "model": case.work or model,
                         "dataset": dataset, "strategy": case.strategy, "seconds": f"{seconds:.9g}",
                         "clock": clock, "preempted": preempted, **row, **machine, "measured_at": _now(),
                     })  # fmt: skip
                     file.flush()
                     new += last
                     if last and progress is not None:
-                        progress(new, total, f"{model} {case.quantity} {case.strategy}".rstrip())
+                        progress(
+                            new,
+                            total,
+                            f"{case.work or model} {case.quantity} {case.strategy}".rstrip(),
+                        )
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped; {new} of {total} measurements are in {out}, and the same command goes on from there"
@@ -191,6 +204,11 @@ def this_machine(device: str, threads: int) -> dict[str, str]:
     }
 
 
+def _key(model: str, case: Case) -> tuple[str, Case]:
+    """A case as the table knows it."""
+    return case.work or model, replace(case, work="")
+
+
 def _check(plan: Plan) -> None:
     if plan.device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=plan.device)
@@ -204,8 +222,8 @@ def _check(plan: Plan) -> None:
             if value < 1:
                 raise InputError("whole numbers of at least 1", where=name, got=value)
     for quantity in plan.quantities:
-        if quantity not in MEASURED:
-            raise InputError(f"kinds of work: {listed(MEASURED)}", where="--only", got=quantity)
+        if quantity not in QUANTITIES:
+            raise InputError(f"kinds of work: {listed(QUANTITIES)}", where="--only", got=quantity)
     for strategy in plan.strategies:
         registry("compressor").get(strategy, where="--strategies")
     for model, dataset in plan.models:
@@ -278,7 +296,7 @@ def _timed(
     """(case, seconds, preemptions, whether it counts as a repeat) of one model, cases taking turns."""
     if not todo:
         return
-    bench = _Bench(model, facts(model, dataset), plan)
+    bench = _Bench(model, facts(model, dataset), plan, rehearsals(model, dataset))
     for case in todo:
         bench.time(case)
     for repeat in range(max(todo.values())):
@@ -295,7 +313,13 @@ def _timed(
 class _Bench:
     """One model on one device, with everything that the learning side's functions need."""
 
-    def __init__(self, model: str, known: ModelFacts, plan: Plan) -> None:
+    def __init__(
+        self,
+        model: str,
+        known: ModelFacts,
+        plan: Plan,
+        rehearsed: Mapping[str, Rehearsal] | None = None,
+    ) -> None:
         self._plan = plan
         self._clock = time.process_time if _alone_on_a_cpu(plan) else time.perf_counter
         self._rng = np.random.default_rng(0)
@@ -316,6 +340,7 @@ class _Bench:
             for name in plan.strategies
         }
         self._states: dict[str, Any] = {}
+        self._rehearsals = rehearsed or {}
 
     def time(self, case: Case) -> tuple[float, int]:
         """Make one call of a case: its seconds, and how often it was preempted."""
@@ -367,6 +392,13 @@ class _Bench:
                     self._distil(part)
             self._server.weights.sub_(self._gradient, alpha=0.0)
 
+        return call
+
+    def _auxiliary(self, case: Case) -> Callable[[], object]:
+        """One step of a method's own, as it says it is done."""
+        of = self._rehearsals[case.work]
+        call = of.method.rehearse(of.setting, case.work, case.size)
+        assert call is not None
         return call
 
     # ---- inside ----------------------------------------------------------------------------------

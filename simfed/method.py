@@ -47,7 +47,7 @@ Losses = Mapping[str, Mapping[str, float]]
 
 
 class Field(NamedTuple):
-    """One thing that travels; its size is known before anything is computed."""
+    """One thing that travels; its size is known before anything is computed, unless it is `bounded`."""
 
     kind: str
     """`weights` (of a model on its way down: its number format is the scenario's), `buffers`
@@ -58,6 +58,9 @@ class Field(NamedTuple):
     feedback: bool = True
     """Whether what compression leaves out is added to the client's next upload."""
     value_bytes: float = 4.0
+    bounded: bool = False
+    """What is sent has at most so many entries; how many is known when it is sent. Such a field is
+    not compressed by policies, and its method says `sizes_vary`."""
 
 
 class Work(NamedTuple):
@@ -114,6 +117,8 @@ class Size(NamedTuple):
     """Inputs of the model's last linear layer: the length of an embedding."""
     clients: int
     """Clients that have it."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the trainable parameters in the order of the flat vector; empty: not known."""
 
 
 class Who:
@@ -182,7 +187,7 @@ class Arrival(NamedTuple):
 
     who: Who
     staleness: int
-    """Merges since the client was sent what it trained on."""
+    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in time."""
     values: Values
     """Named as the plan's `up`."""
     weight: float = 1.0
@@ -242,6 +247,9 @@ class Method:
     """The one whose decrease is the local part, in words."""
     safeguarded: ClassVar[bool] = False
     """Its rounds can be undone by `safeguard.rollback`."""
+    sizes_vary: ClassVar[bool] = False
+    """Some of its fields are `bounded`: its bytes depend on what is learned. Its runs are not
+    answered from recorded trajectories, and time-only ones need a recorded run."""
     workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
     """`module:class` of its learning side: the one for all methods, unless it brings its own."""
 
@@ -251,6 +259,9 @@ class Method:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     # ---- from facts alone --------------------------------------------------------------------------
+
+    def check(self, setting: Setting) -> None:
+        """`InputError`, with an option as its `where`, for options that do not fit the run's facts."""
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         """What this client's participation is."""
@@ -263,6 +274,11 @@ class Method:
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         """Name → FLOPs per sample of its `auxiliary` work."""
         return {}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        """One call of that auxiliary work on so many made-up samples, by the functions that a run calls,
+        for `simfed calibrate measure`; None: it is never done on so many, or cannot be timed by itself."""
+        return None
 
     # ---- learning ------------------------------------------------------------------------------------
 

@@ -59,7 +59,15 @@ def parse_yaml(text: str, *, where: str) -> Any:
     simfed.errors.InputError: a.yaml: line 2: valid YAML (the key 'k' stands twice)
     """
     try:
-        return yaml.load(text, _Loader)  # a SafeLoader
+        loader = _Loader(text)  # a SafeLoader
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_what_is_not_meant(node)
+        return loader.construct_document(node)
+    except yaml.reader.ReaderError as error:
+        problem = f"a character that YAML does not allow, U+{int(error.character):04X}"
+        where = f"{where}: line {text.count(chr(10), 0, error.position) + 1}"
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "cannot be parsed"
@@ -82,6 +90,63 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
     list("-+.0123456789"),
 )
+
+
+_PLAIN = "tag:yaml.org,2002:"
+_KNOWN = {
+    f"{_PLAIN}{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "merge")
+}
+_MOST_VALUES = 1_000_000
+"""Keys and values of a file, each alias counted as what it stands for."""
+_MOST_DIGITS = 1_000
+"""Of a number as it is written."""
+
+
+def _refuse_what_is_not_meant(root: yaml.Node) -> None:
+    """Before anything is made of it. Raises: `yaml.MarkedYAMLError`."""
+    sizes: dict[int, int] = {}
+
+    def size_of(node: yaml.Node) -> int:
+        """How many values a node stands for; every node is looked at once."""
+        if id(node) in sizes:
+            return sizes[id(node)]
+        sizes[id(node)] = 1  # one that contains itself is found by PyYAML
+        problem = _problem_of(node)
+        if problem is None and not isinstance(node, yaml.ScalarNode):
+            inner = node.value
+            if isinstance(node, yaml.MappingNode):
+                inner = [part for pair in inner for part in pair]
+            sizes[id(node)] = 1 + sum(map(size_of, inner))
+            if sizes[id(node)] > _MOST_VALUES:
+                problem = f"aliases that multiply to more than {_MOST_VALUES:,} values"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return sizes[id(node)]
+
+    size_of(root)
+
+
+def _problem_of(node: yaml.Node) -> str | None:
+    """Why this node alone is refused."""
+    kind = node.tag.removeprefix(_PLAIN)
+    if node.tag not in _KNOWN:
+        if kind == "timestamp":
+            return f"{node.value} is a point in time, which no key takes; '{node.value}' is text"
+        return f"{kind} is no kind of value here"
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    text = node.value
+    if kind == "str" and re.search("[\0\ud800-\udfff]", text):
+        return "text with a null byte or half a character"
+    if kind not in ("int", "float"):
+        return None
+    if len(text) > _MOST_DIGITS:
+        return f"a number of {len(text):,} characters, where {_MOST_DIGITS:,} are allowed"
+    if ":" in text:
+        return f"{text} is a number to the base 60 in YAML 1.1; '{text}' is text"
+    if kind == "int" and re.match(r"[-+]?0[0-7_]+$", text):
+        return f"{text} is an octal number in YAML 1.1; write it without the 0, or '{text}' as text"
+    return None
 
 
 def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -47,7 +47,8 @@ class Registry:
         return list(dict.fromkeys([*self._builtin, *self._entry_points(), *self._added]))
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names()
+        here = (self._builtin, self._added, self._entry_points())
+        return isinstance(name, str) and any(name in names for names in here)
 
     def origin(self, name: str) -> str:
         """Where a name comes from: `built in`, `registered`, or the installed package's name."""
@@ -90,6 +91,10 @@ class Registry:
             raise InputError(f"a new name for a {self.kind}; this one is taken", got=name)
         self._added[name] = part
 
+    def remove(self, name: str) -> None:
+        """Forget a name that was added in this process."""
+        del self._added[name]
+
     def _entry_points(self) -> dict[str, Any]:
         if self._installed is None:
             self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
@@ -110,6 +115,17 @@ REGISTRIES: dict[str, Registry] = {
                 "random-k": "simfed.compress:RandomK",
                 "periodic-k": "simfed.compress:PeriodicK",
                 "dense": "simfed.compress:Dense",
+                "qsgd": "simfed.compress:QSGD",
+                "terngrad": "simfed.compress:TernGrad",
+                "ef-sign": "simfed.compress:EFSign",
+                "fp16": "simfed.compress:FP16",
+                "bf16": "simfed.compress:BF16",
+                "dgc": "simfed.compress:DGC",
+                "adacomp": "simfed.compress:AdaComp",
+                "ef21": "simfed.compress:EF21",
+                "detached-ef": "simfed.compress:DetachedEF",
+                "powersgd": "simfed.compress:PowerSGD",
+                "svd": "simfed.compress:SVD",
             },
         ),
         Registry(
@@ -161,7 +177,19 @@ REGISTRIES: dict[str, Registry] = {
                 "fedkd": "simfed.learn.methods.fedkd:FedKD",
                 "fedavg": "simfed.learn.methods.fedavg:FedAvg",
                 "fedprox": "simfed.learn.methods.fedprox:FedProx",
+                "fedopt": "simfed.learn.methods.fedopt:FedOpt",
+                "scaffold": "simfed.learn.methods.scaffold:Scaffold",
+                "fedbuff": "simfed.learn.methods.fedbuff:FedBuff",
+                "fedasync": "simfed.learn.methods.fedasync:FedAsync",
+                "feddf": "simfed.learn.methods.feddf:FedDF",
+                "fedmd": "simfed.learn.methods.fedmd:FedMD",
+                "kt-pfl": "simfed.learn.methods.kt_pfl:KtPfl",
                 "local-only": "simfed.learn.methods.local_only:LocalOnly",
+                "fedproto": "simfed.learn.methods.fedproto:FedProto",
+                "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
+                "fedgen": "simfed.learn.methods.fedgen:FedGen",
+                "fedal": "simfed.learn.methods.fedal:FedAL",
+                "fedkd-mutual": "simfed.learn.methods.fedkd_mutual:FedKDMutual",
             },
         ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load

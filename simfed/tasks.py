@@ -39,6 +39,8 @@ class Facts(Protocol):
     def features(self) -> int: ...
     @property
     def classes(self) -> int: ...
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]: ...
 
 
 class Tasks:
@@ -54,7 +56,7 @@ class Tasks:
         self.method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {
-            name: Size(p.model, of.parameters, of.buffers, of.features, clients[name])
+            name: Size(p.model, of.parameters, of.buffers, of.features, clients[name], of.shapes)
             for name, p in scenario.prototypes.items()
             for of in [facts[name]]
         }
@@ -90,16 +92,23 @@ class Tasks:
         plan = self.method.plan(self.setting, who, round)
         return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
 
-    def downlink_bytes(self, plan: Plan) -> float:
-        """What travels down; 0 where that is not charged."""
+    def downlink_bytes(self, plan: Plan, sent: Mapping[str, int] | None = None) -> float:
+        """What travels down; 0 where that is not charged.
+
+        sent: entries of each field as it was sent; without it, bounded fields count as the most.
+        """
         if not self._charge.downlink:
             return 0.0
         total = 0.0
-        for field in plan.down.values():
+        for name, field in plan.down.items():
             size = self._weight_bytes if field.kind == "weights" else field.value_bytes
             if field.kind != "buffers" or self._charge.buffers:
-                total += size * field.entries
+                total += size * (sent[name] if sent and field.bounded else field.entries)
         return total
+
+    def downlink_varies(self, plan: Plan) -> bool:
+        """Whether the bytes that travel down depend on what is learned."""
+        return self._charge.downlink and any(field.bounded for field in plan.down.values())
 
     def uplink_bytes(self, task: Task, arm: str, k: int) -> float | None:
         """What travels up; None where that depends on the data."""
@@ -113,6 +122,8 @@ class Tasks:
 
     def field_bytes(self, field: Field, arm: str, k: int) -> float | None:
         """What one field of an upload comes to; None where that depends on the data."""
+        if field.bounded:
+            return None
         if not field.compressed:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0

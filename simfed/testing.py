@@ -10,26 +10,43 @@ name of the registries.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from simfed.compress import Compressor, Payload, undo, wire, with_error_feedback
+from simfed.compress import (
+    Chain,
+    Codec,
+    Compressor,
+    Memory,
+    Payload,
+    codec_from_spec,
+    undo,
+    wire,
+    with_error_feedback,
+)
+from simfed.compress.codec import Layout, as_codec
 from simfed.errors import InputError
+from simfed.method import Arrival, Field, Method, Who
 from simfed.policy import CHOICES, Policy, Pull
 from simfed.registry import registry
+from simfed.scenario import Scenario
 from simfed.seeding import Streams
 from simfed.selection import Facts, Selection
+from simfed.tasks import NO_COMPRESSION, Tasks
 
 __all__ = [
     "check_compressor",
     "check_dataset",
     "check_device",
+    "check_method",
     "check_model",
     "check_policy",
     "check_selection",
@@ -40,8 +57,21 @@ _PULLS = 61  # a prime, so that no counter shared between objects comes round to
 _ARMS = ("top-k", "random-k", "periodic-k")
 
 
-def check_compressor(cls: Callable[[], Compressor]) -> None:
+def check_compressor(cls: Callable[..., Any], **options: Any) -> None:
     """Check a compressor class that is registered under its own name (`simfed.register`).
+
+    A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
+
+    - its label and its spec make the same codec again;
+    - encoding is a function of update, state, rng, k and layout, and changes none of them: no global
+      randomness, no memory of a client; the state may be written as JSON and arrays between plays;
+    - under every index code the encoded payload has the charged size, which is the size known
+      beforehand where one is; read back, it decodes to the same bits;
+    - what the receiver gets is finite, and with error feedback (where it wants or allows it) nothing
+      is lost: update = decoded + residual; an undone play gives the update back;
+    - a NaN or an infinity is refused (a selection that does not look at the update need not).
+
+    For a selection moreover:
 
     - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves the
       update alone;
@@ -51,9 +81,21 @@ def check_compressor(cls: Callable[[], Compressor]) -> None:
     - under every index code the encoded payload has the charged size and is read back;
     - with error feedback, an undone play leaves no trace.
     """
-    name = cls().name
+    name = cls(**options).name
     known = name in registry("compressor") and registry("compressor").get(name) is cls
     _require(known, f"registered under its name: simfed.register('compressor', {name!r}, …)")
+    if hasattr(cls, "select"):
+        _check_selection(cls)
+    with _no_global_randomness():
+        accepted = [
+            _check_codec(lambda: as_codec(cls(**options)), layout, k)
+            for layout in _LAYOUTS
+            for k in (1, 3, 1000)
+        ]
+    _require(any(accepted), f"one of the layouts {_LAYOUTS} to be accepted")
+
+
+def _check_selection(cls: Callable[[], Compressor]) -> None:
     with _no_global_randomness():
         for length in (1, 2, 7, 100, 1000):
             for k in (1, 3, length // 3 + 1, length, length + 5):
@@ -151,6 +193,121 @@ def _plays(compressor: Compressor, client: int) -> Iterator[list[int]]:
         update = streams("update", round).standard_normal(50).astype(np.float32)
         indices, state, _ = compressor.select(update, 8, state=state, rng=streams("play", round))
         yield indices.tolist()
+
+
+_LAYOUTS = ([(1,)], [(7,)], [(3, 4), (5,)], [(20, 3, 3, 3), (20,), (10, 40), (10,)])
+
+
+def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
+    """Plays of one codec; False where it says beforehand that such an update is not for it."""
+    codec, length = make(), sum(math.prod(shape) for shape in layout)
+    _check_name(codec)
+    try:
+        codec.size_bytes(length, k, "fixed", layout)
+    except InputError:
+        return False
+    streams, state = Streams(k), None
+    for round, update in enumerate(_updates(length, streams)):
+        where = f"{codec.label}, d = {length}, k = {k}, round {round}"
+        before, given = _copy(state), update.copy()
+        payload, after = codec.encode(
+            update, state, streams("play", round), min(k, length), layout=layout
+        )
+        _require(np.array_equal(update, given), f"no change of the update; {where}")
+        _require(_alike(state, before), f"no change of the state that it was given; {where}")
+        again, last = make().encode(
+            given, _copy(before), streams("play", round), min(k, length), layout=layout
+        )
+        same = np.array_equal(again.dense(), payload.dense()) and _alike(last, after)
+        _require(same, f"the same payload from the same update, state, rng and k; {where}")
+        decoded = codec.decode(payload)
+        sound = decoded.dtype == np.float32 and decoded.shape == update.shape
+        _require(sound and bool(np.isfinite(decoded).all()), f"a finite float32 update; {where}")
+        _require(payload.k <= codec.most_entries(length, k), f"no more than most_entries; {where}")
+        _check_bytes(codec, payload, min(k, length), before, where)
+        if codec.feedback in ("wanted", "optional"):
+            _check_residual(codec, update, before, streams("play", round), min(k, length), layout)
+        else:
+            _refuses_feedback(codec)
+        state = after
+    for wrong in (math.nan, math.inf):
+        _check_refusal(codec, update, wrong, state, streams("play", 0), min(k, length), layout)
+    return True
+
+
+def _check_name(codec: Codec) -> None:
+    for form in (codec.label, codec.spec):
+        made = codec_from_spec(form)
+        same = (made.label, made.spec) == (codec.label, codec.spec)
+        _require(same, f"the same codec from {form!r}, got {made.label}")
+
+
+def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str) -> None:
+    decoded, length, layout = codec.decode(payload), payload.length, payload.layout
+    _require(0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}")
+    for code in wire.INDEX_CODES:
+        known = codec.size_bytes(length, k, code, layout)
+        size = codec.payload_bytes(payload, code)
+        _require(known in (None, size), f"{known} bytes as known, got {size}; {code}, {where}")
+        if code == "ideal":
+            continue
+        data = codec.to_bytes(payload, code)
+        _require(len(data) == size, f"the charged size {size}, got {len(data)}; {code}, {where}")
+        read = codec.from_bytes(data, length, k, code, layout=layout, state=before)
+        same = codec.decode(read).tobytes() == decoded.tobytes()
+        _require(same, f"the decoder to read the payload back under {code}; {where}")
+
+
+def _check_residual(
+    codec: Codec, update: Any, state: Any, rng: np.random.Generator, k: int, layout: Layout
+) -> None:
+    feedback, residual = with_error_feedback(codec), update.copy()
+    payload = feedback.encode_in_place(None, residual, k, rng, state=state, layout=layout)
+    expected = update - payload.dense()
+    _require(np.array_equal(residual, expected), f"update = decoded + residual; {codec.label}")
+    undo(residual, payload)
+    slack = 1e-5 * float(np.abs(update).max() + np.abs(expected).max())
+    given_back = bool((np.abs(residual - update) <= slack).all())
+    _require(given_back, f"an undone play to give the update back; {codec.label}")
+
+
+def _refuses_feedback(codec: Codec) -> None:
+    try:
+        with_error_feedback(codec)
+    except InputError:
+        return
+    _require(False, f"{codec.label} to be refused by with_error_feedback")
+
+
+def _check_refusal(
+    codec: Codec, update: Any, wrong: float, state: Any, rng: Any, k: int, layout: Layout
+) -> None:
+    if isinstance(codec, Chain) and codec.values is None:
+        return  # need not look
+    poisoned = update.copy()
+    poisoned[len(poisoned) // 2] = wrong
+    try:
+        codec.encode(poisoned, state, rng, k, layout=layout)
+    except InputError:
+        return
+    _require(False, f"{codec.label} to refuse {wrong}")
+
+
+def _copy(state: Any) -> Any:
+    """A state as a checkpoint gives it back."""
+    if isinstance(state, Memory):
+        arrays = {name: np.array(array) for name, array in state.arrays.items()}
+        return Memory(_through_json(state.facts), arrays)
+    return _through_json(state)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if not isinstance(one, Memory):
+        return bool(_through_json(one) == other or one == other)
+    arrays = one.arrays.keys() == other.arrays.keys() and all(
+        np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays
+    )
+    return arrays and bool(one.facts == other.facts)
 
 
 def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
@@ -441,6 +598,342 @@ def check_device(part: Any) -> None:
         for ends in itertools.product(*curve.valid.values()):
             seconds = curve.at(dict(zip(curve.valid, ends, strict=True)))
             _require(0 < seconds < math.inf, f"positive, finite seconds for {what}")
+
+
+def check_method(cls: Callable[..., Method], **options: Any) -> None:
+    """Check a method class, made as `cls(**options)`, in a world of four clients and noise images.
+
+    - its options are read from a scenario, and are what makes an equal method again;
+    - plans and server work come from plain facts: equal whenever and in whatever order they are asked
+      for, picklable, with sizes and kinds of work that exist;
+    - what is sent either way has the names and sizes of the plan;
+    - `train` changes no argument, uses no global randomness, remembers nothing, and gives the same
+      bits twice; `sent` changes no argument;
+    - `merge` leaves alone what `send` handed out and the state it was given, takes any part of the
+      cohort, late arrivals too, and measures finite losses that `losses` names;
+    - states and values are trees that checkpoints and other processes get back bit for bit;
+    - `model` gives weights and running statistics of the prototype's sizes, for clients that have
+      never taken part as well;
+    - a lost upload leaves no trace but in residuals; one and two processes, and a run resumed from a
+      checkpoint with uploads under way, come to the same bits.
+
+    Of a method that brings a workload of its own, its plans and that workload are checked.
+    """
+    with _no_global_randomness(), _method_world(cls, options) as scenario:
+        method = scenario.method.made
+        _require(isinstance(method, Method), f"a Method, got {method!r}")
+        again = cls(**method.options)
+        _require(again == method, "a frozen dataclass that its options make again")
+        named = method.shared_loss is None or method.shared_loss in (*method.losses, "kd_loss")
+        _require(named, f"`shared_loss` among `losses`, got {method.shared_loss!r}")
+        _check_plans(scenario, cls(**options))
+        if method.workload == Method.workload:
+            _check_learning(scenario, cls(**options))
+        _check_workload(scenario)
+
+
+@contextmanager
+def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
+    """A scenario of the method, whose parts are known by name for as long as it is checked."""
+    parts = {
+        "method": cls,
+        "dataset": _noise_images,
+        "narrow": _normed_net(2),
+        "wide": _normed_net(3),
+    }
+    names = {key: f"checked {key}" for key in parts}
+    kinds = {key: key if key in ("method", "dataset") else "model" for key in parts}
+    for key, part in parts.items():
+        registry(kinds[key]).add(names[key], part)
+    try:
+        models = ("narrow", "wide") if cls.mixes_prototypes else ("narrow", "narrow")
+        yield Scenario.model_validate(
+            {
+                "name": "checked",
+                "rounds": 3,
+                "method": {"kind": names["method"], **options},
+                "dataset": {"name": names["dataset"], "public": 12, "public_batch": 8},
+                "prototypes": {model: {"model": names[model]} for model in models},
+                "clients": [{"count": 2, "prototype": model, "device": "any"} for model in models],
+                "training": {"batch_size": 8, "local_steps": 2},
+                "compression": {"k": 20},
+                "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 16}}},
+                "safeguard": {"rollback": None},
+            }
+        )
+    finally:
+        for key in parts:
+            registry(kinds[key]).remove(names[key])
+
+
+def _noise_images() -> Any:
+    """Ninety-six noise images of 6 × 6 pixels, in three classes."""
+    from simfed.learn.data import Dataset
+
+    rng = np.random.default_rng(8)
+    images, labels = rng.integers(0, 256, (108, 1, 6, 6), dtype=np.uint8), np.arange(108) % 3
+    return Dataset(
+        images[:96], labels[:96], images[96:], labels[96:], classes=3, mean=(0.5,), sd=(0.3,)
+    )
+
+
+def _normed_net(width: int) -> Callable[..., Any]:
+    """A convolution with batch norm and a linear layer: a model with running statistics."""
+
+    def build(input_shape: tuple[int, ...], classes: int) -> Any:
+        from torch import nn
+
+        return nn.Sequential(
+            nn.Conv2d(input_shape[0], width, 3),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(width * (input_shape[1] - 2) * (input_shape[2] - 2), classes),
+        )
+
+    return build
+
+
+def _check_plans(scenario: Scenario, method: Method) -> None:
+    from simfed.learn.catalogue import facts
+
+    models = {
+        name: facts(p.model, scenario.dataset.name) for name, p in scenario.prototypes.items()
+    }
+    tasks = Tasks(scenario, models, lambda client: 10 + client)
+    asked = list(itertools.product(range(1, 4), range(scenario.client_count)))
+
+    def plans(of: Method, order: list[tuple[int, int]]) -> dict[tuple[int, int], Any]:
+        found = {}
+        for round, client in order:
+            everybody = [tasks.who(c) for c in range(client + 1)]
+            plan = of.plan(tasks.setting, everybody[-1], round)
+            work = tuple(of.server_work(tasks.setting, everybody, round))
+            found[round, client] = dict(plan.down), tuple(plan.work), dict(plan.up), work
+        return found
+
+    first = plans(method, asked)
+    second = plans(type(method)(**method.options), asked[::-1])
+    _require(first == second == plans(method, asked), "equal plans, whenever they are asked for")
+    _require(pickle.loads(pickle.dumps(first)) == first, "plans that can be pickled")
+    auxiliary = dict(method.auxiliary(tasks.setting))
+    for (round, client), (down, work, up, at_server) in first.items():
+        where = f"; client {client}, round {round}"
+        for name, of_plan in {**down, **up}.items():
+            sized = isinstance(of_plan, Field) and of_plan.entries >= 0 < of_plan.value_bytes
+            _require(sized, f"a Field with a size, got {name}: {of_plan}{where}")
+        _require(not any(f.compressed for f in down.values()), f"no compression downwards{where}")
+        for piece in (*work, *at_server):
+            known = auxiliary if piece.quantity == "auxiliary" else set(_models(scenario))
+            _require(piece.quantity in _WORK, f"work of {_WORK}, got {piece}{where}")
+            _require(piece.model in known, f"work of {sorted(known)}, got {piece}{where}")
+            _require(piece.size > 0 and piece.times >= 0, f"work of some size, got {piece}{where}")
+    _require(all(flops > 0 for flops in auxiliary.values()), "FLOPs above 0 of auxiliary work")
+
+
+_WORK = ("training", "inference", "distillation", "auxiliary")
+
+
+def _models(scenario: Scenario) -> list[str]:
+    return [prototype.model for prototype in scenario.prototypes.values()]
+
+
+def _check_learning(scenario: Scenario, method: Method) -> None:
+    """The steps of a method, one by one, as no server would play them."""
+    from simfed.learn.hosted import HostedWorkload
+
+    streams = Streams(scenario.seed)
+    workload = HostedWorkload(scenario, streams)
+    try:
+        kit, tasks = workload.kit, workload.tasks
+        everybody = [tasks.who(client) for client in range(scenario.client_count)]
+        other = type(method)(**method.options)  # what one object knew, the other does not
+        server = _through_a_checkpoint(method.begin(kit), "the server's state")
+        _require(_bits(server) == _bits(other.begin(kit)), "the same beginning twice")
+        own = {who.client: method.begin_client(kit, who) for who in everybody}
+        for round, cohort, staleness in ((1, [0, 1, 2, 3], 0), (2, [3], 0), (3, [1, 2], 1)):
+            turns: list[tuple[Who, Any, Any]] = []
+            for who in (everybody[client] for client in cohort):
+                down = method.send(server, who, round)
+                plan = method.plan(tasks.setting, who, round)
+                _check_sizes(down, plan.down, f"what travels down; {who!r}, round {round}")
+                turns.append((who, down, own[who.client]))
+            before = _bits([(down, state) for _, down, state in turns]), _bits(server)
+            came = {
+                who.client: _trained(method, kit, who, round, down, state)
+                for who, down, state in turns
+            }
+            for who, down, state in reversed(turns):
+                same = _bits(_trained(other, kit, who, round, down, state)) == _bits(
+                    came[who.client]
+                )
+                _require(same, f"the same bits from training twice; {who!r}, round {round}")
+            arrivals = []
+            for who, _, _ in turns:
+                values, state = came[who.client]
+                plan = method.plan(tasks.setting, who, round)
+                _check_sizes(values, plan.up, f"what travels up; {who!r}, round {round}")
+                values = _through_a_checkpoint(values, f"what {who!r} sends")
+                kept = _bits(state)
+                own[who.client] = _through_a_checkpoint(
+                    method.sent(state, values), f"what {who!r} keeps"
+                )
+                _require(_bits(state) == kept, "`sent` to change none of its arguments")
+                arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
+            sent = _bits([arrival.values for arrival in arrivals])
+            try:
+                after, losses = method.merge(kit, server, arrivals, round + staleness)
+            except (KeyError, IndexError) as error:
+                complaint = (
+                    f"a merge that takes any part of the cohort; clients {cohort}: {error!r}"
+                )
+                raise AssertionError(f"expected {complaint}") from error
+            told = _bits([(down, state) for _, down, state in turns]), _bits(server)
+            _require(
+                told == before, "merge to leave alone what was sent, and the state it was given"
+            )
+            _require(
+                _bits([a.values for a in arrivals]) == sent, "merge to leave its arrivals alone"
+            )
+            _check_losses(method, losses, scenario)
+            server = _through_a_checkpoint(after, "the server's state")
+            for who in everybody:
+                _check_model(method.model(server, own[who.client], who), who)
+    finally:
+        workload.close()
+
+
+def _trained(
+    method: Method, kit: Any, who: Who, round: int, down: Any, own: Any
+) -> tuple[Any, Any]:
+    import torch
+
+    before, generator = _bits([down, own]), torch.get_rng_state()
+    came: tuple[Any, Any] = method.train(kit, who, round, down, own)
+    _require(_bits([down, own]) == before, f"train to change none of its arguments; {who!r}")
+    untouched = torch.equal(torch.get_rng_state(), generator)
+    _require(untouched, "no use of PyTorch's global generator: the kit has keyed ones")
+    return came
+
+
+def _check_sizes(values: Any, planned: Any, where: str) -> None:
+    _require(
+        set(values) == set(planned), f"fields {sorted(planned)}, got {sorted(values)}: {where}"
+    )
+    for name, of_plan in planned.items():
+        entries = values[name].numel()
+        _require(
+            entries == of_plan.entries,
+            f"{of_plan.entries} entries of {name}, got {entries}: {where}",
+        )
+
+
+def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
+    for prototype, of in losses.items():
+        _require(prototype in scenario.prototypes, f"losses by prototype, got {prototype!r}")
+        for name, value in of.items():
+            known = name in (*method.losses, "kd_loss") and math.isfinite(value)
+            _require(known, f"finite losses out of {method.losses}, got {name}: {value}")
+
+
+def _check_model(model: Any, who: Who) -> None:
+    for name, entries in (("weights", who.parameters), ("buffers", who.size.buffers)):
+        got = model[name].numel() if name in model else "none"
+        _require(got == entries, f"{entries} {name} in the model of {who!r}, got {got}")
+
+
+def _through_a_checkpoint(tree: Any, what: str) -> Any:
+    """The tree, read back from a checkpoint, which must be what came through a pipe as well."""
+    import torch
+
+    from simfed.learn.tree import from_plain, packed, to_plain, unpacked
+
+    arrays: dict[str, Any] = {}
+    device = torch.device("cpu")
+    try:
+        plain = _through_json(to_plain(tree, "tree", arrays))
+    except TypeError as error:
+        raise AssertionError(f"expected {what} to go into a checkpoint: {error}") from None
+    read = from_plain(plain, arrays, device)
+    piped = unpacked(pickle.loads(pickle.dumps(packed(tree))), device)
+    same = _bits(read) == _bits(tree) == _bits(piped)
+    _require(same, f"{what} to come back from a checkpoint and from another process")
+    return read
+
+
+def _bits(tree: Any) -> Any:
+    """The tree in a form that equals another only if every bit does."""
+    from torch import Tensor
+
+    if isinstance(tree, (Tensor, np.ndarray)):
+        array = tree.detach().cpu().numpy() if isinstance(tree, Tensor) else tree
+        return array.dtype.str, array.shape, array.tobytes()
+    if isinstance(tree, Mapping):
+        return {str(key): _bits(inner) for key, inner in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_bits(inner) for inner in tree]
+    return tree
+
+
+def _check_workload(scenario: Scenario) -> None:
+    """The method as a clock plays it: uploads are lost and late, runs interrupted."""
+    once = _played(scenario)
+    _require(_played(scenario, workers=2) == once, "the same bits from one process and from two")
+    _require(_played(scenario, resumed=True) == once, "to go on alike from a checkpoint")
+
+
+def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
+    """Outcomes and the last state of three rounds: all; two lost, one late; two and the late one."""
+    module, _, name = scenario.method.made.workload.partition(":")
+    make = getattr(importlib.import_module(module), name)
+    streams = Streams(scenario.seed)
+    workload = make(scenario, streams, workers=workers)
+    try:
+        outcomes = []
+
+        def begun(round: int, clients: Sequence[int]) -> dict[int, Any]:
+            started = {}
+            for client in clients:
+                task = workload.task(round, client)
+                k = min(scenario.compression.k, task.plan.longest)
+                arm = _ARMS[client % 3] if task.plan.longest else NO_COMPRESSION
+                started[client] = workload.execute(task, arm, k)
+            return started
+
+        outcomes.append(workload.merge(1, list(begun(1, [0, 1, 2, 3]).values())))
+        own, server = _of_methods(workload.state())
+        flying = begun(2, [0, 1, 2, 3])
+        if resumed:
+            facts, arrays = workload.state()
+            facts, arrays = _through_json(facts), {k: v.copy() for k, v in arrays.items()}
+            workload.close()
+            workload = make(scenario, Streams(scenario.seed), workers=workers)
+            workload.restore(facts, arrays)
+            flying = {client: workload.contribution(of.task) for client, of in flying.items()}
+        for client in (0, 3):
+            workload.discard(flying.pop(client))
+        lost_own, lost_server = _of_methods(workload.state())
+        traces = [client for client in ("0", "3") if lost_own.get(client) != own.get(client)]
+        clean = not traces and lost_server == server
+        _require(clean, "lost uploads to leave no trace in the states of server and clients")
+        outcomes.append(workload.merge(2, [flying.pop(1)]))
+        flying |= begun(3, [0, 1])
+        outcomes.append(workload.merge(3, list(flying.values())))
+        return repr(outcomes), _bits(workload.state())
+    finally:
+        workload.close()
+
+
+def _of_methods(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], Any]:
+    """What clients keep, by their numbers, and what the server keeps, of a hosted workload."""
+    facts, arrays = state
+
+    def named(prefix: str) -> dict[str, Any]:
+        return {key: _bits(value) for key, value in arrays.items() if key.startswith(prefix)}
+
+    own = facts.get("own", {}).get("of", {})
+    clients = {client: (of, named(f"own/{client}/")) for client, of in own.items()}
+    return clients, (facts.get("server"), named("server/"))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""How long selection and error feedback take, beside what one would write with PyTorch alone.
+"""How long selection, error feedback and codecs take, beside what one would write with PyTorch alone.
 
-    python analysis/benchmarks/selection.py [--quick] [--memory]
+    OPENBLAS_NUM_THREADS=1 python analysis/benchmarks/selection.py [--quick] [--memory] [--codecs]
 
-One thread. Each line times two things in turn in this process and gives the best of both and their
+One thread (OpenBLAS, behind the low-rank codecs, has to be told). Each line times two things in turn in this process and gives the best of both and their
 ratio, because a ratio survives a change of machine better than milliseconds do. `--memory` also
 plays 100 ResNet18 clients and 1,000 LeNet5 clients, and needs 6 GB.
 
@@ -13,6 +13,10 @@ plays 100 ResNet18 clients and 1,000 LeNet5 clients, and needs 6 GB.
 - Random-K and Periodic-K (a client's plays in a row): against the start of `torch.randperm`, sorted.
 - Error feedback: residual += gradient (parameter by parameter), Top-K, values out, zeros in, on a
   buffer that stays; against a fresh flat gradient, sum and residual each round.
+- Codecs: one play of each on an update of a ResNet18 (a client's part: residual and state included),
+  and what decodes it, as multiples of copying that vector. *Passes* are how often the rule itself has
+  to go over a vector of that length: the goal is three copies' time per pass. The time is that of the
+  processor, so that what else runs on the machine shows less. `svd` is bound by arithmetic, not memory.
 """
 
 from __future__ import annotations
@@ -27,7 +31,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from simfed.compress import PeriodicK, RandomK, TopK, top_k_indices, with_error_feedback
+from simfed.compress import (
+    PeriodicK,
+    RandomK,
+    TopK,
+    codec_from_spec,
+    feedback_for,
+    top_k_indices,
+    with_error_feedback,
+)
 from simfed.learn.data import load_dataset
 from simfed.learn.models.build import build_model
 from simfed.seeding import Streams
@@ -153,6 +165,68 @@ def naive_feedback(gradients: list[Any], kept: dict[str, Any], k: int, largest: 
     return chosen, total[chosen]
 
 
+PASSES = {
+    "dense": (1, "copy"),
+    "top-k": (1, "look"),
+    "random-k": (0, "the chosen alone"),
+    "periodic-k": (0, "the chosen alone"),
+    "qsgd(16)": (3, "norms, rounding, residual"),
+    "terngrad(2.5)": (3, "deviation, maximum, rounding"),
+    "ef-sign": (3, "mean, signs, residual"),
+    "fp16": (2, "casting, residual"),
+    "bf16": (2, "casting, residual"),
+    "top-k+qsgd(4)": (1, "look"),
+    "random-k+fp16": (1, "look for NaN"),
+    "dgc(0.9,warmup=0)": (3, "momentum, sum, look"),
+    "adacomp(500)": (3, "sum, maxima, comparison"),
+    "ef21(top-k)": (2, "difference, look"),
+    "detached-ef(random-k)": (2, "look for NaN, sum"),
+    "powersgd(2)": (3, "two products, residual"),
+    "svd(2)": (3, "two products, residual"),
+    "svd(energy=0.95)": (3, "two products, residual"),
+}
+"""Codec → how often one play has to go over a vector of length d, and what for."""
+
+
+def codecs(quick: bool) -> None:
+    """Plays on normal gradients, anew in every repeat; the state goes on."""
+    layout = [tuple(p.shape) for p in build_model("resnet18", (3, 32, 32), 10, seed=0).parameters()]
+    rng = np.random.default_rng(0)
+    updates = [rng.standard_normal(RESNET18, dtype=np.float32) for _ in range(4)]
+    other = np.zeros_like(updates[0])
+    copy = min(processor_ms(partial(np.copyto, other, updates[0])) for _ in range(9))
+    print(
+        f"\nCodecs, d = {RESNET18:,}, K = 100,000; copying the vector takes {copy:.1f} ms\n\n"
+        "| codec | play, ms | copies | passes | copies per pass | decoding, copies |\n"
+        "|---|--:|--:|--:|--:|--:|"
+    )
+    for label, (passes, why) in PASSES.items():
+        if quick and label.startswith("svd"):
+            continue
+        player, state, times = feedback_for(codec_from_spec(label)), None, []
+        for update in updates:
+            buffer = update.copy()
+            play = partial(
+                player.encode_in_place, None, buffer, 100_000, rng, state=state, layout=layout
+            )
+            begin = time.process_time()
+            payload = play()
+            times.append(1e3 * (time.process_time() - begin))
+            state = payload.state
+        decode = min(processor_ms(payload.dense) for _ in range(3)) / copy
+        ours = min(times) / copy
+        each = f"{ours / passes:.1f}" if passes else "–"
+        print(
+            f"| {label} | {min(times):.1f} | {ours:.1f} | {passes}: {why} | {each} | {decode:.1f} |"
+        )
+
+
+def processor_ms(task: Callable[[], Any]) -> float:
+    begin = time.process_time()
+    task()
+    return 1e3 * (time.process_time() - begin)
+
+
 def memory() -> None:
     """What a client keeps: its residual, and a state of two numbers for Periodic-K."""
     print(
@@ -178,16 +252,21 @@ def memory() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="the two sizes of the source only")
+    parser.add_argument("--codecs", action="store_true", help="codecs alone")
     parser.add_argument("--memory", action="store_true", help="also measure memory; needs 6 GB")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"NumPy {np.__version__}, PyTorch {torch.__version__}, one thread; best of several, ms")
     if arguments.memory:  # first: the peak of the other parts would hide it
         memory()
+    if arguments.codecs:
+        codecs(arguments.quick)
+        return
     residual, gradients = residual_of_resnet18(k=100_000)
     top_k(residual, arguments.quick)
     blind(arguments.quick)
     feedback(residual, gradients)
+    codecs(arguments.quick)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def measure(
     Ctrl-C keeps what was measured; the same command goes on. A larger --repeat adds some in a new
     session, which tells the fit how much processes differ.
     """
-    from simfed.measure import MEASURED, Plan
+    from simfed.device.profile import QUANTITIES
+    from simfed.measure import Plan
     from simfed.measure import measure as run
 
     plan = Plan(
@@ -67,7 +68,7 @@ def measure(
         ks=_numbers(k, "--k"),
         batches=_numbers(batch, "--batch"),
         samples=_numbers(samples, "--samples"),
-        quantities=tuple(_names(only, "--only")) if only else MEASURED,
+        quantities=tuple(_names(only, "--only")) if only else tuple(QUANTITIES),
         repeat=repeat,
         threads=threads,
         device=device,
@@ -221,6 +222,23 @@ def _works(table: Table) -> dict[str, ModelWork]:
         with contextlib.suppress(InputError):
             known = facts(model, dataset)
             works[model] = ModelWork(known.parameters, known.forward_flops, known.train_flops)
+    if any(quantity == "auxiliary" for quantity, _, _ in table.keys):
+        works |= _auxiliary_works(set(table.datasets().values()))
+    return works
+
+
+def _auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
+    """The FLOPs of methods' own work beside any registered model on these data sets."""
+    from simfed.device.profile import ModelWork
+    from simfed.learn.rehearsal import rehearsals
+    from simfed.registry import registry
+
+    works = {}
+    for dataset in sorted(datasets):
+        for model in registry("model").names():
+            with contextlib.suppress(InputError):
+                for name, of in rehearsals(model, dataset).items():
+                    works[name] = ModelWork(0, of.flops, of.flops)
     return works
 
 

@@ -82,9 +82,9 @@ def run(
 
 def verify(folder: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
     """Check every invariant of a run directory; exit code 3 if one is broken."""
-    from simfed import record
+    from simfed import audit
 
-    broken = record.verify(folder)
+    broken = audit.verify(folder)
     if broken:
         raise BrokenInvariant("\n".join(f"{folder}: {sentence}" for sentence in broken))
     typer.echo(f"{folder}: all invariants hold")

@@ -1,28 +1,60 @@
-"""What a client sends: compression strategies, error feedback, and bytes on the wire.
+"""What a client sends: codecs, error feedback, and bytes on the wire.
 
     feedback = with_error_feedback(TopK())
     payload, residual = feedback.encode(update, residual, k, rng)      # pure
     payload = feedback.encode_in_place(update, residual, k, rng)       # on flat buffers
     payload.wire_bytes("fixed"); payload.dense(); undo(residual, payload)
 
-A strategy of your own is one class with the methods of `Compressor`, checked by
-`simfed.testing.check_compressor`. Importing this package imports NumPy and no torch.
+    codec = codec_from_spec({"chain": ["top-k", {"qsgd": {"levels": 4}}]})   # as in scenarios
+    payload, state = codec.encode(update, state, rng, k)               # without a residual
+    codec.decode(payload); codec.size_bytes(d, k, "fixed")
+
+A strategy of your own is one class with the methods of `Compressor`, `ValueCodec` or `Codec`, checked
+by `simfed.testing.check_compressor`. Importing this package imports NumPy and no torch.
 """
 
 from simfed.compress import wire
+from simfed.compress.codec import Chain, Codec, Memory, Payload, ValueCodec, codec_from_spec
 from simfed.compress.compressors import Compressor, Dense, PeriodicK, RandomK, Selection, TopK
-from simfed.compress.feedback import ErrorFeedback, Payload, undo, with_error_feedback
+from simfed.compress.feedback import (
+    ErrorFeedback,
+    WithoutFeedback,
+    feedback_for,
+    undo,
+    with_error_feedback,
+)
+from simfed.compress.lowrank import SVD, PowerSGD
+from simfed.compress.own import DGC, EF21, AdaComp, DetachedEF
+from simfed.compress.quantise import BF16, FP16, QSGD, EFSign, TernGrad
 from simfed.compress.selection import random_k_indices, top_k_indices
 
 __all__ = [
+    "BF16",
+    "DGC",
+    "EF21",
+    "FP16",
+    "QSGD",
+    "SVD",
+    "AdaComp",
+    "Chain",
+    "Codec",
     "Compressor",
     "Dense",
+    "DetachedEF",
+    "EFSign",
     "ErrorFeedback",
+    "Memory",
     "Payload",
     "PeriodicK",
+    "PowerSGD",
     "RandomK",
     "Selection",
+    "TernGrad",
     "TopK",
+    "ValueCodec",
+    "WithoutFeedback",
+    "codec_from_spec",
+    "feedback_for",
     "random_k_indices",
     "top_k_indices",
     "undo",

@@ -1,69 +1,35 @@
 """Error feedback: what is not sent stays with the client and is added to its next update.
 
-With u = e + g (residual plus gradient) and the chosen indices I, the values u[I] travel and the new
-residual is u with zeros at I; so after any number of rounds the sum of all gradients equals the sum
-of all that was sent plus the residual.
+With u = e + g (residual plus gradient) and what the receiver takes it for, C(u), the new residual is
+u − C(u). Where plain values travel that is u with zeros at the chosen indices; so after any number of
+rounds the sum of all gradients equals the sum of all that was sent plus the residual.
+
+`feedback_for` gives the object that plays a codec on a client's buffer, with a residual or without.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from simfed.compress import wire
+from simfed.compress.codec import Chain, Codec, Layout, Payload, as_codec, on_device
 from simfed.compress.compressors import Compressor, State
-from simfed.compress.selection import beside, is_tensor
+from simfed.compress.selection import is_tensor
 from simfed.errors import InputError
 
-__all__ = ["ErrorFeedback", "Payload", "undo", "with_error_feedback"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Payload:
-    """What one client sends in one round, and what is needed to take it back."""
-
-    strategy: str
-    length: int
-    """d, the length of the flat vector."""
-    indices: Any
-    """Sorted, distinct, int64, shape (K,)."""
-    values: Any
-    """The entries at `indices`, shape (K,), in the residual's dtype."""
-    state: State
-    """The strategy's state for this client's next play."""
-    state_before: State
-    """Its state before this play."""
-    seed: int | None = None
-    """See `Selection.seed`."""
-
-    @property
-    def k(self) -> int:
-        """Entries sent."""
-        return len(self.indices)
-
-    def dense(self) -> Any:
-        """The vector that the server rebuilds: the values in place, zeros elsewhere."""
-        if is_tensor(self.values):
-            return self.values.new_zeros(self.length).index_copy_(0, self.indices, self.values)
-        vector = np.zeros(self.length, self.values.dtype)
-        vector[self.indices] = self.values
-        return vector
-
-    def wire_bytes(self, index_code: str) -> float:
-        """Its size on the wire, fractional for `ideal`."""
-        return wire.size_bytes(self.strategy, self.indices, self.length, index_code)
-
-    def encoded(self, index_code: str) -> bytes:
-        """As it travels: `wire_bytes` bytes, read back by `wire.decode`. Values must be float32."""
-        return wire.encode(
-            self.strategy, self.indices, self.values, self.length, index_code, seed=self.seed
-        )
+__all__ = [
+    "ErrorFeedback",
+    "Payload",
+    "WithoutFeedback",
+    "feedback_for",
+    "undo",
+    "with_error_feedback",
+]
 
 
 class ErrorFeedback:
-    """A strategy with error feedback; made by `with_error_feedback`.
+    """A codec with error feedback; made by `with_error_feedback`.
 
     >>> from simfed.compress import TopK
     >>> feedback = with_error_feedback(TopK())
@@ -72,8 +38,16 @@ class ErrorFeedback:
     (array([2]), array([4.]), array([ 1., -3.,  0.]))
     """
 
-    def __init__(self, compressor: Compressor) -> None:
-        self.compressor = compressor
+    def __init__(self, codec: Compressor | Codec) -> None:
+        made = as_codec(codec)
+        if made.feedback not in ("wanted", "optional"):
+            why = "keeps its own error" if made.feedback == "own" else "goes without"
+            raise InputError(
+                "a codec that error feedback can be put around", got=made.label, hint=f"it {why}"
+            )
+        self.codec = made.under_feedback()
+        """What is played: the given codec, or its variant that contracts."""
+        self._plain = isinstance(self.codec, Chain) and self.codec.values is None
 
     def encode(
         self,
@@ -83,10 +57,11 @@ class ErrorFeedback:
         rng: np.random.Generator | None = None,
         *,
         state: State = None,
+        layout: Layout | None = None,
     ) -> tuple[Payload, Any]:
         """(payload, new residual); neither `update` nor `residual` is changed."""
         residual = residual.clone() if is_tensor(residual) else np.array(residual)
-        return self.encode_in_place(update, residual, k, rng, state=state), residual
+        return self.encode_in_place(update, residual, k, rng, state=state, layout=layout), residual
 
     def encode_in_place(
         self,
@@ -96,57 +71,101 @@ class ErrorFeedback:
         rng: np.random.Generator | None = None,
         *,
         state: State = None,
+        layout: Layout | None = None,
     ) -> Payload:
         """The payload; `residual` becomes the new residual without a dense copy.
 
         `update` is a flat vector, a sequence of arrays that make one up when flattened (gradients
         parameter by parameter), or None when `residual` already holds residual + gradient. NumPy
-        arrays and torch tensors alike; the payload is of the residual's kind. `state` and `rng` are
-        the strategy's, see `Compressor.select`.
+        arrays and torch tensors alike; the payload is of the residual's kind. `state`, `rng` and
+        `layout` are the codec's, see `Codec.encode`.
 
-        Raises: `InputError` for lengths that differ and for what the strategy refuses; `residual`
+        Raises: `InputError` for lengths that differ and for what the codec refuses; `residual`
         then holds residual + gradient, or a part of it.
         """
         _accumulate(residual, update)
-        chosen = self.compressor.select(residual, k, state=state, rng=rng)
-        self._check_count(chosen.indices, residual, k)
-        indices = _indices_beside(chosen.indices, residual)
-        values = residual[indices]
-        if is_tensor(residual):
-            residual.index_fill_(0, indices, 0.0)
+        payload, _ = self.codec.encode(residual, state, rng, k, layout=layout)
+        if payload.indices is None:
+            for part, values in self.codec.blocks(payload):
+                residual[part] -= on_device(values, payload.device)
+        elif not self._plain:
+            residual[payload.indices] -= payload.values
+        elif payload.k == payload.length:
+            residual[:] = 0.0
+        elif is_tensor(residual):
+            residual.index_fill_(0, payload.indices, 0.0)
         else:
-            residual[indices] = 0.0
-        return Payload(
-            strategy=self.compressor.name,
-            length=len(residual),
-            indices=indices,
-            values=values,
-            state=chosen.state,
-            state_before=state,
-            seed=chosen.seed,
-        )
+            residual[payload.indices] = 0.0
+        return payload
 
-    def _check_count(self, indices: Any, residual: Any, k: int) -> None:
-        """What is charged is K entries, so K entries must be sent."""
-        kept = len(residual) if getattr(self.compressor, "keeps_all", False) else k
-        if len(indices) != min(kept, len(residual)):
-            raise InputError(
-                f"{min(kept, len(residual))} indices chosen by strategy {self.compressor.name}",
-                got=len(indices),
-            )
+    def undo(self, residual: Any, payload: Payload) -> State:
+        """See `undo`."""
+        return undo(residual, payload)
 
 
-def with_error_feedback(compressor: Compressor) -> ErrorFeedback:
-    """`compressor` with residuals: `payload, residual = ….encode(update, residual, k, rng)`."""
-    return ErrorFeedback(compressor)
+class WithoutFeedback:
+    """A codec that is played without a residual: because it keeps its own error, or on purpose."""
+
+    def __init__(self, codec: Compressor | Codec) -> None:
+        self.codec = as_codec(codec)
+
+    def encode_in_place(
+        self,
+        update: Any,
+        residual: Any,
+        k: int,
+        rng: np.random.Generator | None = None,
+        *,
+        state: State = None,
+        layout: Layout | None = None,
+    ) -> Payload:
+        """The payload; `residual`, which holds the gradient and nothing else, becomes zero.
+
+        The arrays of `state` are written over: the payload's state goes on from them.
+        """
+        _accumulate(residual, update)
+        payload, _ = self.codec.encode(residual, state, rng, k, layout=layout, consume=True)
+        residual[:] = 0.0
+        return payload
+
+    def undo(self, residual: Any, payload: Payload) -> State:
+        """The upload was lost: the state as if nothing had been sent. `residual` stays as it is; what a
+        codec without any memory sent is gone."""
+        return payload.codec.undo(payload)
+
+
+def with_error_feedback(codec: Compressor | Codec) -> ErrorFeedback:
+    """`codec` with residuals: `payload, residual = ….encode(update, residual, k, rng)`.
+
+    A selection, a value codec or any codec that wants or allows it. Raises: `InputError` for one that
+    keeps its own error or goes without.
+    """
+    return ErrorFeedback(codec)
+
+
+def feedback_for(
+    codec: Compressor | Codec, asked: bool | None = None
+) -> ErrorFeedback | WithoutFeedback:
+    """What plays a codec on a client's buffer: with residuals where it wants or allows them.
+
+    `asked` decides otherwise: False for none (to see what they are good for), True for nothing but
+    residuals. Raises: `InputError` for True with a codec that keeps its own error or goes without.
+    """
+    wants = as_codec(codec).feedback in ("wanted", "optional") if asked is None else asked
+    return ErrorFeedback(codec) if wants else WithoutFeedback(codec)
 
 
 def undo(residual: Any, payload: Payload) -> State:
-    """The upload was lost: its values return to `residual` (in place) at the sent indices.
+    """The upload was lost: what the receiver would have got returns to `residual` (in place).
 
-    Right after the play this restores residual + gradient bit for bit; after later plays it adds.
-    Returns the strategy's state from before the play, for a client whose round is undone.
+    Where plain values travelled, right after the play this restores residual + gradient bit for bit
+    (other codecs: up to one rounding); after later plays it adds. Returns the codec's state from
+    before the play, for a client whose round is undone.
     """
+    if payload.indices is None:
+        for part, values in payload.codec.blocks(payload):
+            residual[part] += on_device(values, payload.device)
+        return payload.state_before
     current = residual[payload.indices]
     if is_tensor(residual):
         import torch
@@ -180,10 +199,3 @@ def _flat_beside(part: Any, residual: Any) -> Any:
         part = part.detach().reshape(-1)
         return part if is_tensor(residual) else part.numpy()
     return np.reshape(part, -1)
-
-
-def _indices_beside(indices: Any, residual: Any) -> Any:
-    """`indices` as a tensor on the residual's device where that is a tensor."""
-    if not is_tensor(residual) or is_tensor(indices):
-        return indices
-    return beside(indices, residual.device)

@@ -78,6 +78,16 @@ def checked_k(k: int, length: int) -> int:
     return min(int(k), int(length))
 
 
+def refuse_non_finite(values: NDArray[np.float32]) -> None:
+    """Raises `InputError` if there is a NaN or an infinity in a vector; one pass over it."""
+    for start in range(0, values.size, _BLOCK):
+        part = values[start : start + _BLOCK]
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = part.sum()
+        if not math.isfinite(total) and not np.isfinite(part).all():
+            raise _non_finite(part[~np.isfinite(part)][0])
+
+
 def is_tensor(values: object) -> bool:
     """Whether this is a torch tensor; never imports torch."""
     torch = sys.modules.get("torch")
@@ -191,8 +201,11 @@ def _places(chosen: Any) -> Indices:
 def _refuse_non_finite(largest: Any) -> None:
     infinity = _INFINITY[largest.itemsize]
     if largest >= infinity:
-        got = float("inf") if largest == infinity else float("nan")
-        raise InputError("finite entries", got=got, hint="has the learning diverged?")
+        raise _non_finite(np.inf if largest == infinity else np.nan)
+
+
+def _non_finite(found: Any) -> InputError:
+    return InputError("finite entries", got=float(found), hint="has the learning diverged?")
 
 
 def _top_k_of_tensor(values: Any, k: int) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from simfed.device.fit import Candidate, Sample, choose_law
-from simfed.device.laws import ACROSS_MODELS, PER_MODEL
+from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
 from simfed.device.spread import coverage, spread_of, typical_of
@@ -172,7 +172,9 @@ def _across_models(
         if len(keys) < 2:
             continue
         sample = _sample(table, keys, models)
-        candidate = choose_law(ACROSS_MODELS[QUANTITIES[quantity].variable], sample)
+        laws = ACROSS_MODELS[QUANTITIES[quantity].variable]
+        known = [name for name in laws if set(LAWS[name].needs) <= set(sample.size)]
+        candidate = choose_law(known, sample)
         errors = _left_out_models(candidate, keys, table, models)
         typical = typical_of([(candidate, sample)])
         candidate = replace(candidate, spread=spread_of(candidate, sample, typical))

@@ -91,6 +91,8 @@ class ModelWork:
         """
         if QUANTITIES[quantity].per_strategy:
             return {"d": float(self.parameters)}
+        if quantity == "auxiliary":
+            return {"flops": self.train_flops * x}  # its weights are small, and not counted
         forward = quantity == "inference"
         per_sample = self.forward_flops if forward else self.train_flops
         return {"flops": per_sample * x, "bytes": 4.0 * self.parameters * (1 if forward else 3)}
@@ -135,7 +137,7 @@ class Profile:
         """Nominal seconds of one call on the measured device.
 
         The size is `batch` for training, `k` for compression and decompression, `samples` for
-        inference and distillation. Strategy `dense` takes 0 s.
+        inference, distillation and auxiliary work, whose `model` is the name of the work. Strategy `dense` takes 0 s.
         Raises: `InputError` naming what the profile lacks.
         """
         what = _known(quantity)
@@ -233,8 +235,16 @@ class Profile:
         quantity, model, strategy = key
         of_quantity = {(m, s) for q, m, s in self.curves if q == quantity}
         models = sorted({m for m, _ in of_quantity})
+        hint: str | None
         measured = next((of for of in (model, ANY) if of in models), None)
-        if not of_quantity:
+        if quantity == "auxiliary":
+            method, _, _ = model.partition("/")
+            allowed, got = f"seconds for this step of method {method}'s own", model
+            hint = (
+                f"measure it with `calibrate measure --only auxiliary`, write `auxiliary: {{{model}: …}}` "
+                "in the profile, or `assume: {auxiliary: 0 s}` beside it"
+            )
+        elif not of_quantity:
             allowed, hint = "seconds for this work, which this profile lacks", None
             got = f"model {model}"
         elif measured is None:

@@ -52,6 +52,8 @@ class ModelFacts:
     """FLOPs of one sample's forward and backward pass (no gradient for the input itself)."""
     features: int = 0
     """Inputs of the last linear layer, the length of an embedding; 0: not known."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the trainable parameters, in the order of the flat vector; empty: not known."""
 
     @property
     def parameter_bytes(self) -> int:
@@ -114,15 +116,16 @@ def model_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelF
 # ---- the built-in models, layer by layer -------------------------------------------------------
 
 
+Shape = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
     parameters: int
     buffers: int
     flops: int
+    shapes: tuple[Shape, ...]
     inputs: int = 0
-
-
-Shape = tuple[int, ...]
 
 
 def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelFacts:
@@ -138,20 +141,23 @@ def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelF
         # is the image, which needs no gradient
         train_flops=3 * forward - layers[0].flops,
         features=layers[-1].inputs,
+        shapes=tuple(shape for layer in layers for shape in layer.shapes),
     )
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, pixels: int, *, bias: bool) -> _Layer:
     weights = inputs * outputs * kernel**2
-    return _Layer(weights + outputs * bias, 0, 2 * weights * pixels)
+    shapes = ((outputs, inputs, kernel, kernel), (outputs,))[: 1 + bias]
+    return _Layer(weights + outputs * bias, 0, 2 * weights * pixels, shapes)
 
 
 def _linear(inputs: int, outputs: int) -> _Layer:
-    return _Layer(inputs * outputs + outputs, 0, 2 * inputs * outputs, inputs)
+    shapes = ((outputs, inputs), (outputs,))
+    return _Layer(inputs * outputs + outputs, 0, 2 * inputs * outputs, shapes, inputs)
 
 
 def _batch_norm(channels: int) -> _Layer:
-    return _Layer(2 * channels, 2 * channels, 0)
+    return _Layer(2 * channels, 2 * channels, 0, ((channels,), (channels,)))
 
 
 def image_shape(model: str, input_shape: Shape, smallest: int) -> Shape:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from simfed.scenario.model import Training
 
-__all__ = ["Descent"]
+__all__ = ["Descent", "plain_descent"]
 
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
@@ -68,3 +68,9 @@ class Descent:
         weights.addcdiv_(
             self._velocity, (self._square.sqrt() / correction).add_(_EPSILON), value=-size
         )
+
+
+def plain_descent(rate: float, optimizer: str = "sgd") -> Descent:
+    """The optimiser of work that is not local training: the scenario's momentum, weight decay and
+    clipping are not for it."""
+    return Descent(Training.model_validate({"optimizer": optimizer}), rate)

@@ -67,6 +67,18 @@ class FlatModel:
         """Views of a flat vector of length d in the shapes of the parameters."""
         return _views(flat, self._parameters)
 
+    def named(self, weights: Tensor, statistics: Tensor) -> dict[str, Tensor]:
+        """Views of flat vectors by the names that `torch.func.functional_call` wants."""
+        places = {id(b): name for name, b in self.module.named_buffers()}
+        parameters = (n for n, p in self.module.named_parameters() if p.requires_grad)
+        found = dict(zip(parameters, self.split(weights), strict=True))
+        buffers = [owner._buffers[name] for owner, name, _ in self._slots]
+        for buffer, view in zip(
+            buffers, _views(statistics, [b for _, _, b in self._slots]), strict=True
+        ):
+            found[places[id(buffer)]] = view
+        return found
+
     def accumulate_into(self, gradient: Tensor | None) -> None:
         """From now on `backward()` adds to `gradient`, a flat vector of length d.
 

@@ -22,7 +22,7 @@ from simfed.compress import Payload, undo, with_error_feedback
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
-from simfed.learn.catalogue import facts
+from simfed.learn.catalogue import model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
@@ -92,8 +92,9 @@ class HostedWorkload:
         threads = torch.get_num_threads()
         self._settings.callback(torch.set_num_threads, threads)
         torch.set_num_threads(1)
+        shape, classes = self.data.input_shape, self.data.classes
         of_models = {
-            name: facts(p.model, scenario.dataset.name) for name, p in scenario.prototypes.items()
+            name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
         }
         self.tasks = Tasks(scenario, of_models, lambda client: len(self.data.owned[client]))
         self.kit = Kit(scenario, streams, self.data, of_models, self.tasks.setting)
@@ -126,6 +127,9 @@ class HostedWorkload:
             self._work()  # its state goes on from where an earlier upload, not merged yet, left it
         down = self.method.send(self._server, task.who, task.round)
         self._check(task, "down", down, task.plan.down)
+        if self.tasks.downlink_varies(task.plan):
+            sent = {name: value.numel() for name, value in down.items()}
+            task = task._replace(downlink_bytes=self.tasks.downlink_bytes(task.plan, sent))
         k = min(k, task.plan.longest)
         upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
         self._open[client, task.key] = upload
@@ -140,7 +144,10 @@ class HostedWorkload:
         total = 0.0
         for name, of_plan in upload.task.plan.up.items():
             size = self.tasks.field_bytes(of_plan, upload.arm, upload.k)
-            if size is None:
+            if of_plan.bounded:
+                assert upload.values is not None
+                size = of_plan.value_bytes * upload.values[name].numel()
+            elif size is None:
                 size = upload.payloads[name].wire_bytes(self.tasks.index_code)
             total += size
         return total
@@ -252,7 +259,8 @@ class HostedWorkload:
             client, _, name = key.partition(":")
             self._residuals[int(client), name] = rest
         for plain in facts["open"]:
-            task = self.tasks.task(*plain["task"])
+            *of_task, downlink_bytes = plain["task"]
+            task = self.tasks.task(*of_task)._replace(downlink_bytes=downlink_bytes)
             self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
                 tree(plain["values"]),
@@ -408,10 +416,13 @@ class HostedWorkload:
                 f"got {', '.join(values) or 'none'}"
             )
         for name, of_plan in planned.items():
-            if not isinstance(values[name], Tensor) or values[name].numel() != of_plan.entries:
-                got = getattr(values[name], "numel", lambda name=name: type(values[name]))()
+            got = getattr(values[name], "numel", lambda name=name: type(values[name]))()
+            fits = got == of_plan.entries or (of_plan.bounded and got <= of_plan.entries)
+            if not isinstance(values[name], Tensor) or not fits:
+                most = "at most " if of_plan.bounded else ""
                 raise RunFailed(
-                    f"{where}: field {name!r} has {of_plan.entries} entries by its plan, got {got}"
+                    f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, "
+                    f"got {got}"
                 )
 
     def _check_losses(self, losses: Mapping[str, Mapping[str, float]], round: int) -> None:
@@ -527,7 +538,7 @@ def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any
     """What a checkpoint keeps of an upload under way."""
     name = f"open/{upload.task.client}/{upload.task.key}"
     return {
-        "task": upload.task.name,
+        "task": [*upload.task.name, upload.task.downlink_bytes],
         "arm": upload.arm,
         "k": upload.k,
         "loss_before": upload.loss_before,

@@ -7,17 +7,19 @@ come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from simfed.learn.catalogue import ModelFacts
-from simfed.learn.descent import Descent
+from simfed.learn.descent import Descent, plain_descent
 from simfed.learn.federation import Federation, Positions, draw_local, draw_public
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum
@@ -31,7 +33,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.seeding import Streams
 
-__all__ = ["Batch", "Kit", "Model", "mean_of"]
+__all__ = ["Batch", "Kit", "Model", "Passed", "mean_of"]
 
 Model = dict[str, Tensor]
 """`weights` (d,) and `buffers` (b,): one model's values."""
@@ -48,6 +50,15 @@ class Batch(NamedTuple):
     samples: Tensor
     step: int
     """0, 1, … within the participation."""
+    head: Callable[[Tensor], Tensor]
+    """The model's last linear layer as it is now: embeddings → logits, differentiable in its weights."""
+
+
+class Passed(NamedTuple):
+    """What came of samples that went through a model."""
+
+    logits: Tensor
+    embeddings: Tensor
 
 
 Loss = Callable[[Batch], Tensor]
@@ -91,10 +102,19 @@ class Kit:
         """The NumPy generator of this purpose, keyed: never by the order of calls."""
         return self._streams(f"method {purpose}", *keys)
 
+    def descent(self, round: int) -> Descent:
+        """A new optimiser as the scenario's `training` says, at this round's rate."""
+        return Descent(self.training, self.rate(round))
+
     def generator(self, purpose: str, *keys: int | str) -> torch.Generator:
         """The same for PyTorch, on the CPU."""
         seed = self._streams.integer(f"method {purpose}", *keys)
         return torch.Generator().manual_seed(seed)
+
+    def noise(self, who: Who, round: int) -> AbstractContextManager[None]:
+        """Where a user's own models draw random numbers (dropout), keyed by client and round."""
+        may_draw = any(seat.may_draw for seat in self._seats.values())
+        return keyed_noise(self._streams, self.device, may_draw, who.client, who.key(round))
 
     # ---- data ------------------------------------------------------------------------------------------
 
@@ -109,11 +129,19 @@ class Kit:
 
     def public(self, round: int) -> Tensor:
         """The public samples of a round."""
-        size = len(self._data.public)
-        chosen = draw_public(self._streams, round, size, self.setting.public)
-        if chosen is None:
-            return self._data.public
-        return self._data.public[torch.from_numpy(chosen).to(self.device)]
+        whole = self.setting.public >= len(self._data.public)
+        return self._data.public if whole else self._data.public[self.public_places(round)]
+
+    def public_places(self, round: int) -> Tensor:
+        """Where the public samples of a round stand in the whole public set."""
+        chosen = draw_public(self._streams, round, self.public_size, self.setting.public)
+        places = np.arange(self.public_size) if chosen is None else chosen
+        return torch.from_numpy(places).to(self.device)
+
+    @property
+    def public_size(self) -> int:
+        """Samples of the whole public set."""
+        return len(self._data.public)
 
     def batches(self, who: Who, round: int) -> list[Positions]:
         """Where the samples of each local step are, as the scenario's `training` says."""
@@ -151,7 +179,7 @@ class Kit:
         gradient = torch.zeros_like(flat.weights)
         total = 0.0
         batches = self.batches(who, round)
-        with keyed_noise(self._streams, self.device, seat.may_draw, who.client, who.key(round)):
+        with self.noise(who, round):
             flat.reset_counters()
             for step, positions in enumerate(batches):
                 samples, labels = self._at(positions)
@@ -184,6 +212,15 @@ class Kit:
                 parts.append(heard[-1])
         return torch.cat(parts)
 
+    def forward(
+        self, prototype: str, model: Values, samples: Tensor, *, training: bool = False
+    ) -> Passed:
+        """Logits and embeddings, differentiable in `model["weights"]`: for losses of several models.
+
+        In training mode, batch norm uses the batch's statistics and moves `model["buffers"]`, in place.
+        """
+        return self._seats[prototype].forward(model, samples, training)
+
     def head(self, prototype: str, model: Values) -> tuple[Tensor, Tensor]:
         """Weight (classes, features) and bias (classes,) of the last linear layer: views."""
         start, (outputs, inputs) = self._seats[prototype].head_at()
@@ -204,35 +241,38 @@ class Kit:
         temperature: float = 1.0,
         optimizer: str = "sgd",
         order: np.random.Generator | None = None,
+        steps: int | None = None,
+        watch: Callable[[int, Model], bool] | None = None,
+        watch_every: int = 1,
     ) -> tuple[Model, float]:
         """Fit a model to soft `targets` (n, classes; float64 probabilities): KL(targets ‖ model),
         the mean over samples of the sum over classes. The model after it, the loss before it.
 
-        epochs × batches of `batch_size` (None: all at once), in an order drawn from `order`.
+        epochs × batches of `batch_size` (None: all at once), in an order drawn from `order`; or so
+        many `steps` in place of epochs. `watch` is shown every `watch_every`-th step and the model
+        after it; where it says True, nothing follows. Running statistics stay as they are.
         """
         seat = self._seats[prototype]
         flat = seat.load(model)
-        plain = self.training.model_copy(
-            update={"optimizer": optimizer, "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
-        )
-        descent = Descent(plain, rate)
+        descent = plain_descent(rate, optimizer)
         gradient = torch.zeros_like(flat.weights)
         before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
         size = batch_size or len(samples)
-        for _ in range(epochs):
-            places = np.arange(len(samples)) if order is None else order.permutation(len(samples))
-            for start in range(0, len(places), size):
-                at = torch.from_numpy(places[start : start + size]).to(self.device)
-                gradient.zero_()
-                for part in seat.passes.chunks(0, len(at)):
-                    mine = at[part]
+        most = epochs * -(-len(samples) // size) if steps is None else steps
+        for step, places in enumerate(islice(_orders(len(samples), size, order), most), 1):
+            at = torch.from_numpy(places).to(self.device)
+            gradient.zero_()
+            for part in seat.passes.chunks(0, len(at)):
+                mine = at[part]
 
-                    def loss(logits: Tensor, mine: Tensor = mine, n: int = len(at)) -> Any:
-                        value, slope = kl_sum(targets[mine], logits, temperature)
-                        return value, slope.div_(n)
+                def loss(logits: Tensor, mine: Tensor = mine, n: int = len(at)) -> Any:
+                    value, slope = kl_sum(targets[mine], logits, temperature)
+                    return value, slope.div_(n)
 
-                    seat.passes.gradient(samples[mine], loss, gradient, training=False)
-                descent.step(flat.weights, gradient)
+                seat.passes.gradient(samples[mine], loss, gradient, training=False)
+            descent.step(flat.weights, gradient)
+            if watch is not None and step % watch_every == 0 and watch(step, seat.values()):
+                break
         return seat.values(), before
 
     def cross_entropy(self, prototype: str, model: Values, positions: Positions | Tensor) -> float:
@@ -285,7 +325,8 @@ class _Seat:
         self.flat.accumulate_into(gradient)
         with self.listening() as heard:
             logits = module(samples)
-            value = loss(Batch(logits, heard[-1], labels, samples, step))
+            head = cast(nn.Linear, last_linear(module))
+            value = loss(Batch(logits, heard[-1], labels, samples, step, head))
         value.backward()
         self.flat.accumulate_into(None)
         return value.detach()
@@ -303,6 +344,13 @@ class _Seat:
         finally:
             handle.remove()
 
+    def forward(self, model: Values, samples: Tensor, training: bool) -> Passed:
+        module = self.flat.module.train(training)
+        values = self.flat.named(model["weights"], model["buffers"])
+        with self.listening() as heard:
+            logits = functional_call(module, values, (samples,))
+        return Passed(logits, heard[-1])
+
     def head_at(self) -> tuple[int, tuple[int, int]]:
         """Where the last linear layer's weight begins in the flat vector, and its shape."""
         layer = last_linear(self.flat.module)
@@ -314,6 +362,13 @@ class _Seat:
                 return start, (layer.out_features, layer.in_features)
             start += parameter.numel() if parameter.requires_grad else 0
         raise TypeError(f"model {self._name} does not own its last linear layer")
+
+
+def _orders(samples: int, size: int, order: np.random.Generator | None) -> Iterator[Positions]:
+    """Batches without end: pass after pass over the samples, each in an order of its own."""
+    while True:
+        places = np.arange(samples) if order is None else order.permutation(samples)
+        yield from (places[start : start + size] for start in range(0, samples, size))
 
 
 def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:

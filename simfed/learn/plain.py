@@ -68,6 +68,8 @@ def plain_rounds(
         rewards: dict[int, float] = {}
         for upload in uploads:
             client, pull = upload.task.client, pulls[upload.task.client]
+            if not upload.task.plan.longest:
+                continue  # nothing was compressed, and the policy not asked
             if not policies[client].learns or pull.choice == "forced":
                 policies[client].void(pull)
                 continue

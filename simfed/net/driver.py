@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import simpy
-from simpy.events import Event, EventPriority
+from simpy.events import Event
 
 from simfed.errors import InputError, RunFailed
 from simfed.net.engine import DeadLink, Engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
+from simfed.net.instants import AFTER_EVERYTHING_ELSE, at
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 from simfed.net.models import Model, make_model
+from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.topology import Direction, Topology
 from simfed.vocabulary import LinkUse
 
 __all__ = ["Network", "Transfer"]
-
-_AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
-"""SimPy orders events of one instant by priority: the network solves once, after all sends of it."""
 
 
 class Transfer:
@@ -122,6 +121,8 @@ class Network:
         self._sent = 0
         self._timer: Event | None = None
         self._timer_at_s = inf
+        """When it is due on the engine's clock; `_timer_due_s`: on the environment's."""
+        self._timer_due_s = inf
 
     def send(
         self,
@@ -149,6 +150,7 @@ class Network:
         if not self._transfers:
             self._epoch_at_s = self.env.now
             self._engine.restart_clock(self._epoch_at_s)
+            self._timer, self._timer_at_s = None, inf  # it stood on the clock before
         self._sent += 1
         engine, now_s, size_bytes = self._engine, self._local_s(), float(size_bytes)
 
@@ -167,6 +169,36 @@ class Network:
         """Those in flight, in the order in which they were sent."""
         return list(self._transfers.values())
 
+    def state(self) -> dict[str, Any]:
+        """Everything that decides what comes, bit for bit, while transfers are under way; JSON-able.
+
+        Taking it changes nothing. What was reported to `on_use` before is not part of it; what a link
+        carries in the interval that is not over yet is.
+        """
+        transfers = [
+            (flow, t.client, t.direction, t.size_bytes, t.started_at_s)
+            for flow, t in self._transfers.items()
+        ]
+        own = {name: getattr(self, f"_{name}") for name in ("epoch_at_s", "sent")}
+        timer = None if self._timer is None else (self._timer_at_s, self._timer_due_s)
+        return write_graph({"transfers": transfers, "timer": timer, **own, **self._engine.state()})
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`, on a new network over the same topology, at the instant of the state.
+
+        `transfers` then lists those under way, in the order in which they were sent, each with a
+        `done` of its own. Raises: `InputError` for a state of another version.
+        """
+        own = read_graph(state)
+        self._epoch_at_s, self._sent = own["epoch_at_s"], own["sent"]
+        self._engine.restore(own)
+        for flow, client, direction, size_bytes, started_at_s in own["transfers"]:
+            transfer = Transfer(self, client, direction, size_bytes, flow)
+            transfer.started_at_s = started_at_s
+            self._transfers[flow] = transfer
+        if own["timer"] is not None:
+            self._set_timer(*own["timer"])
+
     # ---- inside --------------------------------------------------------------------------------
 
     def _local_s(self) -> float:
@@ -178,11 +210,12 @@ class Network:
         at_s = self._engine.next_at_s()
         if at_s >= self._timer_at_s or not self._transfers:
             return
-        timer = Event(self.env)
-        timer._ok, timer._value = True, None
+        self._set_timer(at_s, float(self.env.now) + max(at_s - self._local_s(), 0.0))
+
+    def _set_timer(self, at_s: float, due_s: float) -> None:
+        timer = at(self.env, due_s, AFTER_EVERYTHING_ELSE)
         timer.callbacks = [self._wake]
-        self.env.schedule(timer, _AFTER_EVERYTHING_ELSE, max(at_s - self._local_s(), 0.0))
-        self._timer, self._timer_at_s = timer, at_s
+        self._timer, self._timer_at_s, self._timer_due_s = timer, at_s, due_s
 
     def _wake(self, timer: Event) -> None:
         if timer is not self._timer:

@@ -37,7 +37,7 @@ class DeadLink(Exception):
         """The trace's end policy is `error`, and its end is reached."""
 
 
-class _Varying:
+class Varying:
     """A link in use whose capacity follows a trace."""
 
     __slots__ = ("link", "moment", "stamp", "trace")
@@ -72,7 +72,7 @@ class Engine:
         self.sharing = Sharing(capacities_bytes_per_s, meter)
         self.epoch_s = 0.0
         self._traces = traces or {}
-        self._varying: dict[int, _Varying] = {}
+        self._varying: dict[int, Varying] = {}
         # entries: instant, order within it, order of arrival, what it is about, its stamp then
         self._heap: list[tuple[float, int, int, Any, int]] = []
         self._sequence = 0
@@ -138,6 +138,36 @@ class Engine:
             return self.sharing.capacity(link)
         moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
         return trace.trace.rate_bytes_per_s(moment)
+
+    def state(self) -> dict[str, Any]:
+        """What decides the future, as names and the engine's own records (`simfed.net.snapshot`)."""
+        found: dict[str, Any] = {}
+        for part, keys in self._parts():
+            found |= {f"{type(part).__name__}.{key}": getattr(part, key) for key in keys}
+        return found
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`, on a new engine of the same links and traces."""
+        for part, keys in self._parts():
+            for key in keys:
+                setattr(part, key, state[f"{type(part).__name__}.{key}"])
+        for varying in [what for _, _, _, what, _ in self._heap] + list(self._varying.values()):
+            if isinstance(varying, Varying):
+                varying.trace = self._traces[varying.link]
+                varying.moment = varying.moment and Moment(*varying.moment)
+
+    def _parts(self) -> list[tuple[Any, tuple[str, ...]]]:
+        """The objects that a state is made of, and what of each."""
+        parts: list[tuple[Any, tuple[str, ...]]] = [
+            (self, ("epoch_s", "_varying", "_heap", "_sequence")),
+            (self.sharing, (
+                "now_s", "alone", "shared", "changed_flows", "changed_links",
+                "_changed_capacity", "_dirty",
+            )),
+        ]  # fmt: skip
+        if self.sharing.meter is not None:
+            parts.append((self.sharing.meter, ("_pieces", "_alone")))
+        return parts
 
     def _join_at(self, at_s: float, flow: Flow) -> None:
         flow.since_s = at_s
@@ -225,11 +255,11 @@ class Engine:
         """The first flow comes to a link with a trace: begin to follow it."""
         trace = self._traces[id]
         moment = trace.trace.moment(self.epoch_s + self.now_s + trace.offset_s)
-        varying = self._varying[id] = _Varying(id, trace, moment)
+        varying = self._varying[id] = Varying(id, trace, moment)
         self.sharing.change_capacity(id, trace.trace.rate_bytes_per_s(moment))
         self._follow_on(varying)
 
-    def _change(self, varying: _Varying) -> None:
+    def _change(self, varying: Varying) -> None:
         """A piece of a trace is over."""
         id, trace, moment = varying.link, varying.trace.trace, varying.moment
         if id not in self.sharing.alone and id not in self.sharing.shared:
@@ -242,14 +272,14 @@ class Engine:
             self._follow_on(varying)
         self._check_alive(varying)
 
-    def _follow_on(self, varying: _Varying) -> None:
+    def _follow_on(self, varying: Varying) -> None:
         assert varying.moment is not None
         _, next_s = varying.trace.trace.next_moment(varying.moment)
         if next_s < inf:
             at_s = next_s - varying.trace.offset_s - self.epoch_s
             self._push(max(at_s, self.now_s), _CAPACITY_CHANGES, varying)
 
-    def _check_alive(self, varying: _Varying) -> None:
+    def _check_alive(self, varying: Varying) -> None:
         trace, moment = varying.trace.trace, varying.moment
         ended = moment is None
         if moment is not None and trace.rate_bytes_per_s(moment) == 0:

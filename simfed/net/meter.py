@@ -25,7 +25,7 @@ class Use(NamedTuple):
     flows: int
 
 
-class _Piece:
+class Piece:
     __slots__ = ("bytes", "from_s", "load_from_s", "seen")
 
     def __init__(self, now_s: float) -> None:
@@ -40,7 +40,7 @@ class Meter:
 
     def __init__(self, on_use: Callable[[Use], None]) -> None:
         self.on_use = on_use
-        self._pieces: dict[Link, _Piece] = {}
+        self._pieces: dict[Link, Piece] = {}
         self._alone: dict[int, tuple[float, float]] = {}
 
     def begin_alone(self, id: int, now_s: float, left_bytes: float) -> None:
@@ -59,7 +59,7 @@ class Meter:
         """The capped flows across `link` are about to change."""
         piece = self._pieces.get(link)
         if piece is None:
-            piece = self._pieces[link] = _Piece(now_s)
+            piece = self._pieces[link] = Piece(now_s)
         piece.bytes += link.load.value * (now_s - piece.load_from_s)
         piece.load_from_s = now_s
 
@@ -67,7 +67,7 @@ class Meter:
         """The flows across `link` that `owner` limits are about to change."""
         piece = self._pieces.get(link)
         if piece is None:
-            piece = self._pieces[link] = _Piece(now_s)
+            piece = self._pieces[link] = Piece(now_s)
         total = owner.turned + owner.progress_at(now_s)
         tally = link.loads.get(owner)
         if tally is not None:

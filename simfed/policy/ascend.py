@@ -17,7 +17,7 @@ Initial = Literal["warm-up-mean", "ema-from-zero"]
 
 
 class Ascend(Policy):
-    """The bandit of the ASCEND method.
+    """The bandit of the ASCEND method: a balanced warm-up, then ever rarer exploration.
 
     *Warm-up*: each arm exactly `warmup` = h times, in uniformly random order; Q(s) is the mean
     reward of these plays. *Afterwards*, at this client's t-th pull (warm-up included), with

@@ -27,11 +27,14 @@ class ExponentialWeights(Bandit):
 
 
 class Exp3(ExponentialWeights):
-    """The adversarial bandit of Auer, Cesa-Bianchi, Freund and Schapire (2002).
+    """EXP3: exponential weights, for rewards that an opponent might choose.
 
     p(s) = (1 − γ)·w(s)/Σw + γ/|S| with γ = `mixing`. A reward G becomes r = (G − low)/(high − low)
     by the reward range, r̂ = r/p(s) with the p(s) of the pull it belongs to, and
     w(s) ← w(s)·exp(γ·r̂/|S|). Weights are kept as logarithms, so they never overflow.
+
+    Source: Auer, Cesa-Bianchi, Freund and Schapire, "The nonstochastic multiarmed bandit problem"
+    (2002).
 
     >>> policy = Exp3(("top-k", "random-k"), mixing=0.1)
     >>> pull = policy.pull(np.random.default_rng(0))
@@ -73,7 +76,7 @@ class Exp3(ExponentialWeights):
 
 
 class Exp3S(Exp3):
-    """EXP3 that follows a best arm which changes: every arm gets a share of all weight back.
+    """EXP3.S: EXP3 that gives every arm a share of all weight back, and so follows a change.
 
     As `Exp3`, then w(s) ← w(s) + (e·α/|S|)·Σw with α = `share` and the Σw before the play. For M
     changes in T plays the source takes α = 1/T and γ = min(1, √(|S|·(M·ln(|S|·T) + e)/((e − 1)·T))).
@@ -110,7 +113,7 @@ class Exp3S(Exp3):
 
 
 class Exp3Ix(ExponentialWeights):
-    """EXP3 with implicit exploration: no mixing, losses divided by a little more than p.
+    """EXP3-IX: EXP3 with implicit exploration, right for every length of play.
 
     p(s) ∝ exp(−η·L(s)); the loss ℓ = 1 − r of the arm played counts as ℓ/(p(s) + η/2) in its sum
     L(s), with the p(s) of the pull it belongs to. η = `rate`; without one η = √(ln|S|/(|S|·t)) at

@@ -72,8 +72,9 @@ class UpperConfidence(Bandit):
 
 
 class DiscountedUcb(UpperConfidence):
-    """D-UCB: means in which a play weighs `discount` = γ per later play of this client.
+    """D-UCB: upper confidence bounds from plays that weigh less with every later one.
 
+    In means and numbers of plays a play weighs γ = `discount` per later play of this client.
     Padding 2·√(ξ·ln N/N(s)) with ξ = `exploration`, N(s) the discounted plays of the arm and N of
     all arms. It remembers about 1/(1 − γ) plays: for M changes in T plays the source takes
     γ = 1 − √(M/T)/4, and ξ above ½.
@@ -129,9 +130,9 @@ class DiscountedUcb(UpperConfidence):
 
 
 class Ucb1(DiscountedUcb):
-    """UCB1: the mean of all plays, padding √(ξ·ln t/n(s)) with ξ = `exploration`, 2 in the source.
+    """UCB1: the arm that could still be the best, where arms stay as they are.
 
-    For arms whose mean reward does not change. Rewards are scaled to [0, 1] by the reward range: a
+    The mean of all plays, with padding √(ξ·ln t/n(s)); ξ = `exploration` is 2 in the source. For arms whose mean reward does not change. Rewards are scaled to [0, 1] by the reward range: a
     wide clip around small rewards makes it explore long.
 
     Source: Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem"
@@ -164,9 +165,9 @@ class Ucb1(DiscountedUcb):
 
 
 class SlidingWindowUcb(UpperConfidence):
-    """SW-UCB: means of this client's last `window` = τ rewarded plays, older ones forgotten.
+    """SW-UCB: upper confidence bounds from the client's last plays, older ones forgotten.
 
-    Padding √(ξ·ln n/n(s)) with ξ = `exploration`, n(s) the plays of the arm within the window and n
+    Means are those of the last τ = `window` rewarded plays. Padding √(ξ·ln n/n(s)) with ξ = `exploration`, n(s) the plays of the arm within the window and n
     all of them there. For M changes in T plays the source takes τ = 2·√(T·ln T/M), and ξ above ½.
 
     Source: Garivier and Moulines (2008), as for D-UCB.

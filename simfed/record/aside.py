@@ -13,9 +13,19 @@ import shutil
 from pathlib import Path
 
 from simfed.record import files
+from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.schema import TABLES
 
-__all__ = ["drop", "is_there", "put_back", "recover", "set_aside", "written"]
+__all__ = [
+    "clear",
+    "drop",
+    "is_left_over",
+    "is_there",
+    "put_back",
+    "recover",
+    "set_aside",
+    "written",
+]
 
 _ASIDE = ".replaced"
 _DOOMED = ".replaced-gone"
@@ -55,10 +65,20 @@ def is_there(folder: Path) -> bool:
     return (folder / _ASIDE).is_dir()
 
 
-def put_back(folder: Path) -> None:
-    """Delete the run in `folder`; the one that was set aside, if there is one, is back."""
+def is_left_over(path: Path) -> bool:
+    """Whether this is what is left of a run that was being deleted."""
+    return path.name == _DOOMED
+
+
+def clear(folder: Path) -> None:
+    """Delete the run in `folder`, and what a killed process left half-written."""
     _delete(written(folder))
     files.sweep(folder)
+
+
+def put_back(folder: Path) -> None:
+    """Delete the run in `folder`; the one that was set aside, if there is one, is back."""
+    clear(folder)
     _return(folder)
 
 
@@ -86,7 +106,7 @@ def _has_something(folder: Path) -> bool:
     """Whether the run in `folder` has a checkpoint or is finished; only asked with another aside."""
     if not (folder / _ASIDE / _MANIFEST).exists():
         return False  # the one in `folder` is that run itself
-    if (folder / "checkpoint" / "state.json").exists():
+    if CheckpointFolder(folder / "checkpoint", "").has_one:
         return True
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))

@@ -1,10 +1,14 @@
 """What a resumed run needs, at a round border: JSON for facts, safetensors for arrays, no code.
 
-    checkpoint/state.json                 round, facts of each part, how many segments count
-    checkpoint/arrays-000050.safetensors  the arrays that state.json names
+    checkpoint/state.json                 round, facts of each part, which segments count
+    checkpoint/earlier.json               the same of the checkpoint before, to fall back to
+    checkpoint/arrays-000050.safetensors  the arrays that a state names
     checkpoint/segments/*.parquet         rows recorded so far, each written once
 
-`state.json` is replaced last and at once, so a checkpoint is either the old or the new one.
+A state carries the run's id, a digest of itself and one of its arrays, and names the last link of
+each table's chain of segments. So a byte that has changed, files that changed places and files of
+another run are found before anything is made of them. `state.json` is replaced last and at once: a
+process that is killed leaves the old checkpoint or the new one.
 """
 
 from __future__ import annotations
@@ -21,10 +25,15 @@ import numpy as np
 
 from simfed.errors import InputError
 from simfed.record import files
+from simfed.record.digest import digest_of, file_digest
 from simfed.record.recorder import Recorder
-from simfed.record.schema import FORMAT
 
-__all__ = ["Checkpoint", "load", "save"]
+__all__ = ["Checkpoint", "CheckpointFolder", "Loaded"]
+
+FORMAT = 2
+"""Version of the checkpoint's layout."""
+
+_NEWEST, _EARLIER = "state.json", "earlier.json"
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -40,59 +49,163 @@ class Checkpoint:
     arrays: Arrays
 
 
-def save(folder: Path, checkpoint: Checkpoint, recorder: Recorder) -> None:
-    """Replace the checkpoint in `folder`; the recorder's new rows become segments."""
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint that was found whole."""
+
+    checkpoint: Checkpoint
+    segments: Mapping[str, Any]
+    """The recorder's state."""
+    name: str
+    """The file that holds it."""
+    arrays: str
+    """The file that holds its arrays."""
+    warning: str | None = None
+    """Which newer checkpoint was passed over, and why."""
+
+
+class CheckpointFolder:
+    """The folder `checkpoint` of the run with this id."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self.path = path
+        self._run = run
+        self._arrays: list[str] = []
+
+    @property
+    def has_one(self) -> bool:
+        """Whether there is a checkpoint, whole or not."""
+        return any((self.path / name).exists() for name in (_NEWEST, _EARLIER))
+
+    def save(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
+        """A new checkpoint; the one before stays beside it, older ones go.
+
+        The recorder's new rows become segments. Raises: `OSError`.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        recorder.flush()
+        arrays = self.path / f"arrays-{checkpoint.round:06d}.safetensors"
+        digest = _put_arrays(arrays, checkpoint.arrays)
+        state = {
+            "format": FORMAT,
+            "run": self._run,
+            "round": checkpoint.round,
+            "arrays": {"file": arrays.name, "digest": digest},
+            "segments": recorder.state(),
+            "facts": checkpoint.facts,
+        }
+        with files.made(self.path / _NEWEST, _sealed(state)):
+            if (self.path / _NEWEST).exists():
+                os.replace(self.path / _NEWEST, self.path / _EARLIER)
+        self._arrays = [*self._arrays[-1:], arrays.name]
+        self._delete_arrays_but(self._arrays)
+
+    def load(self, recorder: Recorder) -> Loaded | None:
+        """The newest whole checkpoint, None where there is none; nothing is changed.
+
+        Raises: `InputError` that names the first damaged file where no checkpoint is whole.
+        """
+        damaged: InputError | None = None
+        for name in (_NEWEST, _EARLIER):
+            if not (self.path / name).exists():
+                continue
+            try:
+                found = self._read(name, recorder)
+            except InputError as error:
+                damaged = damaged or error
+                continue
+            if damaged is None:
+                return found
+            warning = f"{damaged}; went on from the checkpoint before, after round {found.checkpoint.round}"
+            return Loaded(found.checkpoint, found.segments, found.name, found.arrays, warning)
+        if damaged is None:
+            return None
+        raise InputError(
+            damaged.allowed, where=damaged.where, got=damaged.got,
+            hint="no other checkpoint is whole, --overwrite begins the run again",
+        )  # fmt: skip
+
+    def take_up(self, loaded: Loaded, recorder: Recorder) -> None:
+        """Go on from a checkpoint that `load` gave: what is newer than it goes."""
+        if loaded.name != _NEWEST:
+            os.replace(self.path / loaded.name, self.path / _NEWEST)
+        self._arrays = [loaded.arrays]
+        recorder.restore(loaded.segments)
+
+    def damages(self) -> list[InputError]:
+        """What is wrong with the states and arrays that are kept of a finished run."""
+        found = []
+        for name in (_NEWEST, _EARLIER):
+            try:
+                if (self.path / name).exists():
+                    self._read(name, None)
+            except InputError as error:
+                found.append(error)
+        return found
+
+    def _read(self, name: str, recorder: Recorder | None) -> Loaded:
+        """`recorder` None: its segments are gone, as those of a finished run are."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = self.path / name
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            if state["format"] != FORMAT:
+                raise _damaged(path, f"format {state['format']}, not {FORMAT}")
+            digest = state.pop("digest")
+            if digest_of(state) != digest:
+                raise _damaged(path, "one whose content is not what its digest says")
+            if state["run"] != self._run:
+                raise _damaged(path, f"one of run {state['run']}, not {self._run}")
+            arrays = self.path / state["arrays"]["file"]
+            if not arrays.is_file():
+                raise _damaged(arrays, "none")
+            if file_digest(arrays) != state["arrays"]["digest"]:
+                raise _damaged(arrays, "one whose content is not what its digest says")
+            if recorder is not None:
+                recorder.check(state["segments"])
+            checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
+            return Loaded(checkpoint, state["segments"], name, arrays.name)
+        except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+            raise _damaged(path, f"{type(error).__name__}: {error}") from error
+        except OSError as error:
+            raise _damaged(path, error.strerror or str(error)) from error
+
+    def _delete_arrays_but(self, kept: list[str]) -> None:
+        for old in self.path.glob("arrays-*.safetensors"):
+            if old.name not in kept:
+                old.unlink()
+
+
+def _put_arrays(path: Path, arrays: Arrays) -> str:
+    """Write the arrays; their digest."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
-    recorder.flush()
-    arrays = folder / f"arrays-{checkpoint.round:06d}.safetensors"
-    whole = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    digest = ""
+
+    def write(temporary: Path) -> None:
+        nonlocal digest
+        save_file(whole, temporary)
+        digest = file_digest(temporary)
+
     try:
-        files.put(arrays, lambda temporary: save_file(whole, temporary))
+        files.put(path, write)
     except SafetensorError as error:  # it wraps what the disk says
         number = re.search(r"(?:os error|code:) (\d+)", str(error))
         if number is None:
             raise OSError(str(error)) from error
         code = int(number[1])
-        raise OSError(code, os.strerror(code), str(arrays)) from error
-    state = {
-        "format": FORMAT,
-        "round": checkpoint.round,
-        "arrays": arrays.name,
-        "segments": recorder.state(),
-        "facts": checkpoint.facts,
-    }
-    files.put(folder / "state.json", lambda temporary: temporary.write_text(json.dumps(state)))
-    for old in folder.glob("arrays-*.safetensors"):
-        if old != arrays:
-            old.unlink()
+        raise OSError(code, os.strerror(code), str(path)) from error
+    return digest
 
 
-def load(folder: Path, recorder: Recorder) -> Checkpoint | None:
-    """The checkpoint in `folder`, None if there is none; the recorder goes on after its rows.
+def _sealed(state: Mapping[str, Any]) -> str:
+    """JSON with a digest of the rest as its last key."""
+    return json.dumps({**state, "digest": digest_of(state)})
 
-    Raises: `InputError` for one that is damaged.
-    """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
 
-    path = folder / "state.json"
-    if not path.exists():
-        recorder.restore(dict.fromkeys(recorder.state(), 0))
-        return None
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        if state["format"] != FORMAT:
-            raise InputError(
-                f"a checkpoint of format {FORMAT}", where=str(path), got=state["format"]
-            )
-        arrays = load_file(folder / state["arrays"])
-        checkpoint = Checkpoint(int(state["round"]), state["facts"], arrays)
-        recorder.restore(state["segments"])
-    except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
-        raise InputError(
-            "a whole checkpoint", where=str(path), got=f"{type(error).__name__}: {error}"
-        ) from error
-    return checkpoint
+def _damaged(path: Path, got: str) -> InputError:
+    return InputError("a whole checkpoint file of this run", where=str(path), got=got)

@@ -8,7 +8,9 @@ rows were cut into pieces or files, because every column is hashed as one long r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,12 +27,44 @@ from simfed.record.schema import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Fingerprint", "fingerprint", "scenario_digest"]
+__all__ = [
+    "Fingerprint",
+    "digest_of",
+    "file_digest",
+    "fingerprint",
+    "manifest_digest",
+    "scenario_digest",
+    "sha256",
+]
+
+
+def digest_of(value: Any) -> str:
+    """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """A hash of a file's content."""
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            found.update(block)
+    return found.hexdigest()
+
+
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """A hash of everything in a manifest but itself."""
+    return digest_of({key: value for key, value in manifest.items() if key != "digest"})
+
+
+def sha256(content: bytes) -> str:
+    """SHA-256 of a file's content, as `sha256sum` gives it."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def scenario_digest(scenario_yaml: str) -> str:
     """SHA-256 of a run's `scenario.yaml`, as `sha256sum` gives it."""
-    return hashlib.sha256(scenario_yaml.encode("utf-8")).hexdigest()
+    return sha256(scenario_yaml.encode("utf-8"))
 
 
 class Fingerprint:

@@ -11,17 +11,18 @@ import contextlib
 import functools
 import os
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from simfed.errors import InputError, RunFailed
 from simfed.record import aside, files
-from simfed.record import checkpoint as checkpoints
-from simfed.record.checkpoint import Checkpoint
-from simfed.record.digest import Fingerprint, scenario_digest
+from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
+from simfed.record.digest import Fingerprint, manifest_digest, scenario_digest, sha256
 from simfed.record.lock import LOCK, held
+from simfed.record.manifest import differences
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
 from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES
@@ -29,6 +30,9 @@ from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES
 __all__ = ["RunDirectory", "reserved"]
 
 _ROWS_PER_GROUP = 250_000
+
+_SAME = ("data", "models")
+"""What the manifest says at the beginning that must be the same where a run goes on."""
 
 
 class RunDirectory:
@@ -41,7 +45,12 @@ class RunDirectory:
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
         self.manifest = manifest
-        self.checkpoint_folder = path / "checkpoint"
+        self.warnings: list[str] = []
+        """What the user should know of how the run went on, for the manifest."""
+        self._id = str(manifest.get("id", ""))
+        self._checkpoints = CheckpointFolder(path / "checkpoint", self._id)
+        self._loaded: Loaded | None = None
+        self._beside: dict[str, bytes] = {}
 
     @classmethod
     def create(
@@ -60,24 +69,31 @@ class RunDirectory:
         stay. `beside`: further files, by their place in the folder. Raises: `InputError`.
         """
         path = Path(path)
+        beside = beside or {}
         _refuse_others(path, overwrite)
         made = cls(
             path,
             {
-                "format": FORMAT, **manifest,
-                "scenario_sha256": scenario_digest(scenario_yaml), "status": "running",
+                "format": FORMAT,
+                "id": uuid.uuid4().hex,
+                **manifest,
+                "scenario_sha256": scenario_digest(scenario_yaml),
+                "files": {name: sha256(content) for name, content in beside.items()},
+                "status": "running",
             },
-        )  # fmt: skip
+        )
         with _writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            if (path / "manifest.json").exists():
+            if _look_into(path) != "nothing":
                 aside.set_aside(path)
+            else:
+                aside.clear(path)  # of a beginning that was killed
             try:
-                files.put_json(path / "manifest.json", made.manifest)
-                for name, content in (beside or {}).items():
+                made._put_manifest()
+                for name, content in beside.items():
                     (path / name).parent.mkdir(exist_ok=True)
                     (path / name).write_bytes(content)
-                files.put_text(path / "scenario.yaml", scenario_yaml)
+                files.put_text(path / "scenario.yaml", scenario_yaml)  # now the run has begun
             except BaseException:
                 made.abandon()
                 raise
@@ -85,47 +101,79 @@ class RunDirectory:
 
     @classmethod
     def resume(
-        cls, path: str | os.PathLike[str], *, scenario_yaml: str, mode: str, device: str = "cpu"
-    ) -> RunDirectory:
-        """A run that was interrupted, failed or died; nothing is changed before `go_on`.
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        scenario_yaml: str,
+        mode: str,
+        device: str = "cpu",
+        manifest: Mapping[str, Any] | None = None,
+        beside: Mapping[str, bytes] | None = None,
+    ) -> RunDirectory | None:
+        """The run in the folder, finished or not, and None where none has begun.
 
-        `mode` and `device` are the manifest's (`full` or `time-only`, where it learns); like the
-        scenario they must be the same as when the run began. Raises: `InputError`.
+        Nothing is changed before `go_on`. `mode` and `device` are the manifest's (`full` or
+        `time-only`, where it learns); like the scenario they must be the same as when the run began,
+        and so must the further files (`beside`), and the data and the models of `manifest`, what it
+        would say if it began now. Other versions of packages are warned of. Raises: `InputError`,
+        also where no checkpoint is whole.
         """
         path = Path(path)
-        manifest = _unfinished(path)
-        if not (path / "scenario.yaml").is_file():
-            raise InputError("a run directory with scenario.yaml", where=str(path), got="none")
-        begun = (path / "scenario.yaml").read_text(encoding="utf-8")
-        if begun != scenario_yaml:
-            raise InputError(
-                "the scenario that this run began with", where=f"{path}/scenario.yaml",
-                got=_first_difference(begun, scenario_yaml),
-            )  # fmt: skip
-        if manifest.get("mode") != mode:
-            raise InputError(
-                f"a {manifest.get('mode')} run, as it began", where=str(path), got=mode
-            )
-        if manifest.get("device", device) != device:  # its last bits would be another machine's
-            raise InputError(
-                f"a run that learns on {manifest['device']}, as it began",
-                where=str(path),
-                got=device,
-            )
-        resumed = cls(path, {**manifest, "status": "running"})
-        resumed.manifest.pop("reason", None)
-        return resumed
+        if _look_into(path) == "nothing":
+            return None
+        begun = _read_whole_manifest(path)
+        _refuse_other_scenario(path, scenario_yaml)
+        for key, now in (("mode", mode), ("device", device)):
+            if begun.get(key, now) != now:  # on another device the last bits would be others
+                what = (
+                    f"a {begun[key]} run" if key == "mode" else f"a run that learns on {begun[key]}"
+                )
+                raise InputError(f"{what}, as it began", where=str(path), got=now)
+        for key in _SAME if manifest is not None else ():
+            if key in begun and manifest is not None and begun[key] != manifest[key]:
+                raise InputError(
+                    f"the {key} that this run began with, {begun[key]}", where=str(path),
+                    got=manifest[key],
+                )  # fmt: skip
+        for name, content in (beside or {}).items():
+            if name in begun.get("files", {}) and sha256(content) != begun["files"][name]:
+                raise InputError(
+                    f"the {Path(name).name} that this run began with, of which this is a copy",
+                    where=str(path / name), got="another one in use now",
+                )  # fmt: skip
+        found = cls(path, begun)
+        if found.finished:
+            return found
+        found.manifest["status"] = "running"
+        found.manifest.pop("reason", None)
+        found._beside = dict(beside or {})
+        if manifest is not None:
+            found.warnings += differences(begun.get("versions", {}), manifest["versions"])
+        found._loaded = found._checkpoints.load(found.recorder())
+        if found._loaded is not None and found._loaded.warning is not None:
+            found.warnings.append(found._loaded.warning)
+        return found
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is done."""
+        return bool(self.manifest["status"] == "finished")
 
     def go_on(self) -> None:
-        """Say that the run is under way again."""
+        """Say that the run is under way again; what a killed process left half-done goes."""
         with _writing(self.path):
             files.sweep(self.path)
-            files.put_json(self.path / "manifest.json", self.manifest)
+            files.sweep(self._checkpoints.path)
+            for name, content in self._beside.items():  # its copies may be damaged
+                (self.path / name).parent.mkdir(exist_ok=True)
+                (self.path / name).write_bytes(content)
+            self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
+            self._put_manifest()
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is a state to go on from."""
-        return (self.checkpoint_folder / "state.json").exists()
+        return self._checkpoints.has_one
 
     @property
     def replaces(self) -> bool:
@@ -139,27 +187,32 @@ class RunDirectory:
 
     def recorder(self, *, rows_in_memory: int = 50_000, losses: tuple[str, ...] = ()) -> Recorder:
         """A recorder that spills into this directory."""
-        folder = self.checkpoint_folder / "segments"
-        return Recorder(folder, rows_in_memory=rows_in_memory, losses=losses)
+        return Recorder(
+            self._checkpoints.path / "segments",
+            run=self._id,
+            rows_in_memory=rows_in_memory,
+            losses=losses,
+        )
 
     def save_checkpoint(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
-        """Replace the checkpoint."""
-        try:
-            checkpoints.save(self.checkpoint_folder, checkpoint, recorder)
-        except OSError as error:
-            raise RunFailed(
-                f"{self.checkpoint_folder}: cannot be written ({error.strerror or error})"
-            ) from error
-        aside.drop(self.path)
+        """A new checkpoint in place of the last one, which stays beside it."""
+        with self._going():
+            self._checkpoints.save(checkpoint, recorder)
+            aside.drop(self.path)
 
     def load_checkpoint(self, recorder: Recorder) -> Checkpoint | None:
         """The checkpoint to go on from; None: there is none, begin at the beginning."""
-        return checkpoints.load(self.checkpoint_folder, recorder)
+        loaded, self._loaded = self._loaded or self._checkpoints.load(recorder), None
+        with self._going():
+            if loaded is None:
+                recorder.restore(None)
+                return None
+            self._checkpoints.take_up(loaded, recorder)
+        return loaded.checkpoint
 
     def stop(self, status: str, reason: str) -> None:
         """The run ends here for now: `interrupted` or `failed`, with its reason in one sentence."""
-        self.manifest.update(status=status, reason=reason)
-        files.put_json(self.path / "manifest.json", self.manifest)
+        self._put_manifest(status=status, reason=reason)
 
     def finish(
         self, recorder: Recorder, *, manifest: Mapping[str, Any], summary: Mapping[str, Any]
@@ -169,7 +222,7 @@ class RunDirectory:
         The checkpoint's state stays (it holds the trained weights), its segments go: the tables
         have their rows now.
         """
-        try:
+        with self._going():
             running = Fingerprint()
             for name in TABLES:
                 if name in OPTIONAL_TABLES and not any(map(len, recorder.batches(name))):
@@ -179,15 +232,32 @@ class RunDirectory:
                 )
                 files.put(self.path / f"{name}.parquet", write)
             files.put_json(self.path / "summary.json", summary)
-            self.manifest.update(manifest, fingerprint=running.hexdigest(), status="finished")
-            files.put_json(self.path / "manifest.json", self.manifest)
+            fingerprint = running.hexdigest()
+            self._put_manifest(**manifest, fingerprint=fingerprint, status="finished")
+        self.tidy()
+        return fingerprint
+
+    def tidy(self) -> None:
+        """Delete what a finished run needs no more, and what is left of one that it replaced."""
+        with contextlib.suppress(OSError):
+            aside.drop(self.path)
+            files.sweep(self.path)
+        shutil.rmtree(self._checkpoints.path / "segments", ignore_errors=True)
+
+    def _put_manifest(self, **changes: Any) -> None:
+        manifest = {**self.manifest, **changes}
+        manifest["digest"] = manifest_digest(manifest)
+        files.put_json(self.path / "manifest.json", manifest)
+        self.manifest = manifest
+
+    @contextmanager
+    def _going(self) -> Iterator[None]:
+        """What the disk refuses ends the run, in a sentence."""
+        try:
+            yield
         except OSError as error:
-            raise RunFailed(
-                f"{self.path}: cannot be written ({error.strerror or error})"
-            ) from error
-        aside.drop(self.path)
-        shutil.rmtree(self.checkpoint_folder / "segments", ignore_errors=True)
-        return str(self.manifest["fingerprint"])
+            where = error.filename or self.path
+            raise RunFailed(f"{where}: cannot be written ({error.strerror or error})") from error
 
 
 @contextmanager
@@ -196,18 +266,12 @@ def reserved(
 ) -> Iterator[None]:
     """Have the folder for one run, new or gone on with, and nobody else; the run in it is untouched.
 
-    Everything that can be refused is refused here, before long work. A folder that was made for it
-    and is empty in the end goes again. Raises: `InputError`.
+    Everything that can be refused is refused here, before long work. What a killed process left
+    half-done is settled: a run that was out of the way comes back if nothing came of the other. A
+    folder that was made for it and is empty in the end goes again. Raises: `InputError`.
     """
     path = Path(path)
-
-    def check() -> None:
-        if resume:
-            _unfinished(path)
-        else:
-            _refuse_others(path, overwrite)
-
-    check()
+    _refuse_others(path, overwrite or resume)
     made = not path.exists()
     with contextlib.ExitStack() as stack:
         with _writing(path):
@@ -216,7 +280,7 @@ def reserved(
                 stack.callback(_delete_if_empty, path)
             stack.enter_context(held(path, "run folder"))
             aside.recover(path)
-        check()  # again: now nobody else can change the answer
+        _refuse_others(path, overwrite or resume)  # now nobody else can change the answer
         yield
 
 
@@ -235,32 +299,74 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _unfinished(path: Path) -> dict[str, Any]:
-    manifest = read_manifest(path)
-    if manifest["status"] == "finished":
-        raise InputError("a run that is not finished", where=str(path), got="a finished one")
-    return manifest
+def _look_into(path: Path) -> Literal["nothing", "a run"]:
+    """What is in a folder. `nothing`: at most what is left of a beginning that was killed.
 
-
-def _refuse_others(path: Path, overwrite: bool) -> None:
-    """Refuse what a new run must not be written into."""
+    Raises: `InputError` for a folder of something else.
+    """
     if not path.exists():
-        return
+        return "nothing"
     if not path.is_dir():
         raise InputError("a folder", where=str(path), got="a file")
-    if all(inner.name == LOCK for inner in path.iterdir()):
-        return
-    if not aside.is_there(path):
-        try:
-            read_manifest(path)
-        except InputError:
+    if aside.is_there(path):
+        return "a run"
+    inside = [inner for inner in path.iterdir() if not _is_left_over(inner)]
+    if not inside:
+        return "nothing"
+    if not (path / "manifest.json").is_file():
+        raise InputError(
+            "a new or empty folder", where=str(path), got="a folder with other files in it"
+        )
+    try:
+        begun = read_manifest(path)["status"] == "finished"
+    except InputError:
+        if not (path / "scenario.yaml").is_file():  # another program's manifest
             raise InputError(
                 "a new or empty folder", where=str(path), got="a folder with other files in it"
             ) from None
-    if not overwrite:
+        return "a run"
+    begun = begun or (path / "scenario.yaml").exists() or (path / "checkpoint").exists()
+    return "a run" if begun else "nothing"
+
+
+def _is_left_over(path: Path) -> bool:
+    return path.name == LOCK or files.is_partial(path) or aside.is_left_over(path)
+
+
+def _refuse_others(path: Path, allowed: bool) -> None:
+    """Refuse a folder of something else, and one that holds a run unless that is `allowed`."""
+    if _look_into(path) != "nothing" and not allowed:
         raise InputError(
             "a new or empty folder", where=str(path), got="one that holds a run",
             hint="--resume goes on with an unfinished run, --overwrite replaces it",
+        )  # fmt: skip
+
+
+def _read_whole_manifest(path: Path) -> dict[str, Any]:
+    where = path / "manifest.json"
+    try:
+        manifest = read_manifest(path)
+        if manifest.get("digest") != manifest_digest(manifest):
+            raise InputError("a whole manifest", where=str(where), got="one that was changed")
+    except InputError as error:
+        raise InputError(
+            error.allowed, where=error.where, got=error.got, hint="--overwrite begins the run again"
+        ) from None
+    return manifest
+
+
+def _refuse_other_scenario(path: Path, scenario_yaml: str) -> None:
+    where = path / "scenario.yaml"
+    if not where.is_file():
+        raise InputError(
+            "a run directory with scenario.yaml", where=str(path), got="none",
+            hint="--overwrite begins the run again",
+        )  # fmt: skip
+    begun = where.read_bytes()
+    if begun != scenario_yaml.encode():
+        raise InputError(
+            "the scenario that this run began with", where=str(where),
+            got=_first_difference(begun.decode(errors="replace"), scenario_yaml),
         )  # fmt: skip
 
 

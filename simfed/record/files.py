@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["put", "put_json", "put_text", "sweep"]
+__all__ = ["is_partial", "made", "put", "put_json", "put_text", "sweep"]
 
 _PARTIAL = ".partial-"
 
@@ -24,16 +25,26 @@ def put(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
-def put_text(path: Path, text: str) -> None:
-    """Write text, and have it on the disk before it gets its name."""
-
-    def write(temporary: Path) -> None:
+@contextmanager
+def made(path: Path, text: str) -> Iterator[None]:
+    """Write text, have it on the disk, and give it its name after the body of the `with`."""
+    temporary = path.with_name(f"{_PARTIAL}{path.name}")
+    try:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        yield
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
-    put(path, write)
+
+def put_text(path: Path, text: str) -> None:
+    """Write text, and have it on the disk before it gets its name."""
+    with made(path, text):
+        pass
 
 
 def put_json(path: Path, value: Any) -> None:
@@ -45,3 +56,8 @@ def sweep(folder: Path) -> None:
     """Delete what a killed process left half-written."""
     for left in folder.glob(f"{_PARTIAL}*"):
         left.unlink(missing_ok=True)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether this is a file that never got its name."""
+    return path.name.startswith(_PARTIAL)

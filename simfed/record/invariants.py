@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from simfed.record.digest import fingerprint, scenario_digest
+from simfed.errors import InputError
+from simfed.record.checkpoint import CheckpointFolder
+from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES, PHASES, TABLES, columns
 from simfed.record.summary import summarise
@@ -36,7 +38,18 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     broken = list(_values_are_in_range(facts))
     if broken:  # the other checks would trip over such values
         return broken
-    return [sentence for check in _CHECKS for sentence in check(facts)]
+    return [sentence for check in _CHECKS for sentence in _tried(check, facts)]
+
+
+def _tried(check: Callable[[Facts], Broken], facts: Facts) -> Broken:
+    """A check over facts that may be of any type: what it trips over is broken as well."""
+    try:
+        yield from check(facts)
+    except InputError as error:
+        yield str(error)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = check.__name__.strip("_").replace("_", " ")
+        yield f"scenario.yaml or manifest.json: a value that no run writes; whether {what} cannot be told ({type(error).__name__}: {error})"
 
 
 class Facts:
@@ -59,8 +72,15 @@ class Facts:
 
     @cached_property
     def row_of_participation(self) -> Array:
-        """Each participation's row in `rounds`."""
+        """The row in `rounds` of the round that each participation was started for."""
         return self["participations"]["round"] - 1
+
+    @cached_property
+    def row_of_merge(self) -> Array:
+        """The row in `rounds` of the merge that settled each participation."""
+        merge = self["participations"]["merge"]
+        settled: Array = np.where(merge > 0, merge - 1, self.row_of_participation)
+        return settled  # runs of earlier versions do not name it
 
     @cached_property
     def elapsed_s(self) -> Array:
@@ -81,9 +101,18 @@ class Facts:
         return [scenario.get("policy") or {}, *own]
 
     @cached_property
+    def mode(self) -> str:
+        return str(self.run.scenario.get("aggregation", {}).get("mode", "synchronous"))
+
+    @property
     def synchronous(self) -> bool:
-        mode = self.run.scenario.get("aggregation", {}).get("mode", "synchronous")
-        return bool(mode == "synchronous")
+        """The merge waits for everybody."""
+        return self.mode == "synchronous"
+
+    @property
+    def filled(self) -> bool:
+        """Clients are kept in flight: one may start again before its upload is merged."""
+        return self.mode in ("buffered", "asynchronous")
 
 
 def _values_are_in_range(facts: Facts) -> Broken:
@@ -113,6 +142,8 @@ def _values_are_in_range(facts: Facts) -> Broken:
         of = facts[table]["round"]
         if ((of < 1) | (of > facts.rounds)).any():
             yield f"{table}.parquet: rows of a round that rounds.parquet does not have"
+    if ((parts["merge"] < 0) | (parts["merge"] > facts.rounds)).any():
+        yield "participations.parquet: rows of a merge that rounds.parquet does not have"
 
 
 _ANY_SIGN = ("saved_without_critical_s",)
@@ -124,6 +155,23 @@ def _fingerprint_is_that_of_the_tables(facts: Facts) -> Broken:
     found = fingerprint(lambda name: [facts.run.table(name)])
     if found != facts.run.fingerprint:
         yield f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the tables is {found}"
+
+
+def _files_are_what_was_written(facts: Facts) -> Broken:
+    manifest, path = facts.run.manifest, facts.run.path
+    if manifest.get("digest", manifest_digest(manifest)) != manifest_digest(manifest):
+        yield "manifest.json: was changed after it was written"  # earlier versions wrote no digest
+    if path is None:
+        return
+    written = manifest.get("files")
+    for name, digest in written.items() if isinstance(written, dict) else ():
+        try:
+            if sha256((path / name).read_bytes()) != digest:
+                yield f"{name}: is not the file that this run began with"
+        except OSError as error:
+            yield f"{name}: cannot be read ({error.strerror or error})"
+    for damage in CheckpointFolder(path / "checkpoint", str(manifest.get("id", ""))).damages():
+        yield str(damage).removeprefix(f"{path}/")
 
 
 def _manifest_is_that_of_the_scenario(facts: Facts) -> Broken:
@@ -170,7 +218,7 @@ def _rounds_follow_each_other(facts: Facts) -> Broken:
 
 def _rounds_count_their_participations(facts: Facts) -> Broken:
     rounds, parts = facts["rounds"], facts["participations"]
-    of, late = facts.row_of_participation, parts["outcome"] == "late"
+    of, late = facts.row_of_merge, parts["outcome"] == "late"
     for name, counted in (("participants", np.ones(len(of), bool)), ("late", late), ("dropped", facts.lost)):  # fmt: skip
         counts = np.bincount(of[counted], minlength=facts.rounds)
         yield from _rows("rounds", counts != rounds[name], facts, f"miscount their {name}")
@@ -185,36 +233,58 @@ def _phases_sum_to_their_participation(facts: Facts) -> Broken:
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
     yield from _rows("participations", _span_differs(begun, ended, total_s), facts, "have phases that do not sum to their span")  # fmt: skip
     keys = _keys(parts["round"], parts["client"])
-    if len(np.unique(keys)) != len(keys):
+    if not facts.filled and len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
-    of = facts.row_of_participation
     for instants, borders, early in (
-        (begun, facts["rounds"]["started_at_s"], True),
-        (ended, facts["rounds"]["finished_at_s"], False),
+        (begun, facts["rounds"]["started_at_s"][facts.row_of_participation], True),
+        (begun, facts["rounds"]["finished_at_s"][facts.row_of_participation], False),
+        (ended, facts["rounds"]["finished_at_s"][facts.row_of_merge], False),
     ):
-        border = borders[of]
-        outside = _differ(instants, border, 0 * border) & ((instants < border) == early)
-        if facts.synchronous:
-            yield from _rows("participations", outside, facts, "lie outside their round")
+        outside = _differ(instants, borders, 0 * borders) & ((instants < borders) == early)
+        yield from _rows("participations", outside, facts, "lie outside their round")
+
+
+def _merges_follow_starts(facts: Facts) -> Broken:
+    parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
+    age = facts.row_of_merge - facts.row_of_participation
+    yield from _rows("participations", age < 0, facts, "are settled before their round")
+    known = parts["merge"] > 0
+    yield from _rows("participations", known & (parts["staleness"] != age), facts, "have a staleness that is not the merges between")  # fmt: skip
+    if facts.filled:
+        yield from _rows("participations", late, facts, "are late where nobody can be")
+    else:
+        arrived = ~facts.lost
+        yield from _rows("participations", arrived & late & (age == 0), facts, "are late and yet merged with their round")  # fmt: skip
+        yield from _rows("participations", known & arrived & ~late & (age != 0), facts, "are not late and yet merged after their round")  # fmt: skip
+    if facts.mode == "synchronous":
+        yield from _rows("participations", age > 0, facts, "are settled after their round, in a server that waits for all")  # fmt: skip
 
 
 def _waiting_is_slack_and_server_work(facts: Facts) -> Broken:
-    if not facts.synchronous:
-        return
     parts, rounds = facts["participations"], facts["rounds"]
-    of, slack_s = facts.row_of_participation, parts["slack_s"]
+    of, slack_s = facts.row_of_merge, parts["slack_s"]
     length_s, known = rounds["duration_s"][of], ~np.isnan(slack_s)
-    expected_s = slack_s + rounds["server_s"][of]
-    wrong = known & _differ(parts["waiting_s"], expected_s, length_s)
-    yield from _rows("participations", wrong, facts, "wait for something else than their slack and the server")  # fmt: skip
-    wrong = known & _differ(facts.elapsed_s + expected_s, length_s, length_s)
-    yield from _rows("participations", wrong, facts, "have a slack that does not reach their round's end")  # fmt: skip
+    server_s = rounds["server_s"][of]
+    if facts.synchronous:
+        expected_s = slack_s + server_s
+        wrong = known & _differ(parts["waiting_s"], expected_s, length_s)
+        yield from _rows("participations", wrong, facts, "wait for something else than their slack and the server")  # fmt: skip
+        wrong = known & _differ(facts.elapsed_s + expected_s, length_s, length_s)
+        yield from _rows("participations", wrong, facts, "have a slack that does not reach their round's end")  # fmt: skip
+    else:
+        ended, merged = parts["finished_at_s"] - parts["waiting_s"], rounds["finished_at_s"][of]
+        wrong = known & _span_differs(ended, merged, slack_s + server_s)
+        yield from _rows("participations", wrong, facts, "have a slack that does not reach their merge")  # fmt: skip
+        if facts.filled:
+            yield from _rows("participations", parts["waiting_s"] > 0, facts, "wait where nobody is waited for")  # fmt: skip
     critical = rounds["critical_client"][of] == parts["client"]
-    wrong = critical & known & _differ(slack_s, 0 * slack_s, length_s)
+    least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
+    np.minimum.at(least_s, of[critical & known], slack_s[critical & known])
+    wrong = critical & (slack_s == least_s[of]) & _differ(slack_s, 0 * slack_s, length_s)
     yield from _rows("participations", wrong, facts, "are critical and yet have slack")
     named = ~np.isnan(rounds["critical_client"])
     found = np.bincount(of[critical], minlength=facts.rounds)
-    yield from _rows("rounds", named & (found != 1), facts, "have a critical client that took no part")  # fmt: skip
+    yield from _rows("rounds", named & (found == 0), facts, "have a critical client that took no part")  # fmt: skip
 
 
 def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
@@ -235,8 +305,80 @@ def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
             yield f"spans.parquet: {kind} of clients in rounds in which they took no part"
             continue
         shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
-        wrong = np.abs(shown_s - parts[phase]) > RELATIVE * parts[phase] + _rounding(parts["finished_at_s"])  # fmt: skip
+        spent_s = np.bincount(inverse, weights=parts[phase], minlength=len(ids))[inverse]
+        wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _rounding(parts["finished_at_s"])
         yield from _rows("participations", wrong, facts, f"have {kind} spans that do not sum to {phase}")  # fmt: skip
+
+
+def _tracks_are_named_after_whom_they_show(facts: Facts) -> Broken:
+    spans = facts["spans"]
+    tracks = spans["track"].astype(str)
+    numbered = ~np.isnan(spans["client"].astype(float))
+    on_client = np.char.startswith(tracks, "client ")
+    of = np.char.add("client ", np.where(numbered, spans["client"], -1).astype(int).astype(str))
+    wrong = on_client & (~numbered | (tracks != of))
+    yield from _spans(wrong, spans, "are on the track of another client")
+    on_link = np.char.startswith(tracks, "link ")
+    yield from _spans(
+        on_link != (spans["kind"] == "busy"), spans, "are busy, but on no link's track"
+    )
+    yield from _spans(~(on_client | on_link | (tracks == "server")), spans, "are on no known track")
+    rounds = spans["round"].astype(float)
+    none = np.isnan(rounds) | (rounds < 1) | (rounds > facts.rounds)
+    yield from _spans(none, spans, "belong to no round")
+    if not facts.synchronous or none.any():
+        return
+    of_round = rounds.astype(int) - 1
+    for name, sign in (("started_at_s", 1), ("finished_at_s", -1)):
+        border, instants = facts["rounds"][name][of_round], spans[name]
+        outside = sign * (border - instants) > _rounding(border) + RELATIVE * np.abs(border)
+        yield from _spans(outside, spans, "lie outside their round")
+    yield from _labels_are_those_of_the_work(facts, of_round)
+
+
+def _labels_are_those_of_the_work(facts: Facts, of_round: Array) -> Broken:
+    """Compressions are named after the arm, transfers after themselves."""
+    spans, parts = facts["spans"], facts["participations"]
+    arms = dict(zip(_keys(parts["round"], parts["client"]), parts["arm"], strict=True))
+    mine = np.flatnonzero((spans["kind"] == "compression") & (spans["track"] != "server"))
+    keys = _keys(spans["round"][mine], spans["client"][mine])
+    wrong = np.zeros(len(of_round), bool)
+    wrong[mine] = [
+        arms.get(key, name) != name for key, name in zip(keys, spans["name"][mine], strict=True)
+    ]
+    yield from _spans(wrong, spans, "are named after another arm")
+    transfers = np.isin(spans["kind"], ("download", "upload", "waiting", "offline", "busy"))
+    yield from _spans(
+        transfers & (spans["name"] != spans["kind"]), spans, "are not named as their kind"
+    )
+
+
+def _links_are_busy_when_they_carry(facts: Facts) -> Broken:
+    spans, links = facts["spans"], facts["links"]
+    on_link = spans["kind"] == "busy"
+    if not on_link.any():  # recorded elsewhere, without intervals of links
+        return
+    names = np.array([track[len("link ") :] for track in spans["track"][on_link]], str)
+    shown = _joined(names, spans["started_at_s"][on_link], spans["finished_at_s"][on_link])
+    used = _joined(links["link"].astype(str), links["from_s"], links["to_s"])
+    for name in sorted(shown.keys() | used.keys()):
+        if not np.array_equal(shown.get(name, ()), used.get(name, ())):
+            yield f"spans.parquet: link {name} is not busy when links.parquet says that it carried something"  # fmt: skip
+            return
+
+
+def _joined(names: Array, begun: Array, ended: Array) -> dict[str, Array]:
+    """Per name the borders of its intervals, those that touch each other as one."""
+    found = {}
+    order = np.lexsort((ended, begun, names))
+    names, begun, ended = names[order], begun[order], ended[order]
+    for name in np.unique(names):
+        mine = names == name
+        first, last = begun[mine], ended[mine]
+        apart = first[1:] != last[:-1]
+        borders = [first[np.concatenate([[True], apart])], last[np.concatenate([apart, [True]])]]
+        found[str(name)] = np.stack(borders)
+    return found
 
 
 def _links_carry_what_was_sent(facts: Facts) -> Broken:
@@ -273,13 +415,22 @@ def _pulls_follow_the_policy(facts: Facts) -> Broken:
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_participation]
     yield from _rows("participations", forced & ~after, facts, "are forced without a rollback before")  # fmt: skip
-    if facts.synchronous:
-        yield from _rows("participations", after & ~forced, facts, "are free although the round before was rolled back")  # fmt: skip
-        merged = np.bincount(facts.row_of_participation[~facts.lost], minlength=facts.rounds) > 0
-        versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
-        wrong = parts["model_version"] != versions[facts.row_of_participation]
-        yield from _rows("participations", wrong, facts, "do not start from the number of accepted merges")  # fmt: skip
+    yield from _rows("participations", after & ~forced, facts, "are free although the round before was rolled back")  # fmt: skip
+    merged = np.bincount(facts.row_of_merge[~facts.lost], minlength=facts.rounds) > 0
+    versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
+    wrong = parts["model_version"] != versions[facts.row_of_participation]
+    yield from _rows("participations", wrong, facts, "do not start from the number of accepted merges")  # fmt: skip
     yield from _warm_ups_are_balanced(facts)
+
+
+def _merges_are_counted(facts: Facts) -> Broken:
+    """Rounds count merges, so what is merged later than its own round is that much stale."""
+    parts = facts["participations"]
+    stale = parts["merge"] - parts["round"]
+    wrong = (stale != parts["staleness"]) | (stale < 0) | (parts["merge"] > facts.rounds)
+    yield from _rows("participations", wrong, facts, "have a staleness that their merge does not come to")  # fmt: skip
+    if facts.synchronous:
+        yield from _rows("participations", stale != 0, facts, "are merged in another round than their own")  # fmt: skip
 
 
 def _warm_ups_are_balanced(facts: Facts) -> Broken:
@@ -319,6 +470,52 @@ def _rewards_are_gains_over_time(facts: Facts) -> Broken:
     yield from _rows("participations", paid & facts.lost, facts, "are rewarded although they were lost")  # fmt: skip
 
 
+def _rows_are_in_order(facts: Facts) -> Broken:
+    for table, names in (
+        ("participations", ("round", "client")),
+        ("policies", ("round", "client")),
+        ("prototypes", ("round",)),
+        ("clients", ("round", "client")),
+    ):
+        if table not in TABLES:
+            continue
+        columns_ = [facts[table][name].astype(np.int64) for name in names]
+        at = columns_[0] if len(names) == 1 else _keys(*columns_)
+        if (np.diff(at) < 0).any():
+            yield f"{table}.parquet: rows that are not in the order of {' and '.join(names)}"
+
+
+def _columns_are_those_of_the_format(facts: Facts) -> Broken:
+    for table in TABLES:
+        known = facts.run.table(table).column_names
+        strange = [name for name in facts.run.columns_in_file(table) if name not in known]
+        if strange:
+            yield f"{table}.parquet: a column that no run writes, {strange[0]!r}"
+
+
+def _evaluations_are_due(facts: Facts) -> Broken:
+    """Every prototype is measured every `evaluation.every` rounds and after the last one."""
+    found, scenario = facts["prototypes"], facts.run.scenario
+    every = (scenario.get("evaluation") or {}).get("every")
+    if facts.run.manifest.get("mode") != "full" or not every or not scenario.get("prototypes"):
+        return
+    measured = ~np.isnan(found["test_accuracy"].astype(float))
+    due = (found["round"] % every == 0) | (found["round"] == facts.rounds)
+    yield from _rows(
+        "prototypes", measured & ~due, facts, "are measured in a round that is not evaluated"
+    )
+    rounds_due = {r for r in range(1, facts.rounds + 1) if r % every == 0 or r == facts.rounds}
+    pairs = set(
+        zip(found["round"][measured].tolist(), found["prototype"][measured].tolist(), strict=True)
+    )
+    missing = sorted({(r, p) for r in rounds_due for p in scenario["prototypes"]} - pairs)
+    if missing:
+        yield f"prototypes.parquet: {len(missing)} evaluations are missing, first: round {missing[0][0]}, {missing[0][1]}"  # fmt: skip
+    unknown = sorted(set(found["prototype"].tolist()) - set(scenario["prototypes"]))
+    if unknown:
+        yield f"prototypes.parquet: {unknown[0]!r} is no prototype of scenario.yaml"
+
+
 def _prototypes_are_measured_once(facts: Facts) -> Broken:
     found = facts["prototypes"]
     pairs = set(zip(found["round"].tolist(), found["prototype"].tolist(), strict=True))
@@ -332,11 +529,58 @@ def _prototypes_are_measured_once(facts: Facts) -> Broken:
 def _policies_have_every_arm_once(facts: Facts) -> Broken:
     rows, parts = facts["policies"], facts["participations"]
     played = facts.run.table("policies").group_by(["round", "client", "arm"]).aggregate([])
-    if played.num_rows != len(rows["round"]):
+    if not facts.filled and played.num_rows != len(rows["round"]):
         yield "policies.parquet: an arm of a client twice in one round"
-    known = np.isin(_keys(rows["round"], rows["client"]), _keys(parts["round"], parts["client"]))
+    keys = _keys(parts["round"], parts["client"])
+    known = np.isin(_keys(rows["round"], rows["client"]), keys)
     if not known.all():
         yield "policies.parquet: values of clients in rounds in which they took no part"
+    of_client = np.isin(parts["client"], np.unique(rows["client"]))
+    if facts.run.manifest.get("mode") == "full":
+        of_client |= np.isin(parts["choice"], ("warm-up", "explore", "exploit"))
+    arms = (facts.run.scenario.get("compression") or {}).get("strategies") or ()
+    if any(policy.get("arms_from") for policy in facts.policies) or not arms:
+        return
+    shown = np.isin(keys, _keys(rows["round"], rows["client"]))
+    yield from _rows(
+        "participations", of_client & ~shown, facts, "have no values in policies.parquet"
+    )
+    strange = sorted(set(rows["arm"].tolist()) - {_name_of(arm) for arm in arms})
+    if strange:
+        yield f"policies.parquet: {strange[0]!r} is no strategy of scenario.yaml"
+    if len(rows["round"]) != len(arms) * int((of_client & shown).sum()):
+        yield "policies.parquet: not one row for each strategy of each client and round"
+
+
+def _name_of(arm: Any) -> str:
+    """A strategy as tables name it."""
+    return arm if isinstance(arm, str) else str(arm)
+
+
+def _critical_phases_are_the_longest(facts: Facts) -> Broken:
+    """Of the critical client's phases and the server's work."""
+    if not facts.synchronous:
+        return
+    rounds, parts = facts["rounds"], facts["participations"]
+    of = facts.row_of_participation
+    mine = np.flatnonzero(rounds["critical_client"][of] == parts["client"])
+    named, server_s = rounds["critical_phase"][of[mine]], rounds["server_s"][of[mine]]
+    longest = np.max([*(parts[name][mine] for name in PHASES[:4]), server_s], axis=0)
+    spent = server_s.copy()
+    for kind, phase in zip(CLIENT_KINDS[:4], PHASES[:4], strict=True):
+        spent = np.where(named == kind, parts[phase][mine], spent)
+    known = np.isin(named, (*CLIENT_KINDS[:4], "server"))  # units of other kinds have no column
+    wrong = np.zeros(facts.rounds, bool)
+    wrong[of[mine]] = known & _differ(spent, longest, longest) & (server_s < longest)
+    yield from _rows("rounds", wrong, facts, "have a critical phase that is not the longest")
+    links = set(facts["links"]["link"].tolist())
+    strange = np.array([n is not None and n not in links for n in rounds["critical_link"]], bool)
+    yield from _rows("rounds", strange, facts, "have a critical link that carried nothing")
+    carries = np.isin(rounds["critical_phase"], ("download", "upload"))
+    has_link = np.array([name is not None for name in rounds["critical_link"]], bool)
+    yield from _rows("rounds", has_link & ~carries, facts, "have a critical link, but no transfer was critical")  # fmt: skip
+    saved = rounds["saved_without_critical_s"].astype(float)
+    yield from _rows("rounds", saved > rounds["duration_s"] * (1 + RELATIVE), facts, "would be shorter than nothing without their critical client")  # fmt: skip
 
 
 def _summary_is_that_of_the_tables(facts: Facts) -> Broken:
@@ -349,19 +593,28 @@ def _summary_is_that_of_the_tables(facts: Facts) -> Broken:
 
 
 _CHECKS = (
+    _files_are_what_was_written,
     _fingerprint_is_that_of_the_tables,
     _manifest_is_that_of_the_scenario,
     _models_are_those_of_the_scenario,
     _rounds_follow_each_other,
     _rounds_count_their_participations,
     _phases_sum_to_their_participation,
+    _merges_follow_starts,
     _waiting_is_slack_and_server_work,
     _spans_tell_the_same_as_the_phases,
+    _tracks_are_named_after_whom_they_show,
+    _links_are_busy_when_they_carry,
     _links_carry_what_was_sent,
     _pulls_follow_the_policy,
+    _merges_are_counted,
     _rewards_are_gains_over_time,
     _prototypes_are_measured_once,
     _policies_have_every_arm_once,
+    _rows_are_in_order,
+    _columns_are_those_of_the_format,
+    _evaluations_are_due,
+    _critical_phases_are_the_longest,
     _summary_is_that_of_the_tables,
 )
 
@@ -392,6 +645,12 @@ def _rows(table: str, wrong: Array, facts: Facts, what: str, offset: int = 0) ->
     if table == "participations":
         which += f", client {rows['client'][first]}"
     yield f"{table}.parquet: {len(at)} rows {what}, first: {which}"
+
+
+def _spans(wrong: Array, spans: dict[str, Array], what: str) -> Broken:
+    at = np.flatnonzero(wrong)
+    if len(at):
+        yield f"spans.parquet: {len(at)} spans {what}, first: {spans['track'][at[0]]} from {float(spans['started_at_s'][at[0]])!r} s"  # fmt: skip
 
 
 def _overlaps(table: str, tracks: Array, begun: Array, ended: Array) -> Broken:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 
 from simfed.version import VERSION
 
-__all__ = ["versions"]
+__all__ = ["differences", "versions"]
 
 _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx")
 
@@ -22,3 +23,16 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # torch may be left out for time-only runs
             continue
     return {**found, "platform": f"{sys.platform} {platform.machine()}"}
+
+
+def differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """A sentence for each version under which a run goes on that is not the one it began under.
+
+    >>> differences({"numpy": "2.1.0", "torch": "2.4.0"}, {"numpy": "2.1.0", "torch": "2.5.1"})
+    ['began with torch 2.4.0 and went on with 2.5.1: its last bits may be others']
+    """
+    return [
+        f"began with {name} {begun[name]} and went on with {version}: its last bits may be others"
+        for name, version in now.items()
+        if begun.get(name, version) != version
+    ]

@@ -66,11 +66,12 @@ class Run:
     @cached_property
     def scenario(self) -> dict[str, Any]:
         """The resolved scenario as plain values."""
-        import yaml
+        from simfed.reading import parse_yaml
 
-        loaded = yaml.safe_load(self.scenario_yaml)
+        where = f"{self.path}/scenario.yaml"
+        loaded = parse_yaml(self.scenario_yaml, where=where)
         if not isinstance(loaded, dict):
-            raise InputError("a mapping", where=f"{self.path}/scenario.yaml", got=type(loaded))
+            raise InputError("a mapping of keys to values", where=where, got=loaded)
         return loaded
 
     def table(self, name: str) -> pa.Table:
@@ -82,6 +83,14 @@ class Run:
         if name not in self._tables:
             self._tables[name] = self._read_table(name)
         return self._tables[name]
+
+    def columns_in_file(self, name: str) -> list[str]:
+        """The names of all columns of a table's file, known or not."""
+        import pyarrow.parquet as pq
+
+        if self.path is None or not (self.path / f"{name}.parquet").exists():
+            return list(self.table(name).column_names)
+        return list(pq.read_schema(self.path / f"{name}.parquet").names)
 
     def frame(self, name: str) -> pd.DataFrame:
         """A table as a data frame."""
@@ -160,7 +169,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
         path=path,
         manifest=manifest,
         summary=_read_json(path / "summary.json"),
-        scenario_yaml=(path / "scenario.yaml").read_text(encoding="utf-8"),
+        scenario_yaml=_read_text(path / "scenario.yaml"),
         read_table=lambda name: _read_parquet(path / f"{name}.parquet", name),
     )
 
@@ -187,10 +196,17 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("a readable text file", where=str(path), got=str(error)) from error
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("a whole JSON file", where=str(path), got=str(error)) from error
     if not isinstance(value, dict):
         raise InputError("a JSON object", where=str(path), got=value)

@@ -3,15 +3,22 @@
 Appending a row costs well under a microsecond: the row lists are plain attributes. Now and then the
 rows become Arrow columns, and with a folder to spill into, Parquet segments on disk, so that a long
 run's memory does not grow with its length and a checkpoint writes only what is new.
+
+The segments of a table are a chain: the name of each ends in a hash of its content and of the name
+before it, the first one's of the run's id. A segment that was changed, moved or taken from another
+run is none of the chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfed.errors import RunFailed
+from simfed.errors import InputError, RunFailed
+from simfed.record import files
 from simfed.record.schema import (
     TABLES,
     ClientResult,
@@ -46,11 +53,13 @@ class Recorder:
         self,
         segments: Path | None = None,
         *,
+        run: str = "",
         rows_in_memory: int = 50_000,
         losses: tuple[str, ...] = (),
     ) -> None:
         """`segments`: the folder for full lists of rows; None keeps them in memory, as columns.
-        `losses`: columns that the method adds to the prototypes."""
+        `run`: the id of the run whose rows they are. `losses`: columns that the method adds to the
+        prototypes."""
         self._losses = losses
         self.rounds: list[Round] = []
         self.prototypes: list[PrototypeResult | tuple[Any, ...]] = []
@@ -62,7 +71,7 @@ class Recorder:
         self._folder = segments
         self._rows_in_memory = rows_in_memory
         self._chunks: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
-        self._segments: dict[str, int] = dict.fromkeys(TABLES, 0)
+        self._chains = {name: _Chain(name, run) for name in TABLES}
 
     def settle(self) -> None:
         """Turn lists of rows that have grown long into columns; call at round borders."""
@@ -77,11 +86,19 @@ class Recorder:
                 self._put_away(name)
 
     def batches(self, name: str) -> Iterator[pa.Table]:
-        """A table in pieces, in the order of recording; at least one piece."""
+        """A table in pieces, in the order of recording; at least one piece.
+
+        Raises: `RunFailed` where a segment is no longer what was written.
+        """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        for number in range(self._segments[name]):
-            yield pq.read_table(self._segment(name, number), schema=self.schema(name))
+        if self._folder is not None:
+            try:
+                for content in self._chains[name].contents(self._folder):
+                    yield pq.read_table(pa.BufferReader(content), schema=self.schema(name))
+            except InputError as error:
+                raise RunFailed(str(error)) from error
         yield from self._chunks[name]
         yield _columns(self.schema(name), getattr(self, name))
 
@@ -95,27 +112,37 @@ class Recorder:
 
         return pa.concat_tables(self.batches(name))
 
-    def state(self) -> dict[str, int]:
-        """How many segments each table has on disk; everything must have been flushed."""
+    def state(self) -> dict[str, list[Any]]:
+        """How many segments each table has on disk, and the last one's hash; everything must have
+        been flushed."""
         if any(getattr(self, name) or self._chunks[name] for name in TABLES):
             raise ValueError("rows that are not on disk cannot be part of a checkpoint")
-        return dict(self._segments)
+        return {name: [chain.length, chain.last] for name, chain in self._chains.items()}
 
-    def restore(self, state: Mapping[str, int]) -> None:
-        """Go on after these segments; later ones, of work that is done again, are deleted.
+    def check(self, state: Mapping[str, Sequence[Any]]) -> None:
+        """Read these segments and change nothing.
 
-        Raises: `ValueError` where one of these segments is missing.
+        Raises: `InputError` that names the first one that is missing or not what was written.
         """
         if self._folder is None:
             raise ValueError("segments are restored from a folder")
-        for name in TABLES:
-            number = self._segments[name] = int(state.get(name, 0))
-            missing = [n for n in range(number) if not self._segment(name, n).exists()]
-            if missing:
-                raise ValueError(f"{self._segment(name, missing[0])} is missing")
-            while self._segment(name, number).exists():
-                self._segment(name, number).unlink()
-                number += 1
+        for name, chain in self._chains.items():
+            length, last = state[name]
+            for _ in chain.first(int(length), str(last)).contents(self._folder):
+                pass
+
+    def restore(self, state: Mapping[str, Sequence[Any]] | None) -> None:
+        """Go on after these segments (None: there are none); others, of work that is done again,
+        are deleted."""
+        if self._folder is None:
+            raise ValueError("segments are restored from a folder")
+        files.sweep(self._folder)
+        for name, chain in self._chains.items():
+            length, last = state[name] if state is not None else (0, "")
+            chain = self._chains[name] = chain.first(int(length), str(last))
+            for number, paths in _segments(self._folder, name).items():
+                for path in paths if number >= chain.length else ():
+                    path.unlink()
 
     def _put_away(self, name: str) -> None:
         rows: list[Any] = getattr(self, name)
@@ -127,18 +154,81 @@ class Recorder:
         rows.clear()
 
     def _write_segment(self, folder: Path, name: str, columns: pa.Table) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
+        content = pa.BufferOutputStream()
         try:
+            pq.write_table(columns, content, compression="zstd")
             folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(columns, self._segment(name, self._segments[name]), compression="zstd")
+            self._chains[name] = self._chains[name].write(folder, content.getvalue())
         except OSError as error:
             raise RunFailed(f"{folder}: cannot be written ({error.strerror or error})") from error
-        self._segments[name] += 1
 
-    def _segment(self, name: str, number: int) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{name}-{number:06d}.parquet"
+
+@dataclass(frozen=True)
+class _Chain:
+    """A table's segments so far."""
+
+    table: str
+    run: str
+    length: int = 0
+    last: str = ""
+    """The last segment's hash; of an empty chain, nothing."""
+
+    def first(self, length: int, last: str) -> _Chain:
+        """As many of its first segments, of which the last one has this hash."""
+        return replace(self, length=length, last=last)
+
+    def write(self, folder: Path, content: pa.Buffer) -> _Chain:
+        """The chain with one more segment."""
+        found = self._hash(self.last, content)
+        path = folder / f"{self.table}-{self.length:06d}-{found}.parquet"
+        files.put(path, lambda temporary: temporary.write_bytes(content))
+        return replace(self, length=self.length + 1, last=found)
+
+    def contents(self, folder: Path) -> Iterator[bytes]:
+        """What its segments hold, each checked as it is read. Raises: `InputError`."""
+        paths = _segments(folder, self.table)
+        before, path = "", folder
+        for number in range(self.length):
+            candidates = paths.get(number, [])
+            if not candidates:
+                path = folder / f"{self.table}-{number:06d}-….parquet"
+                raise _damaged(path, "none")
+            for path in candidates:
+                try:
+                    content = path.read_bytes()
+                except OSError as error:
+                    raise _damaged(path, error.strerror or str(error)) from error
+                found = self._hash(before, content)
+                if path.stem.endswith(f"-{found}"):
+                    break
+            else:
+                raise _damaged(path, "one that was changed, moved, or of another run")
+            yield content
+            before = found
+        if before != self.last:
+            raise _damaged(path, "one of another checkpoint")
+
+    def _hash(self, before: str, content: Any) -> str:
+        found = hashlib.blake2b(f"{self.run} {self.table} {before}".encode(), digest_size=16)
+        found.update(content)
+        return found.hexdigest()
+
+
+def _segments(folder: Path, table: str) -> dict[int, list[Path]]:
+    """The files of a table by their number in the chain."""
+    found: dict[int, list[Path]] = {}
+    for path in sorted(folder.glob(f"{table}-*.parquet")):
+        number = path.name[len(table) + 1 :].partition("-")[0]
+        if number.isdecimal():
+            found.setdefault(int(number), []).append(path)
+    return found
+
+
+def _damaged(path: Path, got: str) -> InputError:
+    return InputError("a whole segment of this run", where=str(path), got=got)
 
 
 def _columns(schema: pa.Schema, rows: list[Any]) -> pa.Table:

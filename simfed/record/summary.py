@@ -41,6 +41,7 @@ def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str
         "simulated_s": float(rounds["finished_at_s"][-1]) if len(rounds["round"]) else 0.0,
         "uplink_bytes": float(rounds["uplink_bytes"].sum()),
         "downlink_bytes": float(rounds["downlink_bytes"].sum()),
+        "wasted_bytes": _wasted_bytes(parts),
         "accuracy": {name: _accuracy_facts(points) for name, points in accuracy.items()},
         "test_loss": {name: points[-1][2] for name, points in loss.items() if points},
         "rollbacks": int(rounds["rolled_back"].sum()),
@@ -171,6 +172,16 @@ def _counts(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
     for row in sorted(rows, key=lambda row: (row["prototype"], -row["client_count"], row[column])):
         found.setdefault(row["prototype"], {})[row[column]] = row["client_count"]
     return found
+
+
+def _wasted_bytes(parts: pa.Table) -> dict[str, float]:
+    """What travelled for participations of which nothing was merged, each way."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lost = parts.filter(pc.is_in(parts.column("outcome"), pa.array(["dropped", "failed"])))
+    ways = ("uplink", "downlink")
+    return {way: float(lost.column(f"{way}_bytes").to_numpy().sum()) for way in ways}
 
 
 def _tally(values: np.ndarray[Any, Any]) -> dict[str, int]:

@@ -5,13 +5,17 @@
     FOLDER/<learning key>/states/<node>.safetensors
 
 A *node* is the hash of all decisions that led to it (see `workload`). Every process appends to a
-file of its own and reads everybody's, so that several may work on one trajectory at once; a line or
-a state is either whole or ignored. The cache may vanish or fill up at any time: then things are
-computed again, and no run fails for it.
+file of its own and reads everybody's, so that several may work on one trajectory at once.
+
+Each line ends in a digest of the learning key, the node and the fact, and each state carries one of
+its own; both are checked as they are read. What was damaged, edited or moved here from another
+trajectory is not used, `damaged` says so, and the step is learned again. The cache may vanish or fill
+up at any time: then things are computed again, and no run fails for it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -24,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from simfed.errors import InputError
+from simfed.record.digest import digest_of
 from simfed.units import parse_size
 
 __all__ = ["Kept", "Trajectory", "TrajectoryStore", "default_folder"]
@@ -139,6 +144,9 @@ class Trajectory:
         self._about = dict(about)
         self._largest_state_bytes = largest_state_bytes
         self._read_bytes: dict[str, int] = {}
+        self._read_lines: dict[str, int] = {}
+        self._bad_lines: dict[str, list[int]] = {}
+        self._bad_states: list[str] = []
         self._known: dict[str, Any] = {}
         self._mine: Any = None
         self._my_states: list[str] = []
@@ -146,6 +154,17 @@ class Trajectory:
         if self.folder.is_dir():
             self._try(lambda: os.utime(self.folder / "about.json"))
             self.problem = None  # a cache that can only be read is still good for reading
+
+    @property
+    def damaged(self) -> list[str]:
+        """What was found here and not used, a sentence for each file."""
+        lines = [
+            f"{self.folder / name}: {len(bad)} of {self._read_lines[name]} lines are damaged and were "
+            f"not used, the first one is line {bad[0]}"
+            for name, bad in self._bad_lines.items()
+        ]
+        states = [f"{self._state_path(node)}: damaged and not used" for node in self._bad_states]
+        return lines + states
 
     def known(self, node: str) -> Any:
         """What was recorded at `node` (by anybody, up to now), or None."""
@@ -167,7 +186,8 @@ class Trajectory:
                 name = f"steps-{uuid.uuid4().hex[:12]}.jsonl"
                 self._mine = (self.folder / name).open("x", encoding="utf-8")
             # one write per line: a killed process leaves whole lines and at most a torn last one
-            self._mine.write(json.dumps([node, fact], separators=(",", ":")) + "\n")
+            step = json.dumps([node, fact], separators=(",", ":"))
+            self._mine.write(f'{step[:-1]},"{self._digest(step)}"]\n')
             self._mine.flush()
 
         self._try(write)
@@ -190,7 +210,9 @@ class Trajectory:
             path.parent.mkdir(exist_ok=True)
             temporary = path.with_name(f".partial-{uuid.uuid4().hex[:12]}")
             try:
-                save_file(whole, temporary, metadata={"facts": json.dumps(facts)})
+                text = json.dumps(facts)
+                digest = self._state_digest(node, text, whole)
+                save_file(whole, temporary, metadata={"facts": text, "digest": digest})
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -212,12 +234,20 @@ class Trajectory:
         """The state kept at `node` as (facts, arrays), or None."""
         from safetensors import SafetensorError, safe_open
 
+        path = self._state_path(node)
         try:
-            with safe_open(self._state_path(node), framework="numpy") as file:
-                facts = json.loads(file.metadata()["facts"])
-                return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            with safe_open(path, framework="numpy") as file:
+                about = file.metadata()
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if about["digest"] == self._state_digest(node, about["facts"], arrays):
+                return json.loads(about["facts"]), arrays
+        except FileNotFoundError:
+            return None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-            return None  # gone, or torn by a crash of the machine: as good as never kept
+            pass
+        self._bad_states.append(node)
+        self._try(lambda: path.unlink(missing_ok=True))  # a whole one may take its place
+        return None
 
     def close(self) -> None:
         """No more will be added; safe to call twice."""
@@ -227,6 +257,17 @@ class Trajectory:
 
     def _state_path(self, node: str) -> Path:
         return self.folder / "states" / f"{node}.safetensors"
+
+    def _digest(self, *said: str) -> str:
+        return digest_of([self.folder.name, *said])
+
+    def _state_digest(self, node: str, facts: str, arrays: Arrays) -> str:
+        found = hashlib.blake2b(self._digest(node, facts).encode(), digest_size=16)
+        for name in sorted(arrays):
+            array = np.ascontiguousarray(arrays[name])
+            found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+            found.update(array.reshape(-1).view(np.uint8).data)
+        return found.hexdigest()
 
     def _begin(self) -> None:
         about = self.folder / "about.json"
@@ -251,12 +292,14 @@ class Trajectory:
                 continue
             whole = new.rfind(b"\n") + 1
             self._read_bytes[part.name] = begin + whole
-            for line in new[:whole].splitlines():
-                try:
-                    node, fact = json.loads(line)
+            for line in new[:whole].split(b"\n")[:-1]:
+                number = self._read_lines[part.name] = self._read_lines.get(part.name, 0) + 1
+                step, _, digest = line.decode(errors="replace").rpartition(",")
+                if digest == f'"{self._digest(step + "]")}"]':
+                    node, fact, _ = json.loads(line)
                     self._known.setdefault(node, fact)
-                except (ValueError, TypeError):
-                    continue  # torn by a crash of the machine
+                else:
+                    self._bad_lines.setdefault(part.name, []).append(number)
 
     def _try(self, action: Any) -> None:
         try:

@@ -101,7 +101,11 @@ class ReplayingWorkload:
     def warnings(self) -> list[str]:
         """What the user should know of the cache, for the manifest."""
         problem = self._trajectory.problem
-        return [f"learning was not kept for replay: {problem}"] if problem else []
+        kept = [f"learning was not kept for replay: {problem}"] if problem else []
+        return [
+            *kept,
+            *(f"{it}; `simfed cache clear` removes it" for it in self._trajectory.damaged),
+        ]
 
     # --- the contract --------------------------------------------------------------------------
 

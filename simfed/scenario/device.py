@@ -111,6 +111,9 @@ class Assumed(Part):
     decompression: Duration | None = Field(default=None, description="of an upload")
     inference: Duration | None = Field(default=None, description="of the public set")
     distillation: Duration | None = Field(default=None, description="of a step on the public set")
+    auxiliary: Duration | None = Field(
+        default=None, description="of a step of a method's own networks, whichever"
+    )
 
 
 class Device(Part):

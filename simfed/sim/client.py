@@ -17,8 +17,8 @@ from simfed.device import QUANTITIES, Device, work_size
 from simfed.errors import RunFailed
 from simfed.method import Work
 from simfed.net import Network
+from simfed.net.instants import at
 from simfed.sim.flight import Flight, Unit
-from simfed.sim.instants import at
 
 __all__ = ["CUT", "nominal_seconds", "participation"]
 

@@ -23,6 +23,7 @@ from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
 from simfed.net import LinkUse, Network
+from simfed.net.instants import at, end_of_instant
 from simfed.policy import Policy, gain, reward
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
@@ -32,7 +33,6 @@ from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
 from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
-from simfed.sim.instants import at, end_of_instant
 from simfed.sim.modes import mode_of
 from simfed.sim.population import Population, Presence
 from simfed.sim.rows import Played, Verdict
@@ -195,6 +195,10 @@ class Simulation:
             flight = Flight.of_plain(of, task, self._workload.contribution(task))
             if flight.over:
                 self._ended.append(flight)
+                if self._mode.filled:
+                    self._arrived += not flight.lost
+                else:
+                    self._population.busy.add(flight.client)
                 continue
             if of["in_transfer"]:
                 way: Any = "down" if flight.phase == "download" else "up"
@@ -209,11 +213,11 @@ class Simulation:
             started_at_s = self._now_s
             delay_s = yield from self._start()
             yield from self._wait()
+            last = self._last_awaited()
             if not mode.keeps_late or self._round + 1 == rounds:
                 yield from self._cut_off()
             merge_at_s = self._env.now
             taken = self._take()
-            last = self._last_awaited(taken)
             if mode.waits_for_all:
                 # all started at once, so the longest sum of durations is exact where a difference
                 # of instants would not be
@@ -223,6 +227,7 @@ class Simulation:
             work = self._server_work(taken)
             server_s = sum(piece.duration_s for piece in work)
             yield self._env.timeout(server_s)
+            yield end_of_instant(self._env)
             self._round += 1
             self._now_s = self._env.now
             played = Played(
@@ -298,6 +303,8 @@ class Simulation:
         self._turns.clear()
         merge, bound = self._round + 1, self._mode.bound
         for flight in taken:
+            if not self._mode.filled:  # an upload that waits for its merge keeps its client
+                self._population.busy.discard(flight.client)
             staleness = merge - flight.task.round
             if flight.lost:
                 continue
@@ -307,14 +314,14 @@ class Simulation:
                 flight.outcome = "late"
         return taken
 
-    def _last_awaited(self, taken: Sequence[Flight]) -> Flight | None:
-        """The flight that the merge waited for; None: it did not wait for anybody, but for a deadline."""
-        if self._env.now >= self._deadline_at_s and self._cohort_ended < self._cohort:
+    def _last_awaited(self) -> Flight | None:
+        """The flight whose end the merge waited for; None: it waited for a deadline, or for nobody."""
+        mode, now_s = self._mode, self._env.now
+        if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
             return None
-        awaited = [
-            f for f in taken if f.outcome in ("aggregated", "late") or self._mode.waits_for_all
-        ]
-        return max(awaited, key=lambda f: (f.ended_at_s, -f.client), default=None)
+        enough = mode.wanted is not None and self._arrived >= mode.wanted
+        awaited = [f for f in self._ended if f.ended_at_s == now_s and not (enough and f.lost)]
+        return min(awaited, key=lambda f: f.client, default=None)
 
     def _send_off(self, flight: Flight) -> None:
         self._in_flight[flight.client] = flight
@@ -338,7 +345,8 @@ class Simulation:
         )
         del self._stories[flight.client]
         del self._in_flight[flight.client]
-        self._population.busy.discard(flight.client)
+        if self._mode.filled:
+            self._population.busy.discard(flight.client)
         self._ended.append(flight)
         ours = flight.task.round == self._round + 1
         self._cohort_ended += ours
@@ -402,7 +410,7 @@ class Simulation:
             with self._learning():
                 k = people.k(client, task.plan.longest)
                 contribution = self._workload.execute(task, pull.arm, k)
-            flights.append(Flight(task, contribution, pull, self._env.now))
+            flights.append(Flight(contribution.task, contribution, pull, self._env.now))
         self._starts += len(flights)
         return flights
 
@@ -429,6 +437,8 @@ class Simulation:
 
     def _reward(self, flight: Flight, outcome: Outcome) -> Verdict:
         """Tell the client's policy what its pull was worth."""
+        if not flight.task.plan.longest:
+            return Verdict()  # nothing was compressed, and the policy not asked
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)

@@ -44,7 +44,7 @@ class Recorded:
         self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
         self._sent: dict[tuple[int, int], Any] = {}
         self._arms: dict[int, list[str]] = {}
-        names = ("round", "client", "arm", "prototype", "k", "uplink_bytes")
+        names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
         for round, client, arm, *sent in zip(*columns, strict=True):
             self._sent[round, client] = sent
@@ -59,13 +59,20 @@ class Recorded:
 
         Raises: `InputError` where it took no part, or what it sent was made otherwise.
         """
+        return self._bytes(task, k, index_code)[0]
+
+    def downlink_bytes(self, task: Task, k: int, index_code: str) -> float:
+        """What this client was sent in this round; raises as `uplink_bytes`."""
+        return self._bytes(task, k, index_code)[1]
+
+    def _bytes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
         where = f"policy.arms_from: {self._where}"
         if (task.round, task.client) not in self._sent:
             raise InputError(
                 f"a recorded run in which client {task.client} takes part in round {task.round}",
                 where=where,
             )
-        prototype, recorded_k, size_bytes = self._sent[task.round, task.client]
+        prototype, recorded_k, up_bytes, down_bytes = self._sent[task.round, task.client]
         wanted = task.model, min(k, task.parameters), index_code
         got = self._models[prototype], recorded_k, self._index_code
         if wanted != got:
@@ -76,7 +83,7 @@ class Recorded:
                 + f" for client {task.client}, as sizes that depend on the data are taken from it",
                 where=where, got=listed([str(got[i]) for i in differ]),
             )  # fmt: skip
-        return float(size_bytes)
+        return float(up_bytes), float(down_bytes)
 
 
 class TimeOnlyWorkload:
@@ -113,10 +120,14 @@ class TimeOnlyWorkload:
 
     def execute(self, task: Task, arm: str, k: int) -> Contribution:
         """A contribution with the size that the full run's would have."""
-        known = self.tasks.uplink_bytes(task, arm, k)
-        if known is None and self._recorded is not None:
-            known = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
-        size_bytes = self.size_bytes(task, arm, k) if known is None else known
+        size_bytes = self.tasks.uplink_bytes(task, arm, k)
+        if self._recorded is None:
+            size_bytes = self.size_bytes(task, arm, k)
+        elif size_bytes is None:
+            size_bytes = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
+        if self._recorded is not None and self.tasks.downlink_varies(task.plan):
+            down_bytes = self._recorded.downlink_bytes(task, k, self.tasks.index_code)
+            task = task._replace(downlink_bytes=down_bytes)
         made = SizedContribution(task, arm, k, size_bytes)
         self._open[task.client, task.key] = made
         return made
@@ -161,6 +172,15 @@ class TimeOnlyWorkload:
     def size_bytes(self, task: Task, arm: str, k: int) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""
         known = self.tasks.uplink_bytes(task, arm, k)
+        fields = [*task.plan.up.items(), *task.plan.down.items()]
+        varying = [name for name, field in fields if field.bounded]
+        if varying:
+            raise InputError(
+                f"sizes on the wire that do not depend on what is learned, as that of "
+                f"{' and of '.join(dict.fromkeys(varying))} does",
+                where="method",
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+            )
         if known is None:
             raise InputError(
                 "a size on the wire that does not depend on the data",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfed.registry
-from simfed.compress import RandomK, Selection, TopK
+from simfed.compress import FP16, QSGD, AdaComp, DetachedEF, Memory, RandomK, Selection, TopK
 from simfed.registry import Registry, registry
 from simfed.testing import check_compressor
 
@@ -101,6 +101,87 @@ def test_a_broken_compressor_is_noticed(cls, complaint):
     simfed.registry.register("compressor", "broken", cls)
     with pytest.raises(AssertionError, match=complaint):
         check_compressor(cls)
+
+
+class SaysLessThanItSends(QSGD):
+    name = "broken"
+
+    def bits(self, count, layout, *, ideal, symbols=None):
+        return super().bits(count, layout, ideal=ideal) - 8
+
+
+class ReadsSomethingElse(QSGD):
+    name = "broken"
+
+    def read(self, data, count, layout):
+        symbols, used = super().read(data, count, layout)
+        return symbols._replace(levels=-symbols.levels), used
+
+
+class LetsNaNThrough(FP16):
+    name = "broken"
+
+    def quantise(self, values, rng, layout):
+        return values.astype(np.float16).view(np.uint16)
+
+
+class RemembersByItself(QSGD):
+    name = "broken"
+    seen = 0
+
+    def quantise(self, values, rng, layout):
+        RemembersByItself.seen += 1
+        return super().quantise(values + RemembersByItself.seen, rng, layout)
+
+
+class ChangesItsState(AdaComp):
+    name = "broken"
+
+    def encode(self, update, state=None, rng=None, k=1, *, layout=None, consume=False):
+        return super().encode(update, state, rng, k, layout=layout, consume=True)
+
+
+class HidesAnOption(DetachedEF):
+    name = "broken"
+
+    def __init__(self, inner="top-k", weight=0.5):
+        super().__init__("top-k", 0.5)
+        object.__setattr__(self, "inner", "top-k" if inner == "top-k+fp16" else "top-k+fp16")
+
+
+class StateOfTensors(DetachedEF):
+    name = "broken"
+
+    def encode(self, update, state=None, rng=None, k=1, *, layout=None, consume=False):
+        payload, memory = super().encode(update, state, rng, k, layout=layout)
+        return payload, Memory({"facts": memory.facts, "error": {1.5}}, memory.arrays)
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize(
+    ("cls", "complaint"),
+    [
+        (SaysLessThanItSends, "the charged size"),
+        (ReadsSomethingElse, "read the payload back"),
+        (LetsNaNThrough, "to refuse nan"),
+        (RemembersByItself, "the same payload"),
+        (ChangesItsState, "no change of the state"),
+        (HidesAnOption, "the same codec from"),
+        (StateOfTensors, "JSON"),
+    ],
+)
+def test_a_broken_codec_is_noticed(cls, complaint):
+    simfed.registry.register("compressor", "broken", cls)
+    with pytest.raises(AssertionError, match=complaint):
+        check_compressor(cls)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [(QSGD, {"levels": 300, "code": "elias"}), (DetachedEF, {"inner": "top-k+qsgd(4)"})],
+)
+def test_a_codec_can_be_checked_with_options(cls, options):
+    check_compressor(cls, **options)
 
 
 @pytest.mark.usefixtures("own_registry")

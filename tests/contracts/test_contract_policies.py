@@ -16,6 +16,21 @@ def test_registered_policy_keeps_the_contract(name):
     check_policy(registry("policy").get(name), **OPTIONS.get(name, {}))
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ascend", {"initial": "ema-from-zero", "ema": "1/n", "warmup": 2, "count_forced": True}),
+        ("exp3-ix", {"rate": 0.2}),
+        ("exp3.s", {"share": 0.0}),
+        ("d-ucb", {"discount": 1.0, "exploration": 0.0}),
+        ("sw-ucb", {"window": 1}),
+        ("thompson", {"discount": 1.0, "sd": 0.01}),
+    ],
+)
+def test_so_it_does_with_other_options(name, options):
+    check_policy(registry("policy").get(name), **options)
+
+
 def test_replay_keeps_the_contract():
     check_policy(Replay, recorded=["top-k", "random-k", "periodic-k"] * 21)
 

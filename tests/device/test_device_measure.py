@@ -7,13 +7,17 @@ import torch
 import torch.nn.functional as F
 
 from simfed import measure as measuring
+from simfed.cli import main
 from simfed.compress import ErrorFeedback
 from simfed.device.calibrate import fit_profile
+from simfed.device.load import load_profile
+from simfed.device.profile import ModelWork
 from simfed.device.table import read_table
 from simfed.errors import InputError, Interrupted
 from simfed.learn.catalogue import facts
 from simfed.learn.models import build_model, plain
 from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.rehearsal import rehearsals
 from simfed.measure import Case, Plan, measure
 
 SMALL = {
@@ -22,6 +26,7 @@ SMALL = {
     "batches": (2, 4),
     "samples": (8, 16),
     "strategies": ("top-k", "periodic-k"),
+    "quantities": ("training", "compression", "decompression", "inference", "distillation"),
 }
 CASES = 2 + 4 + 4 + 2 + 2  # K above d is left out
 
@@ -135,14 +140,14 @@ def test_ctrl_c_keeps_every_row_and_the_same_call_goes_on(tmp_path):
 
 def test_rows_of_another_setting_are_not_mixed_in(tmp_path):
     out = tmp_path / "table.csv"
-    measure(Plan(**SMALL, quantities=("inference",), repeat=1), out)
+    measure(Plan(**{**SMALL, "quantities": ("inference",)}, repeat=1), out)
     with pytest.raises(InputError, match="threads 2"):
-        measure(Plan(**SMALL, quantities=("inference",), repeat=2, threads=2), out)
+        measure(Plan(**{**SMALL, "quantities": ("inference",)}, repeat=2, threads=2), out)
 
 
 def test_the_threads_of_the_process_are_put_back(tmp_path):
     before = torch.get_num_threads()
-    plan = Plan(**SMALL, quantities=("inference",), repeat=1, threads=before + 1)
+    plan = Plan(**{**SMALL, "quantities": ("inference",)}, repeat=1, threads=before + 1)
     measure(plan, tmp_path / "table.csv")
     assert torch.get_num_threads() == before
     assert {row["clock"] for row in rows_of(tmp_path / "table.csv")} == {"wall"}
@@ -151,7 +156,7 @@ def test_the_threads_of_the_process_are_put_back(tmp_path):
 def test_no_row_names_the_machine(tmp_path):
     import platform
 
-    measure(Plan(**SMALL, quantities=("inference",), repeat=1), tmp_path / "table.csv")
+    measure(Plan(**{**SMALL, "quantities": ("inference",)}, repeat=1), tmp_path / "table.csv")
     assert platform.node() not in (tmp_path / "table.csv").read_text()
 
 
@@ -168,3 +173,52 @@ def test_a_cuda_device_is_measured_too(tmp_path):
     assert {row["device"] for row in rows_of(tmp_path / "table.csv")} == {
         torch.cuda.get_device_name()
     }
+
+
+AUXILIARY = {**SMALL, "quantities": ("auxiliary",)}
+
+
+def test_methods_own_work_is_measured_under_its_name_and_fitted_with_a_law_for_others(tmp_path):
+    both = {**AUXILIARY, "models": (*SMALL["models"], ("lenet5", "mnist-mini"))}
+    out = tmp_path / "table.csv"
+    measure(Plan(**both, repeat=1), out)
+    assert {row["quantity"] for row in rows_of(out)} == {"auxiliary"}
+    names = {row["model"] for row in rows_of(out)}
+    # one discriminator whatever the model, and a generator for each width of embeddings
+    assert {n for n in names if "discriminator" in n} == {"fedal/discriminator-10-64-10"}
+    assert {n for n in names if "generator" in n} == {
+        "fedgen/generator-42-128-42",
+        "fedgen/generator-42-128-84",
+    }
+    svd = [row for row in rows_of(out) if row["model"] == "fedkd-mutual/svd-lenet5"]
+    assert {row["samples"] for row in svd} == {"1"}
+    assert measure(Plan(**both, repeat=1), out) == 0
+    profile = tmp_path / "made.yaml"
+    assert main(["calibrate", "fit", str(out), "--out", str(profile)]) == 0
+    made = load_profile(profile)
+    assert made.seconds("auxiliary", model="fedal/discriminator-10-64-10", samples=12) > 0
+    with pytest.raises(InputError, match="the size of model other/net"):
+        made.seconds("auxiliary", model="other/net", samples=8)
+    made.models["other/net"] = ModelWork(0, 1e6, 1e6)
+    assert made.seconds("auxiliary", model="other/net", samples=8) > 0
+
+
+def test_every_rehearsed_step_can_be_called_twice(capsys):
+    plan, model = Plan(**AUXILIARY), SMALL["models"][0]
+    bench = measuring._Bench(model[0], facts(*model), plan, rehearsals(*model))
+    cases = plan.cases(*model)
+    assert {case.size for case in cases} == {1, 8, 16}
+    for case in cases:
+        assert min(bench.time(case)[0], bench.time(case)[0]) > 0
+
+
+def test_a_profile_without_a_methods_own_work_names_method_and_entry():
+    profile = load_profile("rtx3090-ryzen4800h")
+    with pytest.raises(InputError) as refused:
+        profile.seconds("auxiliary", model="fedtgp/prototypes-42-42-42x10", samples=32)
+    assert str(refused.value) == (
+        "rtx3090-ryzen4800h: auxiliary: seconds for this step of method fedtgp's own, got "
+        "'fedtgp/prototypes-42-42-42x10' (measure it with `calibrate measure --only auxiliary`, write "
+        "`auxiliary: {fedtgp/prototypes-42-42-42x10: …}` in the profile, or `assume: {auxiliary: 0 s}` "
+        "beside it)"
+    )

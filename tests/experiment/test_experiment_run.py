@@ -121,10 +121,10 @@ def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tiny, tmp_path):
     assert verify(tmp_path / "run") == []
 
 
-def test_resume_wants_the_same_scenario_and_an_unfinished_run(tiny, tmp_path):
+def test_resume_wants_the_same_scenario_and_a_folder(tiny, tmp_path):
     play(tiny, tmp_path / "run")
-    with pytest.raises(InputError, match="a run that is not finished"):
-        play(tiny, tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match=r"began with, got 'rounds: 5 in place of rounds: 4'"):
+        play(tiny, tmp_path / "run", {"rounds": 5}, resume=True)
     with pytest.raises(InputError, match="a run directory to go on with"):
         play(tiny, resume=True)
 
@@ -352,11 +352,16 @@ def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, option
     assert verify(out) == []
 
 
-def test_going_on_with_a_finished_run_changes_nothing(tiny, keep):
+def test_going_on_with_a_finished_run_gives_it_and_changes_nothing(tiny, keep):
     before = listing(keep)
-    with pytest.raises(InputError, match="a run that is not finished"):
-        play(tiny, keep, time_only_overrides(), time_only=True, resume=True)
+    found = play(tiny, keep, time_only_overrides(), time_only=True, resume=True)
+    assert found.fingerprint == simfed.load_run(keep).fingerprint
     assert listing(keep) == before
+
+
+def test_going_on_where_nothing_has_begun_begins(tiny, tmp_path):
+    found = play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, resume=True)
+    assert found.fingerprint == play(tiny, None, time_only_overrides(), time_only=True).fingerprint
 
 
 def test_a_run_goes_into_the_folder_one_is_in_and_behind_a_link(tiny, tmp_path, monkeypatch):
@@ -507,11 +512,12 @@ def test_verify_sees_what_was_changed_beside_the_tables(
     assert any(sentence in broken for broken in verify(run)), verify(run)
 
 
-def test_a_run_of_an_earlier_version_without_a_digest_is_still_sound(whole, tmp_path):
+def test_a_run_of_an_earlier_version_without_digests_is_still_sound(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     path = tmp_path / "run" / "manifest.json"
     manifest = json.loads(path.read_text())
-    assert manifest.pop("scenario_sha256")
+    for key in ("scenario_sha256", "files", "digest"):
+        assert manifest.pop(key)
     path.write_text(json.dumps(manifest))
     assert verify(tmp_path / "run") == []
 

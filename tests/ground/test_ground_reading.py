@@ -29,7 +29,21 @@ def test_what_is_written_stands_above_what_is_merged():
     [
         ("a: [", r"^f.yaml: line 1: valid YAML"),
         ("\n? {a: 1}\n: 2", r"^f.yaml: line 2: valid YAML \(a key must be text\)"),
-        ("d: 2026-13-45", r"^f.yaml: valid YAML \(month must be"),
+        ("d: 2026-13-45", r"line 1: valid YAML \(2026-13-45 is a point in time, .*'2026-13-45' is text"),
+        ("\na: !!set {x, y}", r"line 2: valid YAML \(set is no kind of value here\)"),
+        ("a: !!binary aGk=", "binary is no kind of value here"),
+        ("a: 010", r"010 is an octal number in YAML 1.1; write it without the 0, or '010' as text"),
+        ("a: -0_17", "-0_17 is an octal number"),
+        ("a: 22:00", "22:00 is a number to the base 60 in YAML 1.1; '22:00' is text"),
+        ("a: 1:30.5", "to the base 60"),
+        ("a: " + 4000 * "9", r"line 1: valid YAML \(a number of 4,000 characters, where 1,000 are"),
+        ("a: 0." + 4000 * "9", "a number of 4,002 characters"),
+        ('a: "\\ud800"', "text with a null byte or half a character"),
+        ('a: "x\\0"', "text with a null byte or half a character"),
+        ('"\\0": 1', "text with a null byte or half a character"),
+        ("a: 1\nb\x00: 2", r"^f.yaml: line 2: valid YAML \(a character .* allow, U\+0000\)"),
+        ("a: \ud800", "U\\+D800"),
+        ("a: &x {y: *x}", "recursive"),
         (3000 * "[", r"^f.yaml: valid YAML \(nested too deeply\)"),
         *[
             (f"a: !!{tag}", "not what its tag says|valid YAML")
@@ -50,3 +64,33 @@ def test_files_that_are_none(tmp_path):
     (tmp_path / "odd").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="a readable text file, got 'not UTF-8 text'"):
         read_text(tmp_path / "odd")
+
+
+def test_a_clock_time_and_a_number_with_a_leading_zero_are_text_in_quotes():
+    text = "['22:00', '010', 0, 0.5, 0x1F, 1_000, '2026-01-01']"
+    assert parse_yaml(text, where="a") == ["22:00", "010", 0, 0.5, 31, 1000, "2026-01-01"]
+
+
+def bomb(first, more):
+    """Nine names, each of which stands ten times for the one before."""
+    lines = [f"a0: &a0 {first}"]
+    lines += [f"a{i}: &a{i} {more(f'*a{i - 1}')}" for i in range(1, 10)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb("[x, y]", lambda name: "[" + ", ".join([name] * 10) + "]"),
+        bomb("{x: 1}", lambda name: "{" + ", ".join(f"k{j}: {name}" for j in range(10)) + "}"),
+        bomb("{x: 1}", lambda name: "{<<: [" + ", ".join([name] * 10) + "]}"),
+    ],
+)
+def test_aliases_that_multiply_are_refused_before_they_do(text):
+    with pytest.raises(InputError, match="aliases that multiply to more than 1,000,000 values"):
+        parse_yaml(text, where="f.yaml")
+
+
+def test_aliases_that_only_repeat_are_fine():
+    text = "link: &l {up: 1}\nclients: [" + ", ".join(["{link: *l}"] * 1000) + "]"
+    assert len(parse_yaml(text, where="a")["clients"]) == 1000

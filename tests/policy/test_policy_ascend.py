@@ -221,3 +221,57 @@ def test_a_reward_that_is_no_number_is_refused():
 def test_arms_are_some_and_distinct(arms):
     with pytest.raises(InputError, match="at least one arm, each once"):
         Ascend(arms)
+
+
+def test_a_step_of_1_over_n_makes_the_utility_the_mean_of_all_rewards():
+    rewards = [0.5, -1.0, 0.25, 0.75, 0.9, -0.3, 0.1]
+    for initial in ("warm-up-mean", "ema-from-zero"):
+        policy = Ascend(("only",), warmup=3, ema="1/n", initial=initial)
+        story = played(policy, lambda arm, t: rewards[t - 1], len(rewards))
+        seen = [values[0] for _, values in story[1:]] + [policy.values()[0]]
+        assert seen == pytest.approx([np.mean(rewards[: n + 1]) for n in range(len(rewards))])
+
+
+def test_the_moving_average_from_zero_is_taken_through_the_warm_up():
+    policy = Ascend(("only",), warmup=3, ema=0.25, initial="ema-from-zero")
+    rewards = [0.5, -1.0, 0.25, 0.75]
+    story = played(policy, lambda arm, t: rewards[t - 1], 4)
+    assert story[0][1] == (0.0,)
+    closed = sum(0.25 * 0.75 ** (3 - i) * reward for i, reward in enumerate(rewards))
+    assert policy.values()[0] == pytest.approx(closed)
+
+
+def test_from_zero_the_warm_up_is_as_balanced():
+    policy = Ascend(ARMS, warmup=2, initial="ema-from-zero")
+    first = [pull for pull, _ in played(policy, lambda arm, t: 0.5, 6)]
+    assert Counter(pull.arm for pull in first) == dict.fromkeys(ARMS, 2)
+    assert {pull.choice for pull in first} == {"warm-up"}
+
+
+@pytest.mark.parametrize("count_forced", [False, True])
+def test_forced_rounds_count_in_t_where_asked(count_forced):
+    policy = Ascend(ARMS, warmup=1, count_forced=count_forced)
+    for _ in range(97):
+        policy.void(Pull("top-k", "forced"))
+    played(policy, lambda arm, t: 0.0, 3)
+    pull = policy.pull(np.random.default_rng(0))
+    epsilon = min(1.0, 3 / math.sqrt(101 if count_forced else 4))
+    best = 1 - epsilon if pull.choice == "exploit" or pull.arm == ARMS[0] else 0.0
+    assert pull.probability == pytest.approx(epsilon / 3 + best)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"warmup": 0}, "warmup: a whole number of at least 1, got 0"),
+        ({"c": -1}, "c: a number of at least 0, got -1"),
+        ({"c": math.nan}, "c: a number of at least 0, got nan"),
+        ({"ema": 2}, "ema: a number from 0 to 1, or 1/n, got 2"),
+        ({"ema": "1/t"}, "ema: a number from 0 to 1, or 1/n, got '1/t'"),
+        ({"initial": "zero"}, "initial: warm-up-mean or ema-from-zero, got 'zero'"),
+    ],
+)
+def test_options_out_of_range_are_named(options, sentence):
+    with pytest.raises(InputError) as refused:
+        Ascend(ARMS, **options)
+    assert str(refused.value) == sentence

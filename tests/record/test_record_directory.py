@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -184,9 +185,8 @@ def test_a_resumed_run_goes_on_after_its_checkpoint_and_has_the_same_fingerprint
     checkpoint = directory.load_checkpoint(recorder)
     assert (checkpoint.round, checkpoint.facts) == (4, {"server": {"at": 0.1}})
     assert checkpoint.arrays["learning/weights"].tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert [p.name for p in (tmp_path / "run" / "checkpoint").glob("arrays*")] == [
-        "arrays-000004.safetensors"
-    ]
+    arrays = sorted(p.name for p in (tmp_path / "run" / "checkpoint").glob("arrays*"))
+    assert arrays == ["arrays-000002.safetensors", "arrays-000004.safetensors"]
     record_some(recorder, range(5, 9))
     assert directory.finish(recorder, manifest={}, summary={}) == uninterrupted
     assert open_run(tmp_path / "run").rounds["round"].tolist() == list(range(1, 9))
@@ -199,7 +199,7 @@ def test_each_checkpoint_writes_only_the_rows_since_the_last_one(tmp_path):
     for number in range(1, 6):
         record_some(recorder, [number])
         directory.save_checkpoint(Checkpoint(number, {}, {}), recorder)
-        written.append(sum(1 for _ in (directory.checkpoint_folder / "segments").iterdir()))
+        written.append(sum(1 for _ in (tmp_path / "run" / "checkpoint" / "segments").iterdir()))
     assert written == [5, 10, 15, 20, 25]
 
 
@@ -243,29 +243,182 @@ def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
     begun.go_on()
     with pytest.raises(InputError, match="a run that learns on cuda, as it began, got 'cpu'"):
         RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    now = {"data": {"mnist": "2"}, "models": {}, "versions": {}}
+    other = {**begun.manifest, "device": "cpu", "data": {"mnist": "1"}, "models": {}}
+    RunDirectory(tmp_path / "run", other).go_on()
+    with pytest.raises(InputError, match="the data that this run began with"):
+        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full", manifest=now)
+
+
+def test_a_finished_run_is_known_by_its_scenario_and_one_that_never_began_is_none(tmp_path):
     finished(tmp_path / "done")
-    with pytest.raises(InputError, match="not finished"):
-        RunDirectory.resume(tmp_path / "done", scenario_yaml=SCENARIO, mode="full")
+    found = RunDirectory.resume(tmp_path / "done", scenario_yaml=SCENARIO, mode="full")
+    assert found.finished
+    with pytest.raises(InputError, match="the scenario that this run began with"):
+        RunDirectory.resume(tmp_path / "done", scenario_yaml="rounds: 4", mode="full")
+    assert RunDirectory.resume(tmp_path / "no", scenario_yaml=SCENARIO, mode="full") is None
+
+
+def test_other_versions_are_said_where_a_run_goes_on(tmp_path):
+    begun = {"versions": {"torch": "2.4.0", "numpy": "2.1.0"}, "data": {}, "models": {}}
+    RunDirectory.create(
+        tmp_path / "run", scenario_yaml=SCENARIO, manifest={**begun, "mode": "full", "warnings": []}
+    )
+    now = {**begun, "versions": {"torch": "2.5.1", "numpy": "2.1.0"}}
+    directory = RunDirectory.resume(
+        tmp_path / "run", scenario_yaml=SCENARIO, mode="full", manifest=now
+    )
+    directory.go_on()
+    said = ["began with torch 2.4.0 and went on with 2.5.1: its last bits may be others"]
+    assert read_manifest(tmp_path / "run")["warnings"] == said
+
+
+# ---- damage --------------------------------------------------------------------------------------
+
+
+def with_two_checkpoints(path, first=1):
+    directory = create(path)
+    recorder = directory.recorder()
+    for number in (1, 2):
+        record_some(recorder, [first - 1 + number])
+        arrays = {"w": np.full(3, number, np.float32)}
+        directory.save_checkpoint(Checkpoint(number, {"at": number}, arrays), recorder)
+    return path / "checkpoint"
+
+
+def look(path):
+    """The run taken up again, and its tables."""
+    directory = RunDirectory.resume(path, scenario_yaml=SCENARIO, mode="full")
+    recorder = directory.recorder()
+    return directory, directory.load_checkpoint(recorder), recorder
+
+
+def segment(folder, name):
+    (found,) = (folder / "segments").glob(f"{name}-*.parquet")
+    return found
+
+
+def flip(path, at=-20):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def swap(one, other):
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+DAMAGED_NEWEST = {
+    "a torn state": lambda folder: (folder / "state.json").write_text('{"format": 1'),
+    "a state of another layout": lambda folder: (folder / "state.json").write_text('{"format": 1}'),
+    "no object": lambda folder: (folder / "state.json").write_text("[]"),
+    "a changed fact": lambda folder: (folder / "state.json").write_text(
+        (folder / "state.json").read_text().replace('"at": 2', '"at": 3')
+    ),
+    "a byte of an array": lambda folder: flip(folder / "arrays-000002.safetensors", -1),
+    "no arrays": lambda folder: (folder / "arrays-000002.safetensors").unlink(),
+    "arrays of another round": lambda folder: swap(
+        folder / "arrays-000001.safetensors", folder / "arrays-000002.safetensors"
+    ),
+    "a byte of a segment": lambda folder: flip(segment(folder, "spans-000001")),
+    "no segment": lambda folder: segment(folder, "spans-000001").unlink(),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED_NEWEST)
+def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is_said(
+    tmp_path, what
+):
+    folder = with_two_checkpoints(tmp_path / "run")
+    if what == "arrays of another round":  # else the older one would be damaged too
+        (tmp_path / "copy").write_bytes((folder / "arrays-000001.safetensors").read_bytes())
+    DAMAGED_NEWEST[what](folder)
+    if what == "arrays of another round":
+        (tmp_path / "copy").replace(folder / "arrays-000001.safetensors")
+    directory, checkpoint, recorder = look(tmp_path / "run")
+    assert checkpoint.round == checkpoint.facts["at"] == 1
+    assert checkpoint.arrays["w"].tolist() == [1.0, 1.0, 1.0]
+    assert recorder.table("rounds").column("round").to_pylist() == [1]
+    (said,) = directory.warnings
+    assert said.startswith(f"{folder}/")
+    assert "a whole" in said
+    assert said.endswith("; went on from the checkpoint before, after round 1")
+    record_some(recorder, [2])
+    directory.save_checkpoint(Checkpoint(2, {"at": 2}, {}), recorder)
+    assert look(tmp_path / "run")[1].round == 2
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "sentence"),
     [
-        lambda folder: (folder / "state.json").write_text('{"format": 1'),
-        lambda folder: (folder / "state.json").write_text('{"format": 1, "round": 2}'),
-        lambda folder: (folder / "arrays-000002.safetensors").write_bytes(b"short"),
-        lambda folder: (folder / "arrays-000002.safetensors").unlink(),
-        lambda folder: (folder / "segments" / "spans-000000.parquet").unlink(),
+        (lambda folder: [flip(folder / name) for name in ("state.json", "earlier.json")],
+         r"state\.json: a whole checkpoint file of this run"),
+        (lambda folder: flip(segment(folder, "spans-000000")),
+         r"spans-000000-\w+\.parquet: a whole segment of this run, got 'one that was changed"),
+        (lambda folder: segment(folder, "spans-000000").unlink(),
+         r"spans-000000-….parquet: a whole segment of this run, got 'none'"),
+        (lambda folder: swap(segment(folder, "spans-000000"), segment(folder, "spans-000001")),
+         r"spans-00000[01]-\w+\.parquet: a whole segment of this run"),
+        (lambda folder: (flip(folder / "arrays-000001.safetensors"), (folder / "state.json").unlink()),
+         r"arrays-000001\.safetensors: a whole checkpoint file of this run"),
     ],
-)
-def test_a_damaged_checkpoint_is_refused_in_one_sentence(tmp_path, damage):
+)  # fmt: skip
+def test_where_no_checkpoint_is_whole_the_file_is_named_and_nothing_changed(
+    tmp_path, damage, sentence
+):
+    folder = with_two_checkpoints(tmp_path / "run")
+    damage(folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=sentence) as caught:
+        look(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(
+        "(no other checkpoint is whole, --overwrite begins the run again)"
+    )
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_checkpoint_and_segments_of_another_run_are_not_taken_for_ones_own(tmp_path):
+    mine = with_two_checkpoints(tmp_path / "run")
+    other = with_two_checkpoints(tmp_path / "other", first=7)
+    shutil.copy(other / "state.json", mine / "state.json")
+    directory, checkpoint, _ = look(tmp_path / "run")
+    assert checkpoint.round == 1
+    assert "one of run " in directory.warnings[0]
+    for name in ("state.json", "earlier.json"):
+        shutil.copy(other / name, mine / name)
+    with pytest.raises(InputError, match=r"state\.json: .* got 'one of run "):
+        look(tmp_path / "run")
+    third = with_two_checkpoints(tmp_path / "third")
+    segment(other, "rounds-000000").replace(segment(third, "rounds-000000"))
+    with pytest.raises(InputError, match=r"rounds-000000-\w+.parquet: .* of another run"):
+        look(tmp_path / "third")
+
+
+def test_a_segment_that_is_damaged_while_the_run_goes_on_ends_it_in_a_sentence(tmp_path):
     directory = create(tmp_path / "run")
     recorder = directory.recorder()
     record_some(recorder)
-    directory.save_checkpoint(Checkpoint(2, {}, {"w": np.zeros(3)}), recorder)
-    damage(directory.checkpoint_folder)
-    with pytest.raises(InputError, match="a whole checkpoint"):
-        directory.load_checkpoint(directory.recorder())
+    recorder.flush()
+    flip(segment(tmp_path / "run" / "checkpoint", "links-000000"))
+    with pytest.raises(RunFailed, match=r"links-000000-\w+\.parquet: a whole segment"):
+        directory.finish(recorder, manifest={}, summary={})
+    assert read_manifest(tmp_path / "run")["status"] == "running"
+
+
+def test_a_changed_manifest_is_refused_where_a_run_goes_on(tmp_path):
+    create(tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    path.write_text(path.read_text().replace("running", "runninG"))
+    with pytest.raises(InputError, match=r"manifest\.json: a whole manifest, got 'one that was"):
+        look(tmp_path / "run")
+    path.write_text("{")
+    with pytest.raises(InputError, match=r"manifest.json: a whole JSON file.*--overwrite begins"):
+        look(tmp_path / "run")
+    create(tmp_path / "run", overwrite=True)
+    assert read_manifest(tmp_path / "run")["status"] == "running"
 
 
 # ---- one folder, several processes, several runs -------------------------------------------------
@@ -296,12 +449,37 @@ def test_the_lock_of_a_process_that_died_holds_nobody_up(tmp_path):
 
 def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
     finished(tmp_path / "run")
-    for options, sentence in (({}, "one that holds a run"), ({"resume": True}, "not finished")):
-        with pytest.raises(InputError, match=sentence), reserved(tmp_path / "run", **options):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text").write_text("years of work")
+    for folder, options, sentence in (
+        ("run", {}, "one that holds a run"),
+        ("thesis", {}, "other files in it"),
+        ("thesis", {"resume": True}, "other files in it"),
+        ("thesis", {"overwrite": True}, "other files in it"),
+    ):
+        with pytest.raises(InputError, match=sentence), reserved(tmp_path / folder, **options):
             raise AssertionError
-    with pytest.raises(InputError, match="no such folder"), reserved(tmp_path / "no", resume=True):
-        raise AssertionError
-    assert names(tmp_path) == ["run"]
+    assert names(tmp_path) == ["run", "thesis"]
+    assert names(tmp_path / "thesis") == ["text"]
+
+
+@pytest.mark.parametrize("stub", ["lock", "torn manifest", "manifest", "profile"])
+def test_what_is_left_of_a_beginning_that_was_killed_holds_nobody_up(tmp_path, stub):
+    run = tmp_path / "run"
+    create(run, beside={"calibration/a.yaml": b"name: a"})
+    (run / "scenario.yaml").unlink()  # written last
+    if stub != "profile":
+        shutil.rmtree(run / "calibration")
+    if stub in ("lock", "torn manifest"):
+        (run / "manifest.json").replace(run / ".partial-manifest.json")
+    if stub == "lock":
+        (run / ".partial-manifest.json").unlink()
+    (run / ".lock").write_text("process 4 on a host")
+    for options in ({}, {"resume": True}, {"overwrite": True}):
+        with reserved(run, **options):
+            assert RunDirectory.resume(run, scenario_yaml=SCENARIO, mode="full") is None
+    create(run)
+    assert names(run) == ["manifest.json", "scenario.yaml"]
 
 
 KILLED = ["before anything", "on the way out", "with a stub", "with a checkpoint"]
@@ -350,7 +528,7 @@ def test_a_full_disk_behind_safetensors_is_a_sentence(tmp_path, monkeypatch):
     directory = create(tmp_path / "run")
     monkeypatch.setattr(safetensors.numpy, "save_file", full_disk)
     with pytest.raises(
-        RunFailed, match=r"checkpoint: cannot be written \(No space left on device\)$"
+        RunFailed, match=r"safetensors: cannot be written \(No space left on device\)$"
     ):
         directory.save_checkpoint(Checkpoint(1, {}, {"w": np.zeros(3)}), directory.recorder())
 

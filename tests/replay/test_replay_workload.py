@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,7 @@ class StandIn:
     def __init__(self, index_code):
         self.index_code = index_code
 
-    def task(self, round, client, version):
+    def task(self, round, client, version, turn=0):
         return Task(round, client, WHO[client], PLAN, version, 400.0)
 
     def uplink_bytes(self, task, arm, k):
@@ -371,6 +372,76 @@ def test_a_torn_last_line_is_ignored(store):
     seen, built = run(store, fixed(6))
     assert seen == play(Learner(), fixed(6))
     assert len(built) == 1
+
+
+def replayed_again(store, rounds):
+    """What a second run sees and says."""
+    workload, _ = replaying(store, state_every=2)
+    seen = play(workload, fixed(rounds))
+    workload.close()
+    return seen, workload.warnings
+
+
+def test_a_changed_byte_of_the_cache_never_reaches_a_result_unnoticed(tmp_path):
+    run(TrajectoryStore(tmp_path / "cache"), fixed(6), state_every=2)
+    learned, nothing_said = replayed_again(TrajectoryStore(tmp_path / "cache"), 6)
+    assert (learned, nothing_said) == (play(Learner(), fixed(6)), [])
+    shutil.copytree(tmp_path / "cache", tmp_path / "whole")
+    for file in sorted((tmp_path / "whole").rglob("*.*")):
+        for at in range(0, file.stat().st_size, 50):
+            shutil.rmtree(tmp_path / "cache")
+            shutil.copytree(tmp_path / "whole", tmp_path / "cache")
+            place = tmp_path / "cache" / file.relative_to(tmp_path / "whole")
+            content = bytearray(file.read_bytes())
+            content[at] ^= 1
+            place.write_bytes(content)
+            store = TrajectoryStore(tmp_path / "cache")
+            # one round more: it goes on from a kept state, perhaps the one that was changed
+            seen, said = replayed_again(store, 7)
+            assert seen == play(Learner(), fixed(7)), (file.name, at)
+            torn = (
+                at == len(content) - 1
+            )  # a last line without its end is one that was being written
+            if file.suffix == ".jsonl" and not torn:
+                assert any(str(place) in sentence for sentence in said), (file.name, at)
+
+
+def test_an_edited_step_is_learned_again_and_it_is_said(store):
+    run(store, fixed(4))
+    (part,) = store.folder.rglob("steps-*.jsonl")
+    lines = part.read_text().splitlines()
+    node, fact, digest = json.loads(lines[1])
+    fact["shared_loss"]["p"] += 1.0
+    lines[1] = json.dumps([node, fact, digest])
+    part.write_text("\n".join(lines) + "\n")
+    workload, built = replaying(store)
+    assert play(workload, fixed(4)) == play(Learner(), fixed(4))
+    assert len(built) == 1
+    (said,) = workload.warnings
+    assert said.startswith(
+        f"{part}: 1 of 4 lines are damaged and were not used, the first one is line 2"
+    )
+
+
+def test_steps_and_states_of_another_learning_are_not_used(store):
+    run(store, fixed(4), key="a", state_every=2)
+    shutil.move(store.folder / "a", store.folder / "b")
+    workload, built = replaying(store, key="b")
+    assert play(workload, fixed(4)) == play(Learner(), fixed(4))
+    assert len(built) == 1
+    assert "4 of 4 lines are damaged" in workload.warnings[0]
+
+
+def test_a_changed_state_is_not_gone_on_from(store):
+    run(store, fixed(4), state_every=4)
+    (state,) = store.folder.rglob("*.safetensors")
+    content = bytearray(state.read_bytes())
+    content[-8] ^= 1  # of the first residual
+    state.write_bytes(content)
+    workload, built = replaying(store, state_every=50)
+    assert play(workload, fixed(5)) == play(Learner(), fixed(5))
+    assert built[0].merged == 5
+    assert workload.warnings == [f"{state}: damaged and not used; `simfed cache clear` removes it"]
 
 
 def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path):

@@ -103,13 +103,15 @@ class World:
         rolled_back = t % 17 == 0
         self.version, self.forced = self.version + (not rolled_back), rolled_back
         others = np.where(gone | (np.arange(n) == last), -np.inf, elapsed_s)
+        phase = max(CLIENT_KINDS[:4], key=lambda kind: times[kind][last])
         self._row(
             "rounds", round=t, started_at_s=start_s, finished_at_s=end_s, participants=n, late=0,
             dropped=int(gone.sum()), uplink_bytes=float(size.sum()),
             downlink_bytes=float(self.model_bytes.sum()), rolled_back=rolled_back,
             critical_client=last,
-            critical_phase=max(CLIENT_KINDS[:4], key=lambda kind: times[kind][last]),
-            critical_link=f"edge-{last % 2 + 1}", duration_s=waited_s + SERVER_S,
+            critical_phase=phase,
+            critical_link=f"edge-{last % 2 + 1}" if phase in ("download", "upload") else None,
+            duration_s=waited_s + SERVER_S,
             server_s=SERVER_S,
             saved_without_critical_s=waited_s - float(others.max()) if (others > 0).any() else None,
         )  # fmt: skip

@@ -297,7 +297,7 @@ def test_all_errors_of_a_file_come_at_once(tiny):
         ("name: a\nname: b\n", "line 2: valid YAML (the key 'name' stands twice)"),
         ("? [a, b]\n: 1\n", "a key must be text"),
         ("name: !!python/object:os.system x\n", "valid YAML"),
-        ("name: 2026-13-45\n", "valid YAML (month must be in 1..12)"),
+        ("name: 2026-13-45\n", "valid YAML (2026-13-45 is a point in time"),
         ("name: " + 5000 * "[", "valid YAML"),
         ("extends: 3\n", "extends: the name of another file, got 3"),
     ],

@@ -8,6 +8,8 @@ import sim_worlds as sim
 from simfed.contract import Evaluation, Outcome
 from simfed.errors import RunFailed
 from simfed.net import Star
+from simfed.policy import Ascend
+from simfed.registry import REGISTRIES
 from simfed.seeding import Streams
 
 ARMS = ("top-k", "random-k", "periodic-k")
@@ -122,6 +124,25 @@ def test_the_round_after_a_rollback_is_forced_and_costs_no_warm_up_slot():
         assert sorted(row["arm"] for row in free) == sorted(ARMS)
         assert {row["choice"] for row in free} == {"warm-up"}
     assert world.column("rounds", "rolled_back") == [False, True, False, False, False]
+
+
+def test_every_pull_comes_back_once_with_its_reward_or_to_void(monkeypatch):
+    came_back = []
+
+    class Watching(Ascend):
+        def update(self, pull, reward):
+            came_back.append((pull.choice, "update"))
+            super().update(pull, reward)
+
+        def void(self, pull):
+            came_back.append((pull.choice, "void"))
+            super().void(pull)
+
+    monkeypatch.setitem(REGISTRIES["policy"]._added, "watching", Watching)
+    script = {1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}}
+    build(sim.scenario(rounds=3, policy={"kind": "watching", "warmup": 1}), script).run()
+    warm_up = [("warm-up", "update")] * 4
+    assert came_back == [*warm_up, *[("forced", "void")] * 4, *warm_up]
 
 
 def test_rewards_of_a_rejected_round_still_update_the_policy():

@@ -65,8 +65,8 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
     tamper(run, tmp_path / "copy", "rounds")
     manifest = {**run.manifest, "fingerprint": "0" * 32}
     (tmp_path / "copy" / "manifest.json").write_text(json.dumps(manifest))
-    (broken,) = verify(tmp_path / "copy")
-    assert f"that of the tables is {run.fingerprint}" in broken
+    broken = verify(tmp_path / "copy")
+    assert any(f"that of the tables is {run.fingerprint}" in sentence for sentence in broken)
 
 
 @pytest.mark.parametrize(

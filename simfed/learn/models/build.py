@@ -105,6 +105,7 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
         forward_flops=forward.get_total_flops(),
         train_flops=_in_another_process(train_flops),
         features=last.in_features if last is not None else 0,
+        shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
     )
 
 

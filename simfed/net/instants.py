@@ -8,10 +8,12 @@ from typing import cast
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
 
-__all__ = ["at", "end_of_instant"]
+__all__ = ["AFTER_EVERYTHING_ELSE", "at", "end_of_instant"]
+
+AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
+"""SimPy orders events of one instant by priority: the network solves once, after all sends of it."""
 
 _AFTER_THE_NETWORK = cast(EventPriority, 3)
-"""The network solves with priority 2, after everything else that happens at its instant."""
 
 
 def end_of_instant(env: simpy.Environment) -> Event:
@@ -21,10 +23,10 @@ def end_of_instant(env: simpy.Environment) -> Event:
     return event
 
 
-def at(env: simpy.Environment, at_s: float) -> Event:
+def at(env: simpy.Environment, at_s: float, priority: EventPriority = NORMAL) -> Event:
     """An event at exactly this instant: now + (at_s − now) may be another float than at_s."""
     event = _decided(env)
-    heapq.heappush(env._queue, (max(at_s, env.now), NORMAL, next(env._eid), event))
+    heapq.heappush(env._queue, (max(at_s, env.now), priority, next(env._eid), event))
     return event
 
 

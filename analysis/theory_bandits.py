@@ -1,0 +1,355 @@
+"""What is known of bandits, learned again: figures and numbers of docs/theory.md.
+
+    python analysis/theory_bandits.py [--seeds 6] [--figures docs/images]
+
+Plays the policies of simfed on arms whose rewards are 0 or 1 with known means, and counts the regret:
+per play, the best arm's mean less that of the arm played. tests/theory holds the same facts with fewer
+seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from simfed.policy import Policy, build_policy
+from simfed.report.pictures import picture_style, save_picture
+from simfed.report.style import SERIES_COLOURS
+from simfed.seeding import Streams
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+ARMS = ("top-k", "random-k", "periodic-k")
+MEANS = (0.3, 0.7, 0.5)
+"""Of the rewards of the arms, where nothing changes."""
+
+Floats = NDArray[np.float64]
+Make = Callable[[int, int], Policy]
+"""From the number of plays and of changes to come, by which some policies are tuned."""
+
+
+# --- worlds ------------------------------------------------------------------------------------
+
+
+def constant(plays: int) -> Floats:
+    """Means (plays, arms) that never change."""
+    return np.tile(MEANS, (plays, 1))
+
+
+def changing(plays: int, changes: int) -> Floats:
+    """Means (plays, arms) that move on by one arm at each of `changes` instants, evenly spaced."""
+    segment = np.arange(plays) * (changes + 1) // plays
+    arm = np.arange(len(MEANS))
+    means: Floats = np.array(MEANS)[(arm[None, :] - segment[:, None]) % len(MEANS)]
+    return means
+
+
+def overtaken(plays: int) -> Floats:
+    """Means (plays, arms) of which the worst becomes the best half way; the others stay as they are.
+
+    Nothing that a client plays tells it of the change: only who tries all arms again finds it.
+    """
+    means: Floats = np.tile((0.5, 0.3, 0.2), (plays, 1))
+    means[plays // 2 :, 2] = 0.8
+    return means
+
+
+@dataclass(frozen=True)
+class Story:
+    """One client's plays."""
+
+    regret: Floats
+    """Per play."""
+    explored: NDArray[np.bool_]
+    """Per play, whether the policy called it exploration."""
+
+    @property
+    def average(self) -> Floats:
+        """Regret per play so far, after each play."""
+        return np.cumsum(self.regret) / np.arange(1, len(self.regret) + 1)
+
+
+def play(policy: Policy, means: Floats, seed: int) -> Story:
+    """Play `policy`, whose rewards are in [0, 1], on arms of these means."""
+    streams = Streams(seed)
+    rng = streams("pulls")
+    pays = streams("rewards").random(means.shape) < means
+    index = {arm: i for i, arm in enumerate(policy.arms)}
+    played = np.empty(len(means), np.int64)
+    explored = np.empty(len(means), bool)
+    for t in range(len(means)):
+        pull = policy.pull(rng)
+        played[t] = at = index[pull.arm]
+        explored[t] = pull.choice == "explore"
+        policy.update(pull, float(pays[t, at]))
+    regret = means.max(axis=1) - means[np.arange(len(means)), played]
+    return Story(regret, explored)
+
+
+# --- policies, tuned as their sources say --------------------------------------------------------
+
+
+def kind(name: str, **options: Any) -> Make:
+    """A policy with the same options for every length."""
+    return lambda plays, changes: build_policy(name, ARMS, reward_range=(0.0, 1.0), options=options)
+
+
+def tuned_exp3(plays: int, changes: int) -> Policy:
+    """γ = √(S·ln S/((e − 1)·T)), for no change."""
+    arms = len(ARMS)
+    mixing = min(1.0, math.sqrt(arms * math.log(arms) / ((math.e - 1) * plays)))
+    return kind("exp3", mixing=mixing)(plays, changes)
+
+
+def tuned_exp3_s(plays: int, changes: int) -> Policy:
+    """α = 1/T, γ = √(S·(M·ln(S·T) + e)/((e − 1)·T))."""
+    arms = len(ARMS)
+    spread = arms * (changes * math.log(arms * plays) + math.e)
+    mixing = min(1.0, math.sqrt(spread / ((math.e - 1) * plays)))
+    return kind("exp3.s", mixing=mixing, share=1 / plays)(plays, changes)
+
+
+def tuned_d_ucb(plays: int, changes: int) -> Policy:
+    """γ = 1 − √(M/T)/4."""
+    return kind("d-ucb", discount=1 - math.sqrt(max(1, changes) / plays) / 4)(plays, changes)
+
+
+def tuned_sw_ucb(plays: int, changes: int) -> Policy:
+    """τ = 2·√(T·ln T/M)."""
+    window = 2 * math.sqrt(plays * math.log(plays) / max(1, changes))
+    return kind("sw-ucb", window=round(window))(plays, changes)
+
+
+def tuned_thompson(plays: int, changes: int) -> Policy:
+    """The discount of D-UCB: the source of discounted sampling gives no rule."""
+    return kind("thompson", discount=1 - math.sqrt(max(1, changes) / plays) / 4)(plays, changes)
+
+
+STILL: dict[str, Make] = {
+    "ascend": kind("ascend"),
+    "ascend, ema 1/n": kind("ascend", ema="1/n"),
+    "ucb1": kind("ucb1"),
+    "thompson, no discount": kind("thompson", discount=1.0),
+    "exp3-ix": kind("exp3-ix"),
+    "exp3, mixing 0.1": kind("exp3"),
+}
+"""Shown on arms that never change."""
+
+MOVING: dict[str, Make] = {
+    "d-ucb": tuned_d_ucb,
+    "sw-ucb": tuned_sw_ucb,
+    "exp3.s": tuned_exp3_s,
+    "thompson": tuned_thompson,
+    "ascend": kind("ascend"),
+    "ucb1": kind("ucb1"),
+}
+"""Shown on arms that change, the best arm among them; the last does not forget."""
+
+FORGETFUL = ("d-ucb", "sw-ucb", "exp3.s", "thompson", "ascend")
+UNFORGETTING: dict[str, Make] = {
+    "ascend, ema 1/n": kind("ascend", ema="1/n"),
+    "exp3, mixing 0.1": kind("exp3"),
+    "thompson, no discount": kind("thompson", discount=1.0),
+}
+"""Shown beside them where an arm overtakes the others unseen."""
+
+
+# --- facts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with its 95 % confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+def interval(values: Sequence[float] | Floats) -> Interval:
+    """Student's interval of independent values."""
+    values = np.asarray(values, float)
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    return Interval(values.mean(), values.mean() - half, values.mean() + half)
+
+
+def exploration_counts(plays: int, seeds: int, c: float = 3.0) -> tuple[Floats, Floats, Floats]:
+    """ASCEND's plays called exploration so far, per seed and play; Σ ε_t and its standard deviation."""
+    warmup = 5
+    stories = [
+        play(kind("ascend", warmup=warmup, c=c)(plays, 0), constant(plays), seed)
+        for seed in range(seeds)
+    ]
+    counts = np.cumsum([story.explored for story in stories], axis=1)
+    epsilon = np.minimum(1, c / np.sqrt(np.arange(1, plays + 1)))
+    epsilon[: warmup * len(ARMS)] = 0  # the warm-up draws no coin
+    return counts, np.cumsum(epsilon), np.sqrt(np.cumsum(epsilon * (1 - epsilon)))
+
+
+def averages(make: Make, plays: int, seeds: int) -> Floats:
+    """Average regret (seeds, plays) on arms that never change."""
+    world = constant(plays)
+    return np.array([play(make(plays, 0), world, seed).average for seed in range(seeds)])
+
+
+def totals(make: Make, sizes: Sequence[tuple[int, int]], seeds: int) -> Floats:
+    """Total regret (seeds, sizes); a size is (plays, changes)."""
+    return np.array(
+        [
+            [play(make(t, m), changing(t, m), 1000 * at + seed).regret.sum() for at, (t, m) in enumerate(sizes)]
+            for seed in range(seeds)
+        ]
+    )  # fmt: skip
+
+
+def slope(total: Floats, x: Sequence[float] | Floats) -> Interval:
+    """Of log regret over log `x`, fitted for each seed."""
+    return interval([np.polyfit(np.log(x), np.log(row), 1)[0] for row in total])
+
+
+def best_arm_shares(make: Make, plays: int, seeds: int) -> NDArray[np.bool_]:
+    """Whether the best arm was played (seeds, plays), where it is overtaken half way."""
+    world = overtaken(plays)
+    stories = [play(make(plays, 1), world, seed) for seed in range(seeds)]
+    return np.array([story.regret == 0 for story in stories])
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+GRID = (1000, 2000, 4000, 8000, 16000)
+EXP3_GRID = (4000, 8000, 16000, 32000, 64000)
+SIZES = tuple((t, m) for m in (1, 3, 9) for t in GRID[1:])
+FLOOR = 0.1 * (max(MEANS) - sum(MEANS) / len(MEANS))
+"""What a mixing of 0.1 costs per play, however well the best arm is known."""
+
+
+def still_figure(seeds: int, say: Callable[[str], None]) -> Figure:
+    """ASCEND's exploration; average regret on arms that never change; EXP3 tuned and not."""
+    figure, (left, middle, right) = _panels(3)
+    plays = GRID[-1]
+    t = np.arange(1, plays + 1)
+
+    counts, expected, sd = exploration_counts(plays, seeds)
+    low, high = expected - 1.96 * sd, expected + 1.96 * sd
+    left.fill_between(t, low, high, color="0.8", lw=0, label="95 % of runs")
+    left.plot(t, counts.T, color=SERIES_COLOURS[0], lw=0.3, alpha=0.5)
+    left.plot(t, expected, color="black", lw=0.8, label="Σ ε")
+    left.set(xlabel="plays", ylabel="explorations of ASCEND", xlim=(0, plays), ylim=(0, None))
+    left.set_xticks([0, 8000, 16000], ["0", "8,000", "16,000"])
+    left.legend(frameon=False, loc="upper left")
+    inside = int((np.abs(counts[:, -1] - expected[-1]) <= 1.96 * sd[-1]).sum())
+    say(
+        f"explorations after {plays:,} plays: {expected[-1]:.0f} ± {1.96 * sd[-1]:.0f} expected, "
+        f"{inside} of {seeds} clients inside"
+    )
+
+    for colour, (name, make) in zip(SERIES_COLOURS, STILL.items(), strict=False):
+        average = averages(make, plays, seeds)
+        middle.loglog(t[99:], average.mean(axis=0)[99:], color=colour, lw=0.9, label=name)
+        first, last = interval(average[:, 999]), interval(average[:, -1])
+        say(f"{name}: average regret {first} after 1,000 plays, {last} after {plays:,}")
+    middle.set(xlabel="plays", ylabel="average regret", ylim=(1e-4, 0.3))
+    _log_ticks(middle, [100, 1000, 4000, 16000], [1e-4, 1e-3, 1e-2, 1e-1])
+    middle.legend(frameon=False, fontsize=5.5, loc="lower left")
+
+    pair = {"tuned to T": tuned_exp3, "mixing 0.1": kind("exp3")}
+    for colour, (name, make) in zip(SERIES_COLOURS, pair.items(), strict=False):
+        total = totals(make, [(t, 0) for t in EXP3_GRID], seeds)
+        right.loglog(EXP3_GRID, total.mean(axis=0), "o-", ms=2.5, lw=0.9, color=colour, label=name)
+        say(
+            f"exp3, {name}: regret {total.mean(axis=0).round()} at {EXP3_GRID}, slope {slope(total, EXP3_GRID)}"
+        )
+    right.loglog(
+        EXP3_GRID,
+        FLOOR * np.array(EXP3_GRID),
+        ":",
+        color="0.4",
+        lw=0.8,
+        label="floor of mixing 0.1",
+    )
+    right.set(xlabel="plays T", ylabel="regret of EXP3")
+    _log_ticks(right, [4000, 16000, 64000], [100, 300, 1000])
+    right.legend(frameon=False)
+    return figure
+
+
+def moving_figure(seeds: int, say: Callable[[str], None]) -> Figure:
+    """How soon an arm that overtakes is found, and how regret grows with plays and changes."""
+    figure, (left, right) = _panels(2)
+    plays, width = 4000, 100
+    sizes = np.array([t * m for t, m in SIZES])
+    order = np.argsort(sizes)
+    colours = dict(zip((*MOVING, *UNFORGETTING), (*SERIES_COLOURS, "#000000"), strict=False))
+    for name, make in (MOVING | UNFORGETTING).items():
+        best = best_arm_shares(make, plays, 4 * seeds)
+        smooth = np.convolve(best.mean(axis=0), np.ones(width) / width, "valid")
+        style = "-" if name in FORGETFUL else ":"
+        at = np.arange(len(smooth)) + width
+        left.plot(at, smooth, style, color=colours[name], lw=0.9, label=name)
+        before, after = (interval(best[:, end - 500 : end].mean(axis=1)) for end in (2000, 4000))
+        say(f"{name}: best arm in {before} of 500 plays before, {after} of those 1,500 after")
+    for name, make in MOVING.items():
+        total = totals(make, SIZES, seeds)
+        right.loglog(sizes[order], total.mean(axis=0)[order], "o", ms=2.5, color=colours[name])
+        say(f"{name}: slope of regret over M·T {slope(total, sizes)}")
+    left.axvline(plays / 2, color="0.5", lw=0.6, ls=":")
+    left.set(
+        xlabel=f"plays (mean of {width})", ylabel="best arm played", ylim=(0, 1.02), xlim=(0, plays)
+    )
+    line = np.array([sizes.min(), sizes.max()])
+    right.loglog(line, 3 * np.sqrt(line), ":", color="0.4", lw=0.8, label="like √(M·T)")
+    right.set(xlabel="changes M × plays T", ylabel="regret")
+    _log_ticks(right, [2000, 10_000, 40_000, 144_000], [100, 300, 1000])
+    left.set_xticks([0, 1000, 2000, 3000, 4000], ["0", "1,000", "2,000", "3,000", "4,000"])
+    right.legend(frameon=False)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
+    return figure
+
+
+def _log_ticks(ax: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
+    """Ticks of a log-log panel, as plain numbers."""
+    ax.set_xticks(xs, [f"{x:,g}" for x in xs])
+    ax.set_yticks(ys, [f"{y:,g}" for y in ys])
+    ax.tick_params(which="minor", length=0, labelbottom=False, labelleft=False)
+
+
+def _panels(n: int) -> tuple[Figure, list[Axes]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.7, 2.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, n))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "images")
+    arguments = parser.parse_args()
+    arguments.figures.mkdir(parents=True, exist_ok=True)
+    for name, draw in (("still", still_figure), ("moving", moving_figure)):
+        with picture_style():
+            figure = draw(arguments.seeds, print)
+            save_picture(figure, arguments.figures / f"theory-bandits-{name}.png", dpi=220)
+
+
+if __name__ == "__main__":
+    main()

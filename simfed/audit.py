@@ -1,0 +1,195 @@
+"""Everything that a run directory says, recomputed from its scenario as far as it follows from it.
+
+`simfed.record.verify` holds the files against each other. Here the scenario is taken up again with
+the parts that play it: who takes part, K, what travels, and what every client's policy thought, chose
+(from its keyed draws) and was told, round after round. What is not recomputed is what the world gave:
+the losses and accuracies that learning came to, and the durations drawn for devices.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simfed.assembly import Parts
+from simfed.contract import FORCED_ARM
+from simfed.errors import InputError, InputErrors
+from simfed.record.invariants import verify as verify_files
+from simfed.record.read import Run, open_run
+from simfed.record.schema import CLIENT_KINDS
+from simfed.scenario.load import validated
+
+__all__ = ["verify"]
+
+Broken = Iterator[str]
+
+
+def verify(path: str | os.PathLike[str]) -> list[str]:
+    """The broken invariants of a run directory, one sentence each; empty: all hold.
+
+    Raises: `InputError` for what is no finished run directory at all.
+    """
+    broken = verify_files(path)
+    if broken:
+        return broken
+    run = open_run(path)
+    where = Path(path) / "scenario.yaml"
+    try:
+        scenario = validated(run.scenario, source=where.name, folder=Path(path))
+        parts = Parts(scenario, where)
+        return [sentence for check in _CHECKS for sentence in check(run, parts)]
+    except InputErrors as several:
+        return [str(error) for error in several.errors]
+    except InputError as error:
+        return [str(error)]
+
+
+def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
+    """Prototype, K and bytes of each participation."""
+    from simfed.sim import TimeOnlyWorkload
+
+    sizes, seen, clients = TimeOnlyWorkload(parts.tasks), _Seen(), parts.scenario.client_count
+    for row in _rows(run, "participations"):
+        client, number = row["client"], row["round"]
+        who = f"round {number}, client {client}"
+        if not 0 <= client < clients:
+            seen.add("are of a client that the scenario does not have", who)
+            continue
+        task = parts.tasks.task(number, client, row["model_version"])
+        k = parts.fleet.k(client, task.plan.longest)
+        if row["prototype"] != task.prototype:
+            seen.add("are of another prototype than the scenario's", who)
+        elif row["k"] != k:
+            seen.add("keep another K than the scenario's", who)
+        elif row["outcome"] in ("aggregated", "late"):
+            if not _near(row["downlink_bytes"], task.downlink_bytes):
+                seen.add("did not receive what the plan sends", who)
+            try:
+                sent = sizes.size_bytes(task, row["arm"], k)
+            except InputError:  # it depends on the data
+                continue
+            if not _near(row["uplink_bytes"], sent):
+                seen.add("sent another number of bytes than arm, K and plan come to", who)
+    yield from seen.sentences("participations")
+
+
+def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
+    """Every client's policy is played again with its keyed draws and its recorded rewards."""
+    from simfed.policy import Pull
+
+    if parts.scenario.aggregation.mode != "synchronous":
+        return
+    shown: dict[tuple[int, int], list[tuple[str, float | None]]] = {}
+    for value in _rows(run, "policies"):
+        shown.setdefault((value["round"], value["client"]), []).append(
+            (value["arm"], value["value"])
+        )
+    policies: dict[int, Any] = {}
+    seen = _Seen()
+    for row in _rows(run, "participations"):
+        client, number = row["client"], row["round"]
+        who = f"round {number}, client {client}"
+        policy = policies.setdefault(client, None) or parts.policy(client)
+        policies[client] = policy
+        if policy.learns:
+            expected = dict(zip(policy.arms, policy.values(), strict=True))
+            told = shown.get((number, client), [])
+            if [arm for arm, _ in told] != list(expected) or not all(
+                _same(value, expected[arm]) for arm, value in told
+            ):
+                seen.add("have values in policies.parquet that their rewards do not come to", who)
+        if row["choice"] == "forced":
+            if row["arm"] != FORCED_ARM:
+                seen.add(f"were forced to another arm than {FORCED_ARM}", who)
+            continue
+        pull: Pull = policy.pull(parts.streams("policy", client, number))
+        if (pull.arm, pull.choice) != (row["arm"], row["choice"]):
+            seen.add("did not choose what their policy draws", who)
+        if row["outcome"] in ("dropped", "failed"):
+            policy.void(pull)
+        elif policy.learns:
+            if row["reward"] is None:
+                seen.add("were not told a reward", who)
+                return (yield from seen.sentences("participations"))
+            policy.update(pull, row["reward"])
+    yield from seen.sentences("participations")
+
+
+def _cohorts_are_those_drawn(run: Run, parts: Parts) -> Broken:
+    from simfed.selection import cohort
+
+    scenario = parts.scenario
+    if scenario.aggregation.mode != "synchronous":
+        return
+    table = run.table("participations")
+    rounds, clients = (table.column(name).to_numpy() for name in ("round", "client"))
+    for number in range(1, len(run.table("rounds")) + 1):
+        first, last = np.searchsorted(rounds, (number, number + 1))
+        asked = cohort(
+            parts.streams, number, scenario.client_count, scenario.participation.clients_per_round
+        )
+        if not np.array_equal(clients[first:last], asked):
+            yield f"participations.parquet: round {number} is not of the clients that the scenario draws"
+            return
+
+
+def _work_is_that_of_the_plans(run: Run, parts: Parts) -> Broken:
+    """The spans of clients are the units of their plans, by kind and name."""
+    versions = {
+        (row["round"], row["client"]): row["model_version"] for row in _rows(run, "participations")
+    }
+    seen = _Seen()
+    for span in _rows(run, "spans"):
+        key = span["round"], span["client"]
+        if not span["track"].startswith("client ") or key not in versions:
+            continue
+        if span["kind"] in CLIENT_KINDS and span["kind"] != "training":
+            continue
+        plan = parts.tasks.task(*key, versions[key]).plan
+        units = {
+            (work.kind or work.quantity, work.name or work.kind or work.quantity)
+            for work in plan.work
+        }
+        if (span["kind"], span["name"]) not in units:
+            seen.add("are no work of their client's plan", f"round {key[0]}, client {key[1]}")
+    yield from seen.sentences("spans")
+
+
+_CHECKS = (
+    _work_is_that_of_the_plans,
+    _participations_are_those_of_the_scenario,
+    _cohorts_are_those_drawn,
+    _policies_chose_and_learned_as_recorded,
+)
+
+
+class _Seen:
+    """What is wrong, how often, and where first."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[Any]] = {}
+
+    def add(self, what: str, where: str) -> None:
+        self._found.setdefault(what, [0, where])[0] += 1
+
+    def sentences(self, table: str) -> Broken:
+        for what, (count, first) in self._found.items():
+            yield f"{table}.parquet: {count} rows {what}, first: {first}"
+
+
+def _rows(run: Run, table: str) -> Iterator[dict[str, Any]]:
+    for batch in run.table(table).to_batches(max_chunksize=10_000):
+        yield from batch.to_pylist()
+
+
+def _near(found: float, expected: float) -> bool:
+    return abs(found - expected) <= 1e-9 * abs(expected)
+
+
+def _same(value: float | None, expected: float) -> bool:
+    """A cell and a value; what is not a number is stored as empty."""
+    return np.isnan(expected) if value is None else bool(value == expected)

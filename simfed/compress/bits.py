@@ -1,0 +1,194 @@
+"""Numbers as bits: fixed width, base three, Elias gamma and Rice codes, all without a loop over entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.errors import InputError
+
+__all__ = [
+    "bits_of",
+    "decode_gamma",
+    "decode_rice",
+    "encode_gamma",
+    "encode_rice",
+    "gamma_bits",
+    "join_trits",
+    "pack",
+    "rice_parameter",
+    "split_trits",
+    "unpack",
+]
+
+Bits = NDArray[np.uint8]
+"""One bit per entry."""
+
+Numbers = NDArray[np.int64]
+
+_BLOCK = 2**15  # numbers; a multiple of 8, so that a block of any width fills whole bytes
+_TRITS = 5
+"""Digits of base three in a byte: 3^5 = 243."""
+_POWERS = 3 ** np.arange(_TRITS)
+
+
+def pack(numbers: Any, width: int) -> bytes:
+    """The lowest `width` bits of each number, highest first, one number after another.
+
+    >>> pack(np.array([1, 2, 3]), 2).hex()
+    '6c'
+    """
+    if width == 0:
+        return b""
+    blocks = range(0, len(numbers), _BLOCK)
+    return b"".join(np.packbits(_to_bits(numbers[i : i + _BLOCK], width)).tobytes() for i in blocks)
+
+
+def unpack(data: bytes, count: int, width: int) -> Numbers:
+    """The first `count` numbers that `pack` wrote.
+
+    >>> unpack(bytes([0x6C]), 3, 2)
+    array([1, 2, 3])
+    """
+    numbers = np.zeros(count, np.int64)
+    if width == 0:
+        return numbers
+    octets = np.frombuffer(data, np.uint8)
+    for start in range(0, count, _BLOCK):
+        part = numbers[start : start + _BLOCK]
+        first = start * width // 8
+        bits = np.unpackbits(octets[first : first + -(-len(part) * width // 8)])
+        part[:] = _from_bits(bits, len(part), width)
+    return numbers
+
+
+def bits_of(data: bytes) -> Bits:
+    """The bits of these bytes, highest first."""
+    return np.unpackbits(np.frombuffer(data, np.uint8))
+
+
+def rice_parameter(gaps: Numbers) -> tuple[int, int]:
+    """(r, bits) of the shortest Rice code: each gap as gap >> r in unary and r bits.
+
+    The size is convex in r (each step saves less than the one before), so the first r that the
+    next does not beat is the best.
+    """
+    parameter, unary = 0, int(gaps.sum())
+    while True:
+        gaps = gaps >> 1
+        shorter = int(gaps.sum())
+        if unary - shorter <= len(gaps):
+            return parameter, unary + len(gaps) * (1 + parameter)
+        parameter, unary = parameter + 1, shorter
+
+
+def encode_rice(gaps: Numbers) -> bytes:
+    """The parameter in a byte; all quotients as zeros ended by a one; then all remainders.
+
+    Quotients and remainders stand apart so that both are read without a loop over entries.
+    """
+    parameter, _ = rice_parameter(gaps)
+    unary = _unary(gaps >> parameter)
+    remainders = _to_bits(gaps & ((1 << parameter) - 1), parameter)
+    return bytes([parameter]) + np.packbits(np.concatenate([unary, remainders])).tobytes()
+
+
+def decode_rice(data: bytes, count: int) -> Numbers:
+    """The inverse of `encode_rice`. Raises: `InputError` for data that it did not write."""
+    parameter = data[0] if data else 64
+    bits = bits_of(data[1:])
+    ends = np.flatnonzero(bits)[:count]
+    used = ends[-1] + 1 + count * parameter if len(ends) == count else None
+    if parameter >= 63 or used is None or -(-used // 8) != len(data) - 1:
+        raise InputError(f"a Rice code of {count} gaps", got=f"{len(data)} other bytes")
+    rest = _from_bits(bits[ends[-1] + 1 :], count, parameter)
+    quotients = np.diff(ends, prepend=-1) - 1
+    return (quotients << parameter) | rest
+
+
+def gamma_bits(numbers: Any) -> int:
+    """Bits of the Elias gamma codes of numbers ≥ 1: 2·⌊log2 n⌋ + 1 each.
+
+    >>> gamma_bits(np.array([1, 2, 3, 4]))
+    12
+    """
+    return 2 * int(_magnitude(numbers).sum()) + len(numbers)
+
+
+def encode_gamma(numbers: Any) -> Bits:
+    """Elias gamma codes: all lengths ⌊log2 n⌋ in unary, then what follows each leading one."""
+    widths = _magnitude(numbers)
+    ends = np.cumsum(widths)
+    starts = ends - widths
+    rest = np.zeros(int(ends[-1]), np.uint8)
+    for place in range(int(widths.max())):
+        long = widths > place
+        shift = widths[long] - 1 - place
+        rest[starts[long] + place] = (numbers[long] >> shift) & 1
+    return np.concatenate([_unary(widths), rest])
+
+
+def decode_gamma(bits: Bits, count: int) -> tuple[Numbers, int]:
+    """(numbers, bits read): the inverse of `encode_gamma`. Raises: `InputError` for other data."""
+    lengths_end = np.flatnonzero(bits)[:count]
+    if len(lengths_end) < count:
+        raise InputError(f"an Elias code of {count} numbers", got=f"{len(bits)} other bits")
+    widths = np.diff(lengths_end, prepend=-1) - 1
+    begin, used = int(lengths_end[-1]) + 1, int(lengths_end[-1]) + 1 + int(widths.sum())
+    if used > len(bits) or widths.max() > 62:
+        raise InputError(f"an Elias code of {count} numbers", got=f"{len(bits)} other bits")
+    starts = begin + np.cumsum(widths) - widths
+    numbers = np.ones(count, np.int64)
+    for place in range(int(widths.max())):
+        long = widths > place
+        numbers[long] = numbers[long] << 1 | bits[starts[long] + place]
+    return numbers, used
+
+
+def join_trits(digits: Any) -> bytes:
+    """Digits 0, 1, 2 as bytes of five.
+
+    >>> join_trits(np.array([2, 2, 2, 2, 2, 1])).hex()
+    'f201'
+    """
+    padded = np.zeros(-(-len(digits) // _TRITS) * _TRITS, np.uint8)
+    padded[: len(digits)] = digits
+    return (padded.reshape(-1, _TRITS) @ _POWERS.astype(np.uint8)).tobytes()
+
+
+def split_trits(data: bytes, count: int) -> NDArray[np.uint8]:
+    """The inverse of `join_trits`. Raises: `InputError` for bytes that it did not write."""
+    joined = np.frombuffer(data, np.uint8)
+    if (joined >= 3**_TRITS).any():
+        raise InputError("bytes of five base-3 digits", got=int(joined.max()))
+    digits = joined[:, None] // _POWERS.astype(np.uint8) % 3
+    return digits.reshape(-1)[:count]
+
+
+def _magnitude(numbers: Any) -> Numbers:
+    """⌊log2 n⌋ of whole numbers from 1 to 2^53."""
+    exponents: Numbers = np.frexp(numbers.astype(np.float64))[1].astype(np.int64) - 1
+    return exponents
+
+
+def _unary(numbers: Numbers) -> Bits:
+    """Each number as so many zeros, ended by a one."""
+    ends = np.cumsum(numbers + 1) - 1
+    unary = np.zeros(ends[-1] + 1, np.uint8)
+    unary[ends] = 1
+    return unary
+
+
+def _to_bits(numbers: Any, width: int) -> Bits:
+    size = 1 if width <= 8 else 8
+    octets = numbers.astype(f">u{size}").view(np.uint8).reshape(-1, size)
+    return np.unpackbits(octets, axis=1)[:, 8 * size - width :].reshape(-1)
+
+
+def _from_bits(bits: Bits, count: int, width: int) -> Numbers:
+    size = 1 if width <= 8 else 8
+    padded = np.zeros((count, 8 * size), np.uint8)
+    padded[:, 8 * size - width :] = bits[: count * width].reshape(count, width)
+    return np.packbits(padded, axis=1).view(f">u{size}").reshape(-1).astype(np.int64)

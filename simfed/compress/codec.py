@@ -1,0 +1,669 @@
+"""Codecs: what becomes of an update between a client and the server, both ways.
+
+A codec is a chain: a *selection* says which entries travel, a *value codec* how each of them is
+written, an index code where they stand. What fits no chain (low rank, momentum inside) is a codec of
+its own. `codec_from_spec` makes all of them as scenarios write them.
+
+State comes in and goes out: `payload, state = codec.encode(update, state, rng, k)`. `decode(payload)`
+is what the receiver takes the update for, so `update − decode(payload)` is the error of this round,
+whatever made it; `simfed.compress.feedback` carries it to the next.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.compress.compressors import Compressor, Dense, State
+from simfed.compress.index_codes import (
+    as_numpy,
+    code_in_use,
+    decode_indices,
+    encode_indices,
+    index_bytes,
+)
+from simfed.compress.labels import label_of, read_label
+from simfed.compress.selection import beside, checked_k, is_tensor, refuse_non_finite
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.registry import registry
+
+__all__ = [
+    "Block",
+    "Chain",
+    "Codec",
+    "Feedback",
+    "Layout",
+    "Memory",
+    "Payload",
+    "ValueCodec",
+    "codec_from_spec",
+    "pieces",
+]
+
+Feedback = Literal["wanted", "optional", "own", "none"]
+"""What a codec wants done with its error: kept and added to the next update (`wanted`), either way
+(`optional`), nothing because it keeps it itself (`own`), or nothing at all (`none`)."""
+
+Layout = Sequence[tuple[int, ...]]
+"""The shapes of the layers that make up a flat vector, in its order."""
+
+Block = tuple[slice, NDArray[np.float32]]
+"""A stretch of a vector and its values."""
+
+_CACHED = 2**16
+"""Entries worked on at once: a few such blocks fit a level-2 cache."""
+
+
+class Memory(NamedTuple):
+    """The state of a codec that keeps vectors: what a checkpoint writes as JSON and as arrays."""
+
+    facts: Any
+    """JSON-able."""
+    arrays: dict[str, NDArray[np.float32]]
+    """NumPy, on the host, whatever the update is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Payload:
+    """What one client sends in one round, and what is needed to take it back."""
+
+    strategy: str
+    """The codec's label."""
+    length: int
+    """d, the length of the flat vector."""
+    indices: Any
+    """Sorted, distinct, int64, shape (K,); None where the receiver gets a value for every entry."""
+    values: Any
+    """What the receiver takes the entries at `indices` for, shape (K,), in the update's dtype; None
+    where `indices` is None: `dense()` makes them."""
+    state: State = None
+    """The codec's state for this client's next play."""
+    state_before: State = None
+    """Its state before this play; of a state with vectors only what the receiver needs to know."""
+    seed: int | None = None
+    """See `Selection.seed`."""
+    symbols: Any = None
+    """What travels in place of 32-bit values; None where these do."""
+    layout: Layout | None = None
+    device: Any = None
+    """Where `decode` puts what it makes: a torch device; None for NumPy."""
+    kept: Any = None
+    """What stays with the sender so that `Codec.undo` can take the play back."""
+
+    @property
+    def k(self) -> int:
+        """Entries that the receiver gets a value for."""
+        return self.length if self.indices is None else len(self.indices)
+
+    @property
+    def codec(self) -> Codec:
+        """The codec that made it."""
+        return codec_from_spec(self.strategy)
+
+    def dense(self) -> Any:
+        """The vector that the receiver rebuilds, zeros where nothing travels; `Codec.decode`."""
+        if self.indices is None:
+            return self.codec.decode(self)
+        if is_tensor(self.values):
+            return self.values.new_zeros(self.length).index_copy_(0, self.indices, self.values)
+        vector = np.zeros(self.length, self.values.dtype)
+        vector[self.indices] = self.values
+        return vector
+
+    def wire_bytes(self, index_code: str) -> float:
+        """Its size on the wire, fractional for `ideal`."""
+        return self.codec.payload_bytes(self, index_code)
+
+    def encoded(self, index_code: str) -> bytes:
+        """As it travels: `wire_bytes` bytes, read back by the codec's `from_bytes`."""
+        return self.codec.to_bytes(self, index_code)
+
+
+@runtime_checkable
+class ValueCodec(Protocol):
+    """How the values of a chain are written; made by its registry class from its options.
+
+    Vectors are flat float32 NumPy arrays of `count` entries; `layout` gives the shapes of the layers
+    where the values are a whole update, None behind a selection. *Symbols* are whatever the class
+    likes: the only thing that travels.
+    """
+
+    name: str
+    feedback: Feedback
+
+    def quantise(
+        self, values: NDArray[np.float32], rng: np.random.Generator | None, layout: Layout | None
+    ) -> Any:
+        """The symbols of `values`, which are not changed. Raises: `InputError` for a NaN or infinity."""
+        ...
+
+    def blocks(self, symbols: Any) -> Iterator[Block]:
+        """What the receiver takes the values for, stretch by stretch, all entries once, in order."""
+        ...
+
+    def bits(
+        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
+    ) -> float | None:
+        """Bits of `count` values; None where they depend on the symbols and these are not given.
+
+        `ideal`: as an accounting without rounding; else what `write` comes to before it is rounded
+        up to whole bytes.
+        """
+        ...
+
+    def write(self, symbols: Any) -> bytes:
+        """The symbols as they travel."""
+        ...
+
+    def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Any, int]:
+        """(symbols, bytes read): the inverse of `write`; `data` may go on behind them."""
+        ...
+
+
+class Codec(ABC):
+    """Update and state in, payload and state out; decoding; true size. Holds no client's state.
+
+    Made from its options by its registry class; equal options make codecs that do the same. What is
+    NumPy comes back as NumPy, a tensor as a tensor beside it; on an accelerator all but plain
+    selections are worked out on the host, which waits for the device.
+    """
+
+    name: str
+    feedback: Feedback
+    own_memory: bool = False
+    """Whether its state is a `Memory`, dense vectors included."""
+
+    # ---- who it is ---------------------------------------------------------------------------------
+
+    @cached_property
+    def label(self) -> str:
+        """Its short name, of which `codec_from_spec` makes it again: an arm's name in tables."""
+        return _label(self)
+
+    @property
+    def spec(self) -> Any:
+        """As a scenario writes it, in the shortest form."""
+        return _spec(self)
+
+    # ---- what it does ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        """(payload, new state) of the flat vector `update`, which is not changed.
+
+        `state` is what the same client's last play returned (None before the first) and is not
+        changed either, unless `consume` says that its arrays may be overwritten. `rng` is keyed by
+        codec, client and round; `k` is the number of entries where the codec goes by one; `layout`
+        the shapes of the layers, for codecs that look at them.
+        Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values do
+        not look), for what does not fit; the caller knows which client and round it was.
+        """
+
+    @abstractmethod
+    def blocks(self, payload: Payload) -> Iterator[Block]:
+        """The decoded vector, stretch by stretch; only asked for where `payload.indices` is None."""
+
+    def decode(self, payload: Payload) -> Any:
+        """What the receiver takes the update for: a new flat float32 vector."""
+        if payload.indices is not None:
+            return payload.dense()
+        vector = np.empty(payload.length, np.float32)
+        for part, values in self.blocks(payload):
+            vector[part] = values
+        return on_device(vector, payload.device)
+
+    def undo(self, payload: Payload) -> State:
+        """The state for the next play when the upload was lost, as if nothing had been sent.
+
+        The gradient of the round stays in it where the codec keeps its own error. For a client whose
+        last play this was.
+        """
+        return payload.state_before
+
+    def under_feedback(self) -> Codec:
+        """The codec to play when its error is kept: this one, or one that contracts where it does not."""
+        return self
+
+    def most_entries(self, length: int, k: int) -> int:
+        """The most entries that one payload can carry values for."""
+        return length
+
+    # ---- on the wire -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def size_bytes(
+        self, length: int, k: int, index_code: str, layout: Layout | None = None
+    ) -> float | None:
+        """Bytes of every payload of such an update; None where they depend on the data."""
+
+    @abstractmethod
+    def payload_bytes(self, payload: Payload, index_code: str) -> float:
+        """Bytes of this payload, under any index code; fractional for `ideal`."""
+
+    @abstractmethod
+    def to_bytes(self, payload: Payload, index_code: str) -> bytes:
+        """As it travels; `len` is what `payload_bytes` says. Raises: `InputError` for `ideal`."""
+
+    @abstractmethod
+    def from_bytes(
+        self,
+        data: bytes,
+        length: int,
+        k: int,
+        index_code: str,
+        *,
+        layout: Layout | None = None,
+        state: State = None,
+    ) -> Payload:
+        """The payload that the receiver decodes; `state`: the sender's before the play, mirrored."""
+
+
+class Chain(Codec):
+    """A selection and, behind it, a value codec; 32-bit floats without one.
+
+    >>> chain = codec_from_spec({"chain": ["top-k", {"qsgd": {"levels": 4}}]})
+    >>> chain.label, chain.feedback, chain.size_bytes(61_706, 1000, "fixed")
+    ('top-k+qsgd(4)', 'wanted', 2508.0)
+    """
+
+    def __init__(self, selection: Compressor, values: ValueCodec | None = None) -> None:
+        self.selection = selection
+        self.values = values
+        self.keeps_all = bool(getattr(selection, "keeps_all", False))
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The links' names."""
+        return "+".join(link.name for link in self.links)
+
+    @property
+    def links(self) -> list[Any]:
+        """The parts that say what the chain does: an all-keeping selection is left out before values."""
+        if self.values is None:
+            return [self.selection]
+        return [self.values] if self.keeps_all else [self.selection, self.values]
+
+    @property
+    def feedback(self) -> Feedback:  # type: ignore[override]
+        """What its values say, except that a selection leaves out what is wanted later."""
+        if self.values is None:
+            return "wanted"
+        if self.keeps_all or self.values.feedback == "none":
+            return self.values.feedback
+        return "wanted"
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        indices: Any
+        if self.values is not None and self.keeps_all:
+            indices, values, seed, after = None, None, None, state
+            symbols = self.values.quantise(flat(update), rng, _checked(layout, len(update)))
+        else:
+            indices, after, seed = self._select(update, state, rng, k)
+            values, symbols = _taken(update, indices), None
+            if self.values is not None:
+                if seed is not None and not _on_accelerator(update):  # top-k has looked already
+                    refuse_non_finite(flat(update))
+                symbols = self.values.quantise(flat(values), rng, None)
+                values = _like(_assembled(self.values, symbols, len(values)), values)
+        payload = Payload(
+            self.label,
+            len(update),
+            indices,
+            values,
+            after,
+            state,
+            seed,
+            symbols,
+            layout,
+            device_of(update),
+        )
+        return payload, after
+
+    def _select(self, update: Any, state: State, rng: Any, k: int) -> tuple[Any, State, int | None]:
+        chosen = self.selection.select(update, k, state=state, rng=rng)
+        self.check_count(chosen.indices, len(update), k)
+        return indices_beside(chosen.indices, update), chosen.state, chosen.seed
+
+    def check_count(self, indices: Any, length: int, k: int) -> None:
+        """What is charged is K entries, so K entries must be sent."""
+        expected = min(length if self.keeps_all else k, length)
+        if len(indices) != expected:
+            raise InputError(
+                f"{expected} indices chosen by strategy {self.selection.name}", got=len(indices)
+            )
+
+    def blocks(self, payload: Payload) -> Iterator[Block]:
+        assert self.values is not None
+        return self.values.blocks(payload.symbols)
+
+    def under_feedback(self) -> Chain:
+        adapt = getattr(self.values, "under_feedback", None)
+        return self if adapt is None else Chain(self.selection, adapt())
+
+    def most_entries(self, length: int, k: int) -> int:
+        return length if self.keeps_all else min(k, length)
+
+    def size_bytes(
+        self, length: int, k: int, index_code: str, layout: Layout | None = None
+    ) -> float | None:
+        return self._bytes(length, checked_k(k, length), index_code, layout)
+
+    def payload_bytes(self, payload: Payload, index_code: str) -> float:
+        layout, symbols = payload.layout, payload.symbols
+        size = self._bytes(payload.length, payload.k, index_code, layout, payload.indices, symbols)
+        assert size is not None
+        return size
+
+    def _bytes(
+        self,
+        length: int,
+        k: int,
+        index_code: str,
+        layout: Layout | None,
+        indices: Any = None,
+        symbols: Any = None,
+    ) -> float | None:
+        code = code_in_use(self.selection, index_code, length)
+        k = length if self.keeps_all else k
+        if self.values is None and code == "ideal":
+            return k * (32 + math.log2(length)) / 8
+        values = self._value_bytes(k, layout, symbols, ideal=index_code == "ideal")
+        places = index_bytes(code, length, k, indices)
+        return None if values is None or places is None else values + places
+
+    def _value_bytes(
+        self, k: int, layout: Layout | None, symbols: Any, *, ideal: bool
+    ) -> float | None:
+        if self.values is None:
+            return 4.0 * k
+        layout = layout if self.keeps_all else None
+        bits = self.values.bits(k, layout, ideal=ideal, symbols=symbols)
+        return None if bits is None else bits / 8 if ideal else float(-(-int(bits) // 8))
+
+    def to_bytes(self, payload: Payload, index_code: str) -> bytes:
+        if index_code == "ideal":
+            raise InputError("an index code with an encoder", got=index_code)
+        code = code_in_use(self.selection, index_code, payload.length)
+        values = payload.symbols if self.values else as_numpy(payload.values)
+        if self.values is None and values.dtype != np.float32:
+            raise InputError("values of float32", got=str(values.dtype))
+        head: bytes = self.values.write(values) if self.values else values.astype("<f4").tobytes()
+        return head + encode_indices(code, payload.indices, payload.length, payload.seed)
+
+    def from_bytes(
+        self,
+        data: bytes,
+        length: int,
+        k: int,
+        index_code: str,
+        *,
+        layout: Layout | None = None,
+        state: State = None,
+    ) -> Payload:
+        code = code_in_use(self.selection, index_code, length)
+        k = length if self.keeps_all else checked_k(k, length)
+        size = self._bytes(length, k, index_code, layout)
+        if size not in (None, len(data)) or (self.values is None and len(data) < 4 * k):
+            allowed = f"at least {4 * k}" if size is None else f"{size:.0f}"
+            raise InputError(f"a payload of {allowed} bytes", got=len(data))
+        symbols, used = None, 4 * k
+        if self.values is None:
+            values: Any = np.frombuffer(data[:used], "<f4").astype(np.float32)
+        else:
+            symbols, used = self.values.read(data, k, layout if self.keeps_all else None)
+            values = None if self.keeps_all else _assembled(self.values, symbols, k)
+        rest, whole = data[used:], values is None
+        indices = decode_indices(code, rest, length, k, selection=self.selection, state=state)
+        return Payload(
+            self.label,
+            length,
+            None if whole else indices,
+            values,
+            state_before=state,
+            symbols=symbols,
+            layout=layout,
+        )
+
+
+# ---- codecs as scenarios write them ------------------------------------------------------------------
+
+
+def codec_from_spec(spec: Any, *, where: str | None = None) -> Codec:
+    """The codec of a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`.
+
+    >>> codec_from_spec({"qsgd": {"levels": 4, "code": "elias"}}).label
+    'qsgd(4,code=elias)'
+    >>> codec_from_spec("top-k+fp16").spec
+    {'chain': ['top-k', 'fp16']}
+
+    Raises: `InputError` for unknown names and options and for chains that make no sense.
+    """
+    if isinstance(spec, Codec):
+        return spec
+    try:
+        return _codec(spec)
+    except InputError as error:
+        raise (error.within(where) if where else error) from None
+
+
+def as_codec(part: Any) -> Codec:
+    """A codec, a selection or a value codec as a codec."""
+    if isinstance(part, Codec):
+        return part
+    return Chain(part) if hasattr(part, "select") else Chain(Dense(), part)
+
+
+def _codec(spec: Any) -> Codec:
+    if isinstance(spec, str):
+        if spec in registry("compressor"):
+            return as_codec(_made(spec, {}))
+        links = read_label(spec)
+        return _chained([_made(name, options) for name, options in links])
+    if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:
+        links = spec["chain"]
+        if not isinstance(links, (list, tuple)) or not links:
+            raise InputError("a list of a selection and a value codec", where="chain", got=links)
+        return _chained([_part(link) for link in links])
+    return as_codec(_part(spec))
+
+
+def _part(spec: Any) -> Any:
+    """A single registered part with its options."""
+    if isinstance(spec, str):
+        if spec in registry("compressor"):
+            return _made(spec, {})
+        links = read_label(spec)
+        if len(links) == 1:
+            return _made(*links[0])
+    if isinstance(spec, Mapping) and len(spec) == 1:
+        name, options = next(iter(spec.items()))
+        if isinstance(name, str) and name != "chain":
+            if options is not None and not isinstance(options, Mapping):
+                raise InputError("options as a mapping", where=name, got=options)
+            return _made(name, dict(options or {}))
+    raise InputError(
+        "a codec: its name, {name: {option: value}} or {chain: [selection, values]}", got=spec
+    )
+
+
+def _made(name: str, options: Mapping[Any, Any]) -> Any:
+    cls = registry("compressor").get(name)
+    if not options:
+        return cls()
+    allowed = list(_parameters(cls))
+    known = {allowed[0] if key is None and allowed else key: v for key, v in options.items()}
+    for option in known:
+        if option not in allowed:
+            raise InputError(
+                f"an option of {name}: {listed(allowed)}"
+                if allowed
+                else f"no option: {name} has none",
+                where=name,
+                got=option,
+                hint=did_you_mean(str(option), allowed),
+            )
+    try:
+        return cls(**known)
+    except InputError as error:
+        raise error.within(name) from None
+
+
+@lru_cache
+def _parameters(cls: Any) -> dict[str, Any]:
+    """The options of a class with their defaults; asking Python takes 0.1 ms each time."""
+    return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+
+
+def _chained(parts: list[Any]) -> Codec:
+    if len(parts) == 1:
+        return as_codec(parts[0])
+    for part in parts:
+        if isinstance(part, Codec):
+            raise InputError(
+                "a chain of a selection and a value codec",
+                where="chain",
+                got=part.label,
+                hint=f"{part.name} stands alone",
+            )
+    kinds = ["selection" if hasattr(part, "select") else "values" for part in parts]
+    names = [part.name for part in parts]
+    for kind, what in (("selection", "selection"), ("values", "value codec")):
+        if kinds.count(kind) > 1:
+            raise InputError(f"at most one {what} in a chain", where="chain", got=names)
+    if kinds != ["selection", "values"]:
+        raise InputError("the selection before the value codec", where="chain", got=names)
+    return Chain(*parts)
+
+
+def _options(part: Any) -> dict[str | None, Any]:
+    """What differs from the constructor's defaults; the first option always, under None."""
+    shown: dict[str | None, Any] = {}
+    for place, (option, default) in enumerate(_parameters(part.__class__).items()):
+        value = getattr(part, option)
+        if place == 0 and value is not None:
+            shown[None] = value
+        elif place and value != default:
+            shown[option] = value
+    return shown
+
+
+def _label(codec: Codec) -> str:
+    links = codec.links if isinstance(codec, Chain) else [codec]
+    return "+".join(label_of(link.name, _options(link)) for link in links)
+
+
+def _spec(codec: Codec) -> Any:
+    links = codec.links if isinstance(codec, Chain) else [codec]
+    specs = [_link_spec(link) for link in links]
+    return specs[0] if len(specs) == 1 else {"chain": specs}
+
+
+def _link_spec(link: Any) -> Any:
+    defaults = _parameters(link.__class__)
+    options = {
+        o: getattr(link, o) for o, default in defaults.items() if getattr(link, o) != default
+    }
+    return {link.name: options} if options else link.name
+
+
+# ---- vectors -----------------------------------------------------------------------------------------
+
+
+def pieces(length: int, layout: Layout | None) -> list[slice]:
+    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does not fit."""
+    if layout is None:
+        return [slice(0, length)]
+    ends = np.cumsum([math.prod(shape) for shape in layout]).tolist() if layout else []
+    if not ends or ends[-1] != length:
+        raise InputError(f"shapes of {length} entries in all", where="layout", got=list(layout))
+    return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False) if b > a]
+
+
+def chunks(length: int) -> Iterator[slice]:
+    """Stretches that fit the cache."""
+    return (slice(a, min(a + _CACHED, length)) for a in range(0, length, _CACHED))
+
+
+def indices_beside(indices: Any, update: Any) -> Any:
+    """`indices` as a tensor on the update's device where that is a tensor."""
+    if not is_tensor(update) or is_tensor(indices):
+        return indices
+    return beside(indices, update.device)
+
+
+def _on_accelerator(update: Any) -> bool:
+    return is_tensor(update) and update.device.type != "cpu"
+
+
+def device_of(update: Any) -> Any:
+    """The torch device of a tensor, None for anything else."""
+    return update.device if is_tensor(update) else None
+
+
+def on_device(vector: NDArray[np.float32], device: Any) -> Any:
+    """`vector` itself, or as a tensor on a torch device (sharing memory on a CPU)."""
+    if device is None:
+        return vector
+    import torch
+
+    return torch.from_numpy(vector).to(device)
+
+
+def _taken(update: Any, indices: Any) -> Any:
+    """The entries at distinct indices in order; all of them are the vector itself, copied."""
+    if len(indices) < len(update):
+        return update[indices]
+    return update.clone() if is_tensor(update) else np.array(update)
+
+
+def flat(update: Any) -> NDArray[np.float32]:
+    """A flat float32 NumPy array, not copied where it is one."""
+    values: NDArray[np.float32] = np.ascontiguousarray(as_numpy(update), dtype=np.float32)
+    if values.ndim != 1 or not values.size:
+        raise InputError("a flat, non-empty vector", got=f"shape {values.shape}")
+    return values
+
+
+def _like(values: NDArray[np.float32], other: Any) -> Any:
+    """`values` as the other's kind and dtype, on its device."""
+    if not is_tensor(other):
+        return values.astype(other.dtype, copy=False)
+    return on_device(values, other.device).to(other.dtype)
+
+
+def _assembled(codec: ValueCodec, symbols: Any, count: int) -> NDArray[np.float32]:
+    vector = np.empty(count, np.float32)
+    for part, values in codec.blocks(symbols):
+        vector[part] = values
+    return vector
+
+
+def _checked(layout: Layout | None, length: int) -> Layout | None:
+    pieces(length, layout)
+    return layout

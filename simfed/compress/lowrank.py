@@ -1,0 +1,363 @@
+"""Codecs of low rank: a layer's matrix as the product of two thin ones.
+
+A layer of two or more dimensions is the matrix of its first dimension by all others. It travels as
+r·(rows + columns) 32-bit floats where that is less than the matrix; the other layers travel whole.
+The shapes come as `layout`, without which there is nothing to factor. K has no say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.compress.codec import (
+    Block,
+    Codec,
+    Feedback,
+    Layout,
+    Memory,
+    Payload,
+    device_of,
+    flat,
+    pieces,
+)
+from simfed.compress.compressors import State
+from simfed.compress.index_codes import INDEX_CODES, code_in_use
+from simfed.compress.options import check_number, check_whole
+from simfed.compress.selection import refuse_non_finite
+from simfed.errors import InputError
+
+__all__ = ["SVD", "PowerSGD"]
+
+Matrix = NDArray[np.float32]
+
+
+class Factors(NamedTuple):
+    """A matrix as left @ right.T; a layer that travels whole has no right."""
+
+    left: Matrix
+    right: Matrix | None
+
+
+class _LowRank(Codec):
+    """What the two have in common: factors, and how they travel."""
+
+    feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
+    rank: int | None
+
+    def blocks(self, payload: Payload) -> Iterator[Block]:
+        for part, factors in zip(
+            pieces(payload.length, payload.layout), payload.symbols, strict=True
+        ):
+            if factors.right is None:
+                yield part, factors.left.reshape(-1)
+            else:
+                yield from _products(factors.left, factors.right, part.start)
+
+    def size_bytes(
+        self, length: int, k: int, index_code: str, layout: Layout | None = None
+    ) -> float | None:
+        code_in_use(_AllEntries, index_code, length)
+        shapes = self._shapes(length, layout)
+        if self.rank is None:
+            return None
+        return 4.0 * sum(_floats(shape, self._rank(shape)) for shape in shapes)
+
+    def payload_bytes(self, payload: Payload, index_code: str) -> float:
+        code_in_use(_AllEntries, index_code, payload.length)
+        floats = sum(
+            part.size for factors in payload.symbols for part in factors if part is not None
+        )
+        return float(4 * floats) + self._head_bytes(payload.length, payload.layout)
+
+    def to_bytes(self, payload: Payload, index_code: str) -> bytes:
+        if index_code == "ideal" or index_code not in INDEX_CODES:
+            raise InputError("an index code with an encoder", got=index_code)
+        parts = [part for factors in payload.symbols for part in factors if part is not None]
+        body = b"".join(np.ascontiguousarray(part).astype("<f4").tobytes() for part in parts)
+        return self._head(payload) + body
+
+    def from_bytes(
+        self,
+        data: bytes,
+        length: int,
+        k: int,
+        index_code: str,
+        *,
+        layout: Layout | None = None,
+        state: State = None,
+    ) -> Payload:
+        shapes = self._shapes(length, layout)
+        ranks, used = self._read_ranks(data, shapes)
+        size = used + 4 * sum(_floats(s, r) for s, r in zip(shapes, ranks, strict=True))
+        if len(data) != size:
+            raise InputError(f"a payload of {size} bytes", got=len(data))
+        floats = np.frombuffer(data[used:], "<f4").astype(np.float32)
+        symbols, start = [], 0
+        for (rows, columns), rank in zip(shapes, ranks, strict=True):
+            ends = np.cumsum([start, *_sizes((rows, columns), rank)])
+            parts = [floats[a:b] for a, b in pairwise(ends)]
+            if rank:
+                symbols.append(Factors(parts[0].reshape(rows, rank), parts[1].reshape(-1, rank)))
+            else:
+                symbols.append(Factors(parts[0], None))
+            start = ends[-1]
+        return Payload(self.label, length, None, None, symbols=symbols, layout=layout)
+
+    def _shapes(self, length: int, layout: Layout | None) -> list[tuple[int, int]]:
+        """(rows, columns) of every layer; (entries, 1) of those that are no matrix."""
+        if layout is None:
+            raise InputError(f"the shapes of the layers (layout) for {self.name}", got=layout)
+        pieces(length, layout)
+        shapes = [
+            (s[0], math.prod(s[1:])) if len(s) > 1 else (math.prod(s), 1)
+            for s in layout
+            if math.prod(s)
+        ]
+        most = max(min(shape) for shape in shapes)
+        if self.rank is not None and self.rank > most:
+            raise InputError(
+                f"a rank of at most {most}, that of the largest matrix",
+                where=f"{self.name}: rank",
+                got=self.rank,
+            )
+        return shapes
+
+    def _rank(self, shape: tuple[int, int]) -> int:
+        """The rank that a matrix travels with; 0 for whole."""
+        assert self.rank is not None
+        return self.rank if _pays(shape, self.rank) else 0
+
+    def _head_bytes(self, length: int, layout: Layout | None) -> int:
+        return 0
+
+    def _head(self, payload: Payload) -> bytes:
+        return b""
+
+    def _read_ranks(self, data: bytes, shapes: list[tuple[int, int]]) -> tuple[list[int], int]:
+        return [self._rank(shape) for shape in shapes], 0
+
+
+@dataclass(frozen=True)
+class PowerSGD(_LowRank):
+    """One step of power iteration per play (Vogels et al., 2019).
+
+    P = orthogonalised M·Q, then Q = Mᵀ·P; the receiver takes P·Qᵀ, the projection of M on the columns
+    of P, so the error is never larger than M. Q stays for the next play (warm start); the first is
+    drawn from a normal distribution.
+
+    Changed for a server: in the paper workers average P and Q between the two products; here each
+    client factors its own update. Left open: P is made orthonormal by Householder reflections (QR).
+    Two products of d·r multiplications, and a third to decode.
+    """
+
+    name: ClassVar[str] = "powersgd"  # type: ignore[misc]
+    own_memory: ClassVar[bool] = True  # type: ignore[misc]
+
+    rank: int = 2
+
+    def __post_init__(self) -> None:
+        check_whole("rank", self.rank, 1, 2**31)
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        vector = flat(update)
+        shapes = self._shapes(len(vector), layout)
+        symbols, arrays = [], {}
+        for i, (part, shape) in enumerate(zip(pieces(len(vector), layout), shapes, strict=True)):
+            if not self._rank(shape):
+                refuse_non_finite(vector[part])
+                symbols.append(Factors(vector[part].copy(), None))
+                continue
+            right = self._right(state, f"right{i}", shape, rng)
+            left, right_after = _power_step(vector[part].reshape(shape), right)
+            arrays[f"right{i}"] = right_after
+            symbols.append(Factors(left, right_after))
+        after = Memory(None, arrays)
+        payload = Payload(
+            self.label,
+            len(vector),
+            None,
+            None,
+            after,
+            state,
+            symbols=symbols,
+            layout=layout,
+            device=device_of(update),
+        )
+        return payload, after
+
+    def _right(
+        self, state: State, name: str, shape: tuple[int, int], rng: np.random.Generator | None
+    ) -> Matrix:
+        if state is not None:
+            kept: Matrix = state.arrays[name]
+            if kept.any():  # of a matrix that was zero nothing is left to start from
+                return kept
+        if rng is None:
+            raise InputError(f"a generator `rng` for {self.name}", got=rng)
+        return rng.standard_normal((shape[1], self.rank), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class SVD(_LowRank):
+    """The best approximation of a rank, or of a share of the energy (FedKD; Wu et al., 2022).
+
+    Either `rank` singular values per matrix, or the fewest whose squares make up more than the share
+    `energy` of all (the default: 0.95). U·Σ and V travel. With `energy` the size depends on the data and each matrix is
+    preceded by its rank in 2 bytes; where its factors would be no smaller, it travels whole.
+
+    Settled here: the factors come from the eigenvectors of M·Mᵀ (of the smaller side), several times
+    as fast as a decomposition of M; singular values below a thousandth of the largest lose accuracy,
+    but what is sent is always an orthogonal projection of M, so the error contracts all the same.
+    """
+
+    name: ClassVar[str] = "svd"  # type: ignore[misc]
+
+    rank: int | None = None
+    energy: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rank is not None and self.energy is not None:
+            got = f"rank {self.rank} and energy {self.energy}"
+            raise InputError("either a rank or an energy share", got=got)
+        if self.rank is None and self.energy is None:
+            object.__setattr__(self, "energy", 0.95)
+        if self.rank is not None:
+            check_whole("rank", self.rank, 1, 2**31)
+        if self.energy is not None:
+            check_number("energy", self.energy, above=0)
+            if self.energy > 1:
+                raise InputError("a share above 0, at most 1", where="energy", got=self.energy)
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        vector = flat(update)
+        shapes = self._shapes(len(vector), layout)
+        symbols = [
+            self._factors(vector[part], shape)
+            for part, shape in zip(pieces(len(vector), layout), shapes, strict=True)
+        ]
+        payload = Payload(
+            self.label,
+            len(vector),
+            None,
+            None,
+            state,
+            state,
+            symbols=symbols,
+            layout=layout,
+            device=device_of(update),
+        )
+        return payload, state
+
+    def _factors(self, values: Matrix, shape: tuple[int, int]) -> Factors:
+        refuse_non_finite(values)
+        if not _pays(shape, self.rank or 1):
+            return Factors(values.copy(), None)
+        matrix = values.reshape(shape)
+        wide = shape[0] <= shape[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram = matrix @ matrix.T if wide else matrix.T @ matrix
+        if not np.isfinite(gram).all():  # squares beyond 32 bits
+            exact = matrix.astype(np.float64)
+            gram = exact @ exact.T if wide else exact.T @ exact
+        squares, vectors = np.linalg.eigh(gram.astype(np.float64))
+        rank = self.rank or _rank_of_share(np.maximum(squares[::-1], 0), self.energy or 1.0)
+        if not _pays(shape, rank):
+            return Factors(values.copy(), None)
+        basis = np.ascontiguousarray(vectors[:, ::-1][:, :rank], np.float32)
+        other = matrix.T @ basis if wide else matrix @ basis
+        return Factors(basis, other) if wide else Factors(other, basis)
+
+    def _head_bytes(self, length: int, layout: Layout | None) -> int:
+        return 0 if self.rank is not None else 2 * len(pieces(length, layout))
+
+    def _head(self, payload: Payload) -> bytes:
+        if self.rank is not None:
+            return b""
+        ranks = [0 if f.right is None else f.right.shape[1] for f in payload.symbols]
+        return np.array(ranks, "<u2").tobytes()
+
+    def _read_ranks(self, data: bytes, shapes: list[tuple[int, int]]) -> tuple[list[int], int]:
+        if self.rank is not None:
+            return super()._read_ranks(data, shapes)
+        used = 2 * len(shapes)
+        if len(data) < used:
+            raise InputError(f"a payload of at least {used} bytes", got=len(data))
+        ranks: list[int] = np.frombuffer(data[:used], "<u2").tolist()
+        for shape, rank in zip(shapes, ranks, strict=True):
+            if rank and not _pays(shape, rank):
+                raise InputError(f"a rank that a matrix of {shape} is sent with", got=rank)
+        return ranks, used
+
+
+class _AllEntries:
+    """Sends no indices."""
+
+    keeps_all = True
+
+
+def _products(left: Matrix, right: Matrix, start: int) -> Iterator[Block]:
+    """left @ right.T, a few rows at a time."""
+    across, together = np.ascontiguousarray(right.T), max(1, 2**16 // len(right))
+    for row in range(0, len(left), together):
+        some = left[row : row + together]
+        # NumPy's product over a single column is several times slower than broadcasting
+        rows = some * across if len(across) == 1 else some @ across
+        begin = start + row * len(right)
+        yield slice(begin, begin + rows.size), rows.reshape(-1)
+
+
+def _power_step(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
+    """(left, right) of the projection on the columns of `matrix @ right`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = matrix @ right
+        refuse_non_finite(product.reshape(-1))
+        left = np.ascontiguousarray(np.linalg.qr(product).Q)
+        new = matrix.T @ left
+    refuse_non_finite(new.reshape(-1))
+    return left, new
+
+
+def _rank_of_share(squares: NDArray[np.float64], share: float) -> int:
+    """The fewest singular values whose squares exceed the share; all of them for a share of 1."""
+    total = np.cumsum(squares)
+    if total[-1] == 0:
+        return 1
+    return min(int(np.searchsorted(total, share * total[-1], side="right")) + 1, len(squares))
+
+
+def _pays(shape: tuple[int, int], rank: int) -> bool:
+    """Whether factors of this rank are smaller than the matrix."""
+    return rank * sum(shape) < math.prod(shape) and rank <= min(shape)
+
+
+def _floats(shape: tuple[int, int], rank: int) -> int:
+    return sum(_sizes(shape, rank))
+
+
+def _sizes(shape: tuple[int, int], rank: int) -> list[int]:
+    return [rank * shape[0], rank * shape[1]] if rank else [math.prod(shape)]

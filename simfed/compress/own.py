@@ -1,0 +1,586 @@
+"""Codecs that keep vectors of their own at the client: momentum, an estimate, an error they shift by.
+
+They take the bare update (not residual + update) and bring what error feedback is theirs. Their state
+is a `Memory`; a play makes new vectors, or with `consume` writes over those of the state it was given.
+A lost upload is taken back by `undo`: what was sent returns to where it came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.compress.codec import (
+    Block,
+    Codec,
+    Feedback,
+    Layout,
+    Memory,
+    Payload,
+    chunks,
+    codec_from_spec,
+    device_of,
+    flat,
+    indices_beside,
+    on_device,
+    pieces,
+)
+from simfed.compress.compressors import State
+from simfed.compress.index_codes import (
+    as_numpy,
+    code_in_use,
+    decode_indices,
+    encode_indices,
+    index_bytes,
+)
+from simfed.compress.options import check_number, check_whole
+from simfed.compress.selection import checked_k, refuse_non_finite, top_k_indices
+from simfed.errors import InputError
+
+__all__ = ["DGC", "EF21", "AdaComp", "DetachedEF"]
+
+Vector = NDArray[np.float32]
+
+_COUNT_BYTES = 4
+"""How many entries follow, where the receiver cannot know."""
+
+
+class _Counted(Codec):
+    """A codec that chooses how many entries it sends: their number travels in front."""
+
+    own_memory = True
+    feedback: ClassVar[Feedback] = "own"  # type: ignore[misc]
+
+    def blocks(self, payload: Payload) -> Iterator[Block]:
+        raise NotImplementedError  # its payloads have indices
+
+    def payload_bytes(self, payload: Payload, index_code: str) -> float:
+        code = code_in_use(self, index_code, payload.length)
+        places = index_bytes(code, payload.length, payload.k, payload.indices)
+        assert places is not None
+        return _COUNT_BYTES + self._value_bytes(payload, ideal=code == "ideal") + places
+
+    def to_bytes(self, payload: Payload, index_code: str) -> bytes:
+        code = code_in_use(self, index_code, payload.length)
+        places = encode_indices(code, payload.indices, payload.length, None)
+        return payload.k.to_bytes(_COUNT_BYTES, "little") + self._write(payload) + places
+
+    def from_bytes(
+        self,
+        data: bytes,
+        length: int,
+        k: int,
+        index_code: str,
+        *,
+        layout: Layout | None = None,
+        state: State = None,
+    ) -> Payload:
+        count = int.from_bytes(data[:_COUNT_BYTES], "little")
+        if len(data) < _COUNT_BYTES or not 1 <= count <= length:
+            raise InputError(f"a payload of 1 to {length} entries", got=count)
+        values, symbols, used = self._read(data[_COUNT_BYTES:], count, length, layout)
+        code = code_in_use(self, index_code, length)
+        indices = decode_indices(code, data[_COUNT_BYTES + used :], length, count)
+        if values is None:
+            values = self._values(symbols, indices, length, layout)
+        return Payload(self.label, length, indices, values, symbols=symbols, layout=layout)
+
+    def _value_bytes(self, payload: Payload, *, ideal: bool) -> float:
+        return 4.0 * payload.k
+
+    def _write(self, payload: Payload) -> bytes:
+        raw: bytes = as_numpy(payload.values).astype("<f4").tobytes()
+        return raw
+
+    def _read(
+        self, data: bytes, count: int, length: int, layout: Layout | None
+    ) -> tuple[Any, Any, int]:
+        if len(data) < 4 * count:
+            raise InputError(f"a payload of at least {4 * count} bytes of values", got=len(data))
+        return np.frombuffer(data[: 4 * count], "<f4").astype(np.float32), None, 4 * count
+
+    def _values(
+        self, symbols: Any, indices: NDArray[np.int64], length: int, layout: Layout | None
+    ) -> Vector:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DGC(_Counted):
+    """Deep gradient compression (Lin et al., 2018): momentum before the selection.
+
+    u ← momentum·u + g, v ← v + u, with g clipped to norm `clip`; the largest |v| travel, and v and u
+    become zero there (momentum factor masking). For the first `warmup` plays of a client more is
+    sent: a quarter of all entries, then a sixteenth, …, never fewer than K.
+
+    The receiver gets momentum-corrected updates: over many rounds they sum to 1/(1 − momentum) times
+    the gradients, so the learning rate is that of momentum SGD.
+
+    Left open or changed: the paper finds the threshold in a sample and then sends about K; here the
+    K largest exactly (`top_k_indices`, which looks for its threshold in a sample too), so that sizes
+    are known. Its clipping threshold is divided by √N for N workers; `clip` is the client's own.
+    A play is what the paper calls an epoch of warm-up.
+    """
+
+    name: ClassVar[str] = "dgc"  # type: ignore[misc]
+
+    momentum: float = 0.9
+    clip: float | None = None
+    warmup: int = 4
+
+    def __post_init__(self) -> None:
+        if self.momentum != 0:
+            check_number("momentum", self.momentum, above=0)
+        if self.momentum >= 1:
+            raise InputError("a number from 0 to below 1", where="momentum", got=self.momentum)
+        if self.clip is not None:
+            check_number("clip", self.clip, above=0)
+        check_whole("warmup", self.warmup, 0, 2**31)
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        gradient = flat(update)
+        plays, (momentum, total) = _recall(state, ("momentum", "total"), len(gradient), consume)
+        plays = plays or 0
+        factor = self._clipping(gradient)
+        for part in chunks(len(gradient)):
+            own, g = momentum[part], gradient[part]
+            own *= np.float32(self.momentum)
+            own += g if factor == 1 else g * np.float32(factor)
+            total[part] += own
+        indices = top_k_indices(total, self._count(len(gradient), k, plays))
+        kept, values = momentum[indices], total[indices]
+        momentum[indices] = 0
+        total[indices] = 0
+        after = Memory(plays + 1, {"momentum": momentum, "total": total})
+        payload = Payload(
+            self.label,
+            len(gradient),
+            indices_beside(indices, update),
+            on_device(values, device_of(update)),
+            after,
+            plays,
+            kept=kept,
+        )
+        return payload, after
+
+    def undo(self, payload: Payload) -> Memory:
+        arrays = {name: array.copy() for name, array in payload.state.arrays.items()}
+        indices = as_numpy(payload.indices)
+        arrays["momentum"][indices] = payload.kept
+        arrays["total"][indices] = as_numpy(payload.values)
+        return Memory(payload.state_before, arrays)
+
+    def most_entries(self, length: int, k: int) -> int:
+        return self._count(length, k, 0)
+
+    def size_bytes(
+        self, length: int, k: int, index_code: str, layout: Layout | None = None
+    ) -> float | None:
+        if self._count(length, k, 0) != checked_k(k, length):
+            return None  # the warm-up sends more
+        places = index_bytes(code_in_use(self, index_code, length), length, checked_k(k, length))
+        return None if places is None else _COUNT_BYTES + 4 * checked_k(k, length) + places
+
+    def _count(self, length: int, k: int, plays: int) -> int:
+        """Entries sent in a client's play of this number, from 0."""
+        k = checked_k(k, length)
+        return max(k, int(length * 0.25 ** (plays + 1))) if plays < self.warmup else k
+
+    def _clipping(self, gradient: Vector) -> float:
+        if self.clip is None:
+            return 1.0
+        norm = math.sqrt(
+            sum(
+                float(np.square(gradient[part], dtype=np.float64).sum())
+                for part in chunks(len(gradient))
+            )
+        )
+        if not math.isfinite(norm):
+            refuse_non_finite(gradient)
+        return min(1.0, self.clip / norm) if norm else 1.0
+
+
+@dataclass(frozen=True)
+class AdaComp(_Counted):
+    """Adaptive residual compression (Chen et al., 2018): every bin says how much of it travels.
+
+    With e what was not sent yet, G = e + g. In each bin of `bin` neighbours all entries travel whose
+    |G + g| reaches the bin's largest |G|: many where the gradient moves on, few where it does not.
+    Each is sent as its sign; the layer's mean of the bins' maxima is the magnitude of all of them.
+    The error, of what was sent too, stays in e. K has no say.
+
+    It keeps its error itself because the rule needs e + g and g apart. Left open by the paper: the
+    bins (50 for convolutions, 500 for fully connected and recurrent layers there) take `conv_bin`
+    for layers of more than two dimensions, `bin` for others and where no layout is given; bins do not
+    reach over layers. A bin of zeros sends nothing; if no bin sends, the first entry does, as zero.
+    Contraction is not guaranteed by the paper, only observed.
+    """
+
+    name: ClassVar[str] = "adacomp"  # type: ignore[misc]
+
+    bin: int = 500
+    conv_bin: int = 50
+
+    def __post_init__(self) -> None:
+        check_whole("bin", self.bin, 1, 2**31)
+        check_whole("conv_bin", self.conv_bin, 1, 2**31)
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        gradient = flat(update)
+        _, (error,) = _recall(state, ("error",), len(gradient), consume)
+        found, scales = [], []
+        for layer, size in self._layers(len(gradient), layout):
+            indices, scale = _over_the_bins(error[layer], gradient[layer], size)
+            found.append(indices + layer.start)
+            scales.append(scale)
+        indices = np.concatenate(found)
+        if not indices.size:
+            indices = np.zeros(1, np.int64)
+        kept = error[indices]
+        symbols = np.array(scales, np.float32), kept >= 0
+        values = self._values(symbols, indices, len(gradient), layout)
+        error[indices] -= values
+        after = Memory(None, {"error": error})
+        payload = Payload(
+            self.label,
+            len(gradient),
+            indices_beside(indices, update),
+            on_device(values, device_of(update)),
+            after,
+            symbols=symbols,
+            layout=layout,
+            kept=kept,
+        )
+        return payload, after
+
+    def undo(self, payload: Payload) -> Memory:
+        error = payload.state.arrays["error"].copy()
+        error[as_numpy(payload.indices)] = payload.kept
+        return Memory(None, {"error": error})
+
+    def size_bytes(
+        self, length: int, k: int, index_code: str, layout: Layout | None = None
+    ) -> float | None:
+        code_in_use(self, index_code, length)
+        return None
+
+    def _value_bytes(self, payload: Payload, *, ideal: bool) -> float:
+        scales, signs = payload.symbols
+        return 4.0 * len(scales) + (len(signs) / 8 if ideal else -(-len(signs) // 8))
+
+    def _write(self, payload: Payload) -> bytes:
+        scales, signs = payload.symbols
+        raw: bytes = scales.astype("<f4").tobytes() + np.packbits(signs).tobytes()
+        return raw
+
+    def _read(
+        self, data: bytes, count: int, length: int, layout: Layout | None
+    ) -> tuple[Any, Any, int]:
+        head = 4 * len(pieces(length, layout))
+        used = head + -(-count // 8)
+        if len(data) < used:
+            raise InputError(f"a payload of at least {used} bytes of values", got=len(data))
+        scales = np.frombuffer(data[:head], "<f4").astype(np.float32)
+        signs = np.unpackbits(np.frombuffer(data[head:used], np.uint8))[:count].astype(bool)
+        return None, (scales, signs), used
+
+    def _values(
+        self, symbols: Any, indices: NDArray[np.int64], length: int, layout: Layout | None
+    ) -> Vector:
+        scales, signs = symbols
+        bounds = [0, *(layer.stop for layer in pieces(length, layout))]
+        own: Vector = np.repeat(scales, np.diff(np.searchsorted(indices, bounds)))
+        np.negative(own, out=own, where=~signs)
+        return own
+
+    def _layers(self, length: int, layout: Layout | None) -> list[tuple[slice, int]]:
+        shapes = [s for s in layout if math.prod(s)] if layout is not None else [(length,)]
+        sizes = [self.conv_bin if len(shape) > 2 else self.bin for shape in shapes]
+        return list(zip(pieces(length, layout), sizes, strict=True))
+
+
+def _over_the_bins(error: Vector, gradient: Vector, size: int) -> tuple[NDArray[np.int64], float]:
+    """error += gradient; the entries that travel, and the mean of the bins' maxima."""
+    found, total, bins = [], 0.0, 0
+    together = max(1, 2**16 // size) * size
+    for start in range(0, len(error), together):
+        own, g = error[start : start + together], gradient[start : start + together]
+        own += g
+        largest = np.maximum.reduceat(np.abs(own), np.arange(0, len(own), size))
+        some = float(largest.sum(dtype=np.float64))
+        if not math.isfinite(some):
+            refuse_non_finite(own)
+        total, bins = total + some, bins + len(largest)
+        limits = np.where(largest > 0, largest, np.float32(np.inf))
+        reach = own + g
+        np.abs(reach, out=reach)
+        whole = len(own) // size * size
+        found.append(
+            _places(reach[:whole].reshape(-1, size) >= limits[: whole // size, None], start)
+        )
+        if whole < len(own):
+            found.append(_places(reach[whole:] >= limits[-1], start + whole))
+    return np.concatenate(found), total / bins
+
+
+def _places(chosen: NDArray[np.bool_], start: int) -> NDArray[np.int64]:
+    return np.flatnonzero(chosen.reshape(-1)) + start
+
+
+class _Around(Codec):
+    """A codec around another one, which does the sending."""
+
+    own_memory = True
+    feedback: ClassVar[Feedback] = "own"  # type: ignore[misc]
+    inner: Any
+
+    def _check_inner(self) -> None:
+        codec = codec_from_spec(self.inner, where="inner")
+        if codec.feedback not in ("wanted", "optional") or codec.own_memory:
+            raise InputError(
+                "a codec without memory of its own that allows error feedback",
+                where="inner",
+                got=codec.label,
+            )
+        # as text, so that equal codecs have equal options however they were written
+        object.__setattr__(self, "inner", codec.label)
+
+    @property
+    def _sender(self) -> Codec:
+        return codec_from_spec(self.inner).under_feedback()
+
+    def most_entries(self, length: int, k: int) -> int:
+        return self._sender.most_entries(length, k)
+
+    def size_bytes(
+        self, length: int, k: int, index_code: str, layout: Layout | None = None
+    ) -> float | None:
+        return self._sender.size_bytes(length, k, index_code, layout)
+
+    def payload_bytes(self, payload: Payload, index_code: str) -> float:
+        return self._sender.payload_bytes(payload.symbols, index_code)
+
+    def to_bytes(self, payload: Payload, index_code: str) -> bytes:
+        return self._sender.to_bytes(payload.symbols, index_code)
+
+
+@dataclass(frozen=True)
+class EF21(_Around):
+    """Sends what changed (Richtárik et al., 2021): C(g − estimate); estimate += what was sent.
+
+    The receiver keeps the same estimate of every client and takes *it* for the client's update, so
+    `decode` gives all of it, also where little travelled. C is `inner`, any codec that contracts.
+
+    Left open by the paper: the first estimate; zero here, so the first play sends C(g) and no round
+    is dense. To decode what travelled, the receiver needs the estimate before it: `from_bytes` takes
+    the mirrored `state`.
+    """
+
+    name: ClassVar[str] = "ef21"  # type: ignore[misc]
+
+    inner: Any = "top-k"
+
+    def __post_init__(self) -> None:
+        self._check_inner()
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        gradient = flat(update)
+        before, (estimate,) = _recall(state, ("estimate",), len(gradient), consume)
+        sent, _ = self._sender.encode(gradient - estimate, before, rng, k, layout=layout)
+        payload = self._received(sent, estimate, device_of(update))
+        return payload, payload.state
+
+    def from_bytes(
+        self,
+        data: bytes,
+        length: int,
+        k: int,
+        index_code: str,
+        *,
+        layout: Layout | None = None,
+        state: State = None,
+    ) -> Payload:
+        before, (estimate,) = _recall(state, ("estimate",), length, False)
+        sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
+        return self._received(sent, estimate, None)
+
+    def _received(self, sent: Payload, estimate: Vector, device: Any) -> Payload:
+        """`estimate` becomes the one after `sent`."""
+        kept: Any
+        if sent.indices is None:
+            kept = estimate.copy()
+            for part, values in self._sender.blocks(sent):
+                estimate[part] += values
+        else:
+            kept = estimate[sent.indices]
+            estimate[sent.indices] += sent.values
+        state = Memory(sent.state, {"estimate": estimate})
+        return Payload(
+            self.label,
+            sent.length,
+            None,
+            None,
+            state,
+            sent.state_before,
+            symbols=sent,
+            device=device,
+            kept=kept,
+        )
+
+    def blocks(self, payload: Payload) -> Iterator[Block]:
+        yield slice(0, payload.length), payload.state.arrays["estimate"]
+
+    def undo(self, payload: Payload) -> Memory:
+        estimate, sent = payload.state.arrays["estimate"].copy(), payload.symbols
+        estimate[slice(None) if sent.indices is None else sent.indices] = payload.kept
+        return Memory(payload.state_before, {"estimate": estimate})
+
+    def most_entries(self, length: int, k: int) -> int:
+        return length
+
+
+@dataclass(frozen=True)
+class DetachedEF(_Around):
+    """Detached error feedback (Xu & Huang, 2022): the gradient is taken beside the weights.
+
+    The error e of what a random selection left out is added to the next update, as ever; but that
+    update is computed at the weights moved by `weight` times what e would still do to them, where the
+    model will be when it has arrived. `point` says by how much; the host moves the weights (in units
+    of the update: times −η for gradients, −1 for weight differences). With `weight` 0, or a host that
+    does not move them, this is plain error feedback.
+
+    The paper selects random blocks, the same for all workers, which suits all-reduce; here the
+    entries are those of `inner`, each client's own, as an upload to a server needs no agreement.
+    Its variant DEF-A evaluates at the weights moved by the mean error; that is the host's to do.
+    """
+
+    name: ClassVar[str] = "detached-ef"  # type: ignore[misc]
+
+    inner: Any = "random-k"
+    weight: float = 0.3
+
+    def __post_init__(self) -> None:
+        self._check_inner()
+        if self.weight != 0:
+            check_number("weight", self.weight, above=0)
+        if self.weight > 1:
+            raise InputError("a number from 0 to 1", where="weight", got=self.weight)
+
+    def point(self, state: State) -> Vector | None:
+        """weight·e, by which the weights are moved before the gradient is taken; None for not at all."""
+        if state is None or self.weight == 0:
+            return None
+        moved: Vector = np.float32(self.weight) * state.arrays["error"]
+        return moved
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        gradient = flat(update)
+        refuse_non_finite(gradient)
+        before, (error,) = _recall(state, ("error",), len(gradient), consume)
+        error += gradient
+        sender = self._sender
+        sent, after = sender.encode(error, before, rng, k, layout=layout)
+        kept: Any
+        if sent.indices is None:
+            kept = error.copy()
+            for part, values in sender.blocks(sent):
+                error[part] -= values
+        else:
+            kept = error[sent.indices]
+            error[sent.indices] -= sent.values
+        memory = Memory(after, {"error": error})
+        return self._received(sent, memory, kept, update), memory
+
+    def from_bytes(
+        self,
+        data: bytes,
+        length: int,
+        k: int,
+        index_code: str,
+        *,
+        layout: Layout | None = None,
+        state: State = None,
+    ) -> Payload:
+        before = state.facts if isinstance(state, Memory) else state
+        sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
+        return self._received(sent, None, None, None)
+
+    def _received(self, sent: Payload, memory: Any, kept: Any, update: Any) -> Payload:
+        indices, values, device = sent.indices, sent.values, device_of(update)
+        if indices is not None:
+            indices, values = indices_beside(indices, update), on_device(values, device)
+        return Payload(
+            self.label,
+            sent.length,
+            indices,
+            values,
+            memory,
+            sent.state_before,
+            sent.seed,
+            symbols=sent,
+            layout=sent.layout,
+            device=device,
+            kept=kept,
+        )
+
+    def blocks(self, payload: Payload) -> Iterator[Block]:
+        return self._sender.blocks(payload.symbols)
+
+    def undo(self, payload: Payload) -> Memory:
+        error, sent = payload.state.arrays["error"].copy(), payload.symbols
+        error[slice(None) if sent.indices is None else sent.indices] = payload.kept
+        return Memory(payload.state_before, {"error": error})
+
+
+def _recall(
+    state: State, names: tuple[str, ...], length: int, consume: bool
+) -> tuple[Any, list[Vector]]:
+    """(facts, arrays) of a state, zeros before the first play; copies unless they may be consumed."""
+    if state is None:
+        return None, [np.zeros(length, np.float32) for _ in names]
+    arrays = [state.arrays[name] for name in names]
+    for array in arrays:
+        if len(array) != length:
+            raise InputError(f"an update of {len(array)} entries, as its memory has", got=length)
+    return state.facts, arrays if consume else [array.copy() for array in arrays]

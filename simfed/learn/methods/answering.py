@@ -1,0 +1,120 @@
+"""Clients with models of their own that answer the server's public questions: the skeleton of methods
+which exchange logits in place of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.method import Arrival, Field, Method, Plan, Setting, State, Values, Who, Work
+
+__all__ = ["Answering"]
+
+
+@dataclass(frozen=True)
+class Answering(Method):
+    """In its round a client is sent logits for the round's public samples (`given`, by the
+    subclass), fits its own model to their softmax (digest), trains it on its own data (revisit), and
+    answers with its logits on the public samples of the round that follows, so that what is sent
+    then has been asked before. In round 1 nothing travels down and there is nothing to digest.
+
+    A client begins with its prototype's first weights and keeps its model; only logits travel, so
+    models may be of any kind. With `compress_logits` the client's policy chooses what of its answer
+    travels; entries left out are 0 at the server and are not made up for later (answers are not
+    sums: next round's is a whole one). `dataset.public_batch` makes the questions a fresh
+    subset every round. Subclasses keep, per sample of the whole public set, what was answered last.
+    """
+
+    needs_public: ClassVar[bool] = True
+    personal: ClassVar[bool] = True
+
+    digest_epochs: Annotated[int, "passes over the round's public samples"] = 1
+    digest_batch: Annotated[int, "public samples of a digest step"] = 32
+    digest_rate: Annotated[float | None, "of the digest; the training rate if omitted"] = None
+    temperature: Annotated[float, "T of the softened logits"] = 1.0
+    compress_logits: Annotated[bool, "whether answers are compressed, without residuals"] = False
+
+    def __post_init__(self) -> None:
+        require_at_least(1, digest_epochs=self.digest_epochs, digest_batch=self.digest_batch)
+        require_above_zero(digest_rate=self.digest_rate, temperature=self.temperature)
+
+    # ---- from facts ----------------------------------------------------------------------------------
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        entries = setting.public * setting.classes
+        work = [
+            setting.training(who),
+            Work("inference", who.model, setting.public, kind="answers"),
+        ]
+        down = {}
+        if round > 1:
+            down = {"logits": Field("logits", entries)}
+            size = min(self.digest_batch, setting.public)
+            steps = self.digest_epochs * -(-setting.public // size)
+            work.insert(0, Work("distillation", who.model, size, steps, kind="digest"))
+        up = Field("logits", entries, compressed=self.compress_logits, feedback=False)
+        return Plan(down, work, {"logits": up})
+
+    # ---- learning ------------------------------------------------------------------------------------
+
+    def begin(self, kit: Any) -> State:
+        """What was answered (`first`, by the subclass), and where each round's samples are."""
+        import torch
+
+        state = dict(self.first(kit))
+        if kit.setting.public < kit.public_size:
+            rounds = range(1, kit.setting.rounds + 1)
+            state["places"] = torch.stack([kit.public_places(round) for round in rounds])
+        return state
+
+    def first(self, kit: Any) -> State:
+        """The server's state beside that; per-sample tensors are as long as the whole public set."""
+        raise NotImplementedError
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        if round == 1:
+            return {}
+        logits = self.given(server, who)
+        return {"logits": logits[server["places"][round - 1]] if "places" in server else logits}
+
+    def given(self, server: State, who: Who) -> Any:
+        """(public set, classes): logits for a client to learn from."""
+        raise NotImplementedError
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        first: State = kit.initial(who.prototype)
+        return first
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        from simfed.learn.losses import soft_targets
+
+        model: Values = own
+        if "logits" in down:
+            model = kit.distil(
+                who.prototype,
+                model,
+                kit.public(round),
+                soft_targets(down["logits"], self.temperature),
+                rate=kit.rate(round) if self.digest_rate is None else self.digest_rate,
+                epochs=self.digest_epochs,
+                batch_size=self.digest_batch,
+                temperature=self.temperature,
+                order=kit.rng("digest", who.client, who.key(round)),
+            )[0]
+        model = kit.descend(who, round, model)[0]
+        return {"logits": kit.logits(who.prototype, model, kit.public(round + 1))}, model
+
+    def answers(
+        self, kit: Any, arrivals: Sequence[Arrival], round: int
+    ) -> Iterator[tuple[Arrival, Any, Any]]:
+        """Each arrival, where its samples are in the public set, and its logits for them."""
+        for arrival in arrivals:
+            asked = round - arrival.staleness + 1
+            yield arrival, kit.public_places(asked), arrival.values["logits"]
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        return own

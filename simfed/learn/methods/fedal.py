@@ -1,0 +1,272 @@
+"""FedAL (Han et al. 2024): distillation among black boxes, helped by a discriminator at the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from simfed.errors import InputError
+from simfed.learn.auxiliary import Mlp
+from simfed.method import Arrival, Field, Losses, Method, Plan, Setting, State, Values, Who, Work
+
+__all__ = ["FedAL"]
+
+
+@dataclass(frozen=True)
+class FedAL(Method):
+    """Clients keep models of their own and send logits on the public samples of the round. The server
+    takes their mean, and trains a discriminator to tell from an output whose it is; what would have
+    misled the discriminator goes back to each client.
+
+    A client first learns from the others, on the public samples of the last merge: SGD at the client's rate on
+    KL(softmax of the mean logits ‖ model) + `adversarial`·⟨feedback, model's logits⟩ + `forgetting`·KL(model as it
+    came ‖ model), means over samples. Then it trains on its own data: cross-entropy +
+    `forgetting`·KL(model after the first part ‖ model). Then it sends its logits on this round's samples.
+
+    The discriminator maps softmax outputs through one hidden layer (ReLU) to one logit per client of the run; Adam steps
+    on cross-entropy, on outputs drawn from all arrivals. Feedback is minus the gradient of that cross-entropy in the
+    logits that the client sent, per sample: clients are black boxes to the server and the discriminator is one to
+    them, so the adversarial term is linear around what was sent. The paper leaves open what a client gets that took no part in
+    the last merge: zeros. Batch norm keeps its running statistics while learning from the others.
+
+    Down, from the second round on: mean logits, feedback, and the round that they are of (0: nothing has
+    been merged yet). Up: logits. Kept: the whole model. With `dataset.public_batch` every round has
+    samples of its own, so uploads that arrive rounds later would be of others; leave it out where
+    arrivals may be late. Charged: inference and distillation steps on public samples, local training with
+    an inference pass per step, and the discriminator (`fedal/discriminator-…`) at the server, its
+    steps and one pass of each arrival's outputs. The gain of a reward is that of KL(mean ‖ the
+    client's outputs), mean over its prototype's arrivals (shared), and of the cross-entropy of the
+    client's own model on its data (local). Source: P. Han et al., "FedAL: Black-Box Federated Knowledge
+    Distillation Enabled by Adversarial Learning", IEEE JSAC 2024.
+    """
+
+    adversarial: Annotated[float, "weight of the discriminator's feedback"] = 0.1
+    forgetting: Annotated[float, "weight of staying near what was known before"] = 0.1
+    public_epochs: Annotated[int, "passes over the public samples per participation"] = 1
+    hidden: Annotated[int, "width of the discriminator's hidden layer"] = 64
+    server_steps: Annotated[int, "of the discriminator per merge"] = 50
+    server_batch: Annotated[int, "outputs of a server step"] = 64
+    server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
+    compress: Annotated[bool, "let policies choose how logits are compressed"] = False
+
+    needs_public: ClassVar[bool] = True
+    personal: ClassVar[bool] = True
+    losses: ClassVar[tuple[str, ...]] = ("distance", "discriminator_loss")
+    shared_loss: ClassVar[str | None] = "distance"
+
+    def __post_init__(self) -> None:
+        for option in ("adversarial", "forgetting"):
+            if getattr(self, option) < 0:
+                raise InputError("a number of at least 0", where=option, got=getattr(self, option))
+        for option in ("public_epochs", "hidden", "server_steps", "server_batch"):
+            if getattr(self, option) < 1:
+                raise InputError(
+                    "a whole number of at least 1", where=option, got=getattr(self, option)
+                )
+        if not self.server_rate > 0:
+            raise InputError("a number above 0", where="server_rate", got=self.server_rate)
+
+    # ---- from facts alone --------------------------------------------------------------------------
+
+    def discriminator(self, setting: Setting) -> Mlp:
+        """From an output to whose it is."""
+        return Mlp((setting.classes, self.hidden, setting.clients))
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        entries, batch = setting.public * setting.classes, setting.batch_size
+        logits = Field("logits", entries)
+        down: dict[str, Field] = {}
+        work = []
+        if round > 1:
+            down = {"mean": logits, "feedback": logits, "of_round": Field("round", 1)}
+            times = self.public_epochs * -(-setting.public // batch)
+            if self.forgetting:
+                work.append(Work("inference", who.model, setting.public, name="before"))
+            work.append(Work("distillation", who.model, min(batch, setting.public), times))
+        work.append(setting.training(who))
+        if self.forgetting and round > 1:
+            work.append(Work("inference", who.model, batch, setting.steps(who), name="before"))
+        work.append(Work("inference", who.model, setting.public, name="logits"))
+        return Plan(
+            down, work, {"logits": logits._replace(compressed=self.compress, feedback=False)}
+        )
+
+    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+        name = self._name(setting)
+        size = min(self.server_batch, len(arrived) * setting.public)
+        steps = Work("auxiliary", name, size, self.server_steps, "discriminator")
+        feedback = [
+            Work("auxiliary", name, setting.public, 1, "feedback", who.prototype, who.client)
+            for who in arrived
+        ]
+        return [steps, *feedback]
+
+    def _name(self, setting: Setting) -> str:
+        return f"fedal/discriminator-{self.discriminator(setting).shape}"
+
+    def auxiliary(self, setting: Setting) -> Mapping[str, float]:
+        """Forward, and backward to the weights and to the outputs."""
+        return {self._name(setting): 3 * self.discriminator(setting).forward_flops}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        net = torch.randn(self.discriminator(setting).parameters)
+        outputs = torch.randn(samples, setting.classes)
+        whose = torch.arange(samples) % setting.clients
+
+        def step() -> None:
+            leaf = net.clone().requires_grad_()
+            loss = self._told_apart(setting, leaf, outputs, whose)
+            net.sub_(torch.autograd.grad(loss, leaf)[0], alpha=0.0)
+
+        return step
+
+    # ---- learning ------------------------------------------------------------------------------------
+
+    def begin(self, kit: Any) -> State:
+        import torch
+
+        net = self.discriminator(kit.setting)
+        zeros = torch.zeros(kit.setting.public, kit.setting.classes, device=kit.device)
+        return {
+            "mean": zeros,
+            "of_round": torch.zeros(1, device=kit.device),
+            "discriminator": net.initial(kit.generator("discriminator")).to(kit.device),
+            "feedback": {},
+        }
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        first: State = kit.initial(who.prototype)
+        return first
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        if round == 1:
+            return {}
+        mean, feedback = server["mean"], server["feedback"].get(str(who.client))
+        return {
+            "mean": mean,
+            "feedback": mean.new_zeros(mean.shape) if feedback is None else feedback,
+            "of_round": server["of_round"],
+        }
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        import torch
+        import torch.nn.functional as F
+
+        model: dict[str, Any] = {"weights": own["weights"], "buffers": own["buffers"]}
+        learned = bool(down) and int(down["of_round"]) > 0
+        if learned:
+            model = self._transferred(kit, who, round, down, model)
+        anchor = {name: value.clone() for name, value in model.items()}
+
+        def loss(batch: Any) -> Any:
+            with torch.no_grad():
+                known = kit.forward(who.prototype, anchor, batch.samples).logits
+            value = F.cross_entropy(batch.logits, batch.labels)
+            return value + self.forgetting * _divergence(known, batch.logits)
+
+        keeps = self.forgetting and learned
+        after, _ = kit.descend(who, round, model, loss=loss if keeps else None)
+        return {"logits": kit.logits(who.prototype, after, kit.public(round))}, after
+
+    def _transferred(
+        self, kit: Any, who: Who, round: int, down: Values, model: Values
+    ) -> dict[str, Any]:
+        """The model after it has learned from the others."""
+        import torch
+
+        from simfed.learn.descent import plain_descent
+
+        samples = kit.public(int(down["of_round"]))
+        before = kit.logits(who.prototype, model, samples) if self.forgetting else None
+        weights, descent = model["weights"].clone(), plain_descent(kit.rate(round))
+        rng = kit.rng("public order", who.client, who.key(round))
+        for _ in range(self.public_epochs):
+            order = torch.from_numpy(rng.permutation(len(samples))).to(kit.device)
+            for at in order.split(kit.setting.batch_size):
+                leaf = weights.clone().requires_grad_()
+                at_leaf = {"weights": leaf, "buffers": model["buffers"]}
+                logits = kit.forward(who.prototype, at_leaf, samples[at]).logits
+                value = _divergence(down["mean"][at], logits)
+                value = value + self.adversarial * (down["feedback"][at] * logits).sum() / len(at)
+                if before is not None:
+                    value = value + self.forgetting * _divergence(before[at], logits)
+                [slope] = torch.autograd.grad(value, leaf)
+                descent.step(weights, slope)
+        return {"weights": weights, "buffers": model["buffers"]}
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        import torch
+
+        total = sum(a.weight for a in arrivals)
+        logits = [a.values["logits"] for a in arrivals]
+        mean = sum((a.weight / total) * z for a, z in zip(arrivals, logits, strict=True))
+        net, loss = self._trained(kit, server["discriminator"], arrivals, round)
+        feedback = {}
+        for a, z in zip(arrivals, logits, strict=True):
+            leaf = z.clone().requires_grad_()
+            whose = torch.full((len(z),), a.who.client, device=kit.device)
+            [slope] = torch.autograd.grad(
+                self._told_apart(kit.setting, net, leaf, whose) * len(z), leaf
+            )
+            feedback[str(a.who.client)] = -slope
+        state = {
+            "mean": mean,
+            "of_round": torch.full((1,), float(round), device=kit.device),
+            "discriminator": net,
+            "feedback": feedback,
+        }
+        found: dict[str, list[float]] = {}
+        for a, z in zip(arrivals, logits, strict=True):
+            found.setdefault(a.who.prototype, []).append(_divergence(mean, z).item())
+        return state, {
+            name: {"distance": sum(each) / len(each), "discriminator_loss": loss}
+            for name, each in found.items()
+        }
+
+    def _trained(
+        self, kit: Any, net: Any, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[Any, float]:
+        """The discriminator after its steps, and the mean of their losses."""
+        import torch
+
+        from simfed.learn.descent import plain_descent
+
+        outputs = torch.cat([a.values["logits"] for a in arrivals])
+        public = len(outputs) // len(arrivals)
+        whose = torch.tensor([a.who.client for a in arrivals], device=kit.device)
+        whose = whose.repeat_interleave(public)
+        net, descent, total = net.clone(), plain_descent(self.server_rate, "adam"), 0.0
+        rng, size = kit.rng("discriminator steps", round), min(self.server_batch, len(outputs))
+        for _ in range(self.server_steps):
+            at = torch.from_numpy(rng.choice(len(outputs), size, replace=False)).to(kit.device)
+            leaf = net.clone().requires_grad_()
+            loss = self._told_apart(kit.setting, leaf, outputs[at], whose[at])
+            [slope] = torch.autograd.grad(loss, leaf)
+            descent.step(net, slope)
+            total += loss.item()
+        return net, total / self.server_steps
+
+    def _told_apart(self, setting: Setting, net: Any, logits: Any, whose: Any) -> Any:
+        """Cross-entropy of the discriminator's guesses, differentiable in it and in the logits."""
+        import torch.nn.functional as F
+
+        guesses = self.discriminator(setting).forward(net, logits.softmax(1))
+        return F.cross_entropy(guesses, whose)
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        return {"weights": own["weights"], "buffers": own["buffers"]}
+
+
+def _divergence(targets: Any, logits: Any) -> Any:
+    """KL(softmax(targets) ‖ softmax(logits)), the mean over samples, differentiable in the logits."""
+    import torch.nn.functional as F
+
+    known = targets.log_softmax(1)
+    return F.kl_div(logits.log_softmax(1), known, reduction="batchmean", log_target=True)

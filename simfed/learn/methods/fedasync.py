@@ -1,0 +1,95 @@
+"""FedAsync (Xie et al. 2019): every arrival is mixed into the model by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from simfed.errors import InputError
+from simfed.learn.methods.averaging import by_prototype
+from simfed.learn.methods.fedprox import FedProx
+from simfed.learn.methods.options import require_at_least, require_one_of
+from simfed.method import Arrival, Losses, State, Values, Who
+
+__all__ = ["FedAsync"]
+
+
+@dataclass(frozen=True)
+class FedAsync(FedProx):
+    """Clients train as with fedprox; the server mixes each client's model in as it comes:
+    w ← (1 − α_t)·w + α_t·w_n, α_t = α·s(staleness), one after another in the order of clients.
+
+    s is 1 (`constant`), (1 + staleness)^−a (`polynomial`), or 1 up to b and 1/(a·(staleness − b) + 1)
+    beyond (`hinge`). w_n is what the client was sent minus the update that came, so the server
+    remembers each prototype's models of the last `oldest` rounds; an older arrival counts nothing,
+    as the paper supposes a largest staleness. When several arrive for one merge, their staleness is
+    that before it. A server mode's own weight multiplies α_t. Running statistics are mixed alike.
+
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
+    C. Xie et al., "Asynchronous Federated Optimization", 2019.
+    """
+
+    mu: Annotated[float, "weight of the pull to the server's weights"] = 0.005
+    mixing: Annotated[float, "α: share of an arrival that is not late"] = 0.6
+    staleness: Annotated[
+        Literal["constant", "polynomial", "hinge"], "how the share falls with staleness"
+    ] = "polynomial"
+    a: Annotated[float, "how fast it falls"] = 0.5
+    b: Annotated[float, "hinge: the staleness up to which nothing is lost"] = 4.0
+    oldest: Annotated[int, "rounds after which an upload counts nothing"] = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.mixing <= 1:
+            raise InputError("a number above 0, up to 1", where="mixing", got=self.mixing)
+        require_one_of(("constant", "polynomial", "hinge"), staleness=self.staleness)
+        require_at_least(0, a=self.a, b=self.b, oldest=self.oldest)
+
+    def share(self, staleness: int) -> float:
+        """α_t of an arrival.
+
+        >>> FedAsync(mixing=0.5).share(3), FedAsync(staleness="hinge", a=1, b=2).share(4)
+        (0.25, 0.19999999999999998)
+        """
+        if staleness > self.oldest:
+            return 0.0
+        factor = 1.0
+        if self.staleness == "polynomial":
+            factor = (1 + staleness) ** -self.a
+        elif self.staleness == "hinge" and staleness > self.b:
+            factor = 1 / (self.a * (staleness - self.b) + 1)
+        return self.mixing * factor
+
+    def begin(self, kit: Any) -> State:
+        return {name: [{**kit.initial(name), "round": 0}] for name in kit.prototypes}
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        newest = server[who.prototype][-1]
+        return {"weights": newest["weights"], "buffers": newest["buffers"]}
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        after = dict(server)
+        for name, arrived in by_prototype(arrivals).items():
+            past = server[name]
+            weights, buffers = past[-1]["weights"], past[-1]["buffers"]
+            for arrival in arrived:
+                share = arrival.weight * self.share(arrival.staleness)
+                sent = _before(past, round - arrival.staleness)
+                trained = sent["weights"] - arrival.values["update"]
+                weights = (1 - share) * weights + share * trained
+                buffers = (1 - share) * buffers + share * arrival.values["buffers"]
+            newest = {"weights": weights, "buffers": buffers, "round": round}
+            oldest = _before(past, round + 1 - self.oldest)["round"]
+            after[name] = [one for one in (*past, newest) if one["round"] >= oldest]
+        return after, {}
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        return self.send(server, who, 0)
+
+
+def _before(past: Sequence[Any], round: int) -> Any:
+    """The model that clients were sent in a round: the newest of an earlier merge."""
+    return next((one for one in reversed(past) if one["round"] < round), past[0])

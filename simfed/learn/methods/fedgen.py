@@ -1,0 +1,300 @@
+"""FedGen (Zhu et al. 2021): a generator of embeddings carries what other clients know of a class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from simfed.errors import InputError
+from simfed.learn.auxiliary import Mlp
+from simfed.learn.methods.averaging import by_prototype, moved
+from simfed.learn.methods.fedproto import check_embeddings
+from simfed.learn.methods.fields import model_down, update_up
+from simfed.method import Arrival, Field, Losses, Method, Plan, Setting, State, Values, Who, Work
+
+__all__ = ["FedGen"]
+
+
+@dataclass(frozen=True)
+class FedGen(Method):
+    """Local training sees, beside the client's own samples, embeddings that a generator made.
+
+    The generator G(y, ε) → embedding (ε standard normal, y one-hot, one hidden layer with ReLU) is a
+    part of what the server sends. Each local step descends the cross-entropy of the client's batch
+    plus `weight`·`weight_decay`^(round − 1) times that of the model's last layer on as many generated
+    embeddings as the batch configured has samples, whose labels are drawn from the shares of labels among what
+    arrived at the last merge (a few bytes sent along; the paper leaves open how clients know them). Until a first
+    merge there is none, and training is plain.
+
+    At a merge the server takes the mean of the models (`share: model`, per prototype, weighted by samples,
+    with running statistics) or of the last layers alone (`share: head`, over all clients), then makes
+    Adam steps on G: labels from the shares, and the loss is the cross-entropy of the ensemble's
+    logits, Σ_n α_n(y)·head_n(G(y, ε)), against y, where α_n(y) is client n's share of the samples of
+    class y among the arrivals. The reference implementation adds a term for diversity and a distillation term at clients,
+    which the paper's objective does not have, nor this.
+
+    Down: model or head, generator, label shares. Up: update of model or head (compressible, with residuals),
+    label counts. Kept: with `head`, all that is not shared, and each client is evaluated with the model that it has
+    after its last participation. Prototypes may differ, but not in the width of their embeddings. Charged: local training,
+    a step's generated samples (`fedgen/generate-…`, forward through G and the last layer, and back through the last layer),
+    the server's steps on G (`fedgen/generator-…`, with the heads of the ensemble, per arrival).
+    The gain of a reward is that of the generator's loss (shared) and of the cross-entropy of the evaluated
+    model on the client's own data (local). Source: Z. Zhu, J. Hong, J. Zhou, "Data-Free Knowledge
+    Distillation for Heterogeneous Federated Learning", ICML 2021.
+    """
+
+    share: Annotated[Literal["model", "head"], "what is averaged; the rest stays with clients"] = (
+        "model"
+    )
+    weight: Annotated[float, "of the loss on generated embeddings, in the first round"] = 1.0
+    weight_decay: Annotated[float, "of that weight, per round"] = 0.98
+    noise: Annotated[int, "entries of ε"] = 32
+    hidden: Annotated[int, "width of the generator's hidden layer"] = 128
+    server_steps: Annotated[int, "on the generator per merge"] = 100
+    server_batch: Annotated[int, "generated samples of a server step"] = 32
+    server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
+
+    losses: ClassVar[tuple[str, ...]] = ("generator_loss",)
+    shared_loss: ClassVar[str | None] = "generator_loss"
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise InputError("a number of at least 0", where="weight", got=self.weight)
+        if not 0 < self.weight_decay <= 1:
+            raise InputError("above 0 and at most 1", where="weight_decay", got=self.weight_decay)
+        for option in ("noise", "hidden", "server_steps", "server_batch"):
+            if getattr(self, option) < 1:
+                raise InputError(
+                    "a whole number of at least 1", where=option, got=getattr(self, option)
+                )
+        if not self.server_rate > 0:
+            raise InputError("a number above 0", where="server_rate", got=self.server_rate)
+
+    @property
+    def personal(self) -> bool:  # type: ignore[override]
+        return self.share == "head"
+
+    # ---- from facts alone --------------------------------------------------------------------------
+
+    def check(self, setting: Setting) -> None:
+        check_embeddings(setting)
+        widths = {name: size.features for name, size in setting.prototypes.items()}
+        if len(set(widths.values())) > 1:
+            raise InputError("prototypes with embeddings of one width", got=widths)
+
+    def generator(self, setting: Setting) -> Mlp:
+        """(ε, y) → embedding."""
+        features = next(iter(setting.prototypes.values())).features
+        return Mlp((self.noise + setting.classes, self.hidden, features))
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        head = (who.features + 1) * setting.classes
+        down = model_down(who) if self.share == "model" else {"head": Field("weights", head)}
+        down["generator"] = Field("generator", self.generator(setting).parameters)
+        down["shares"] = Field("shares", setting.classes)
+        whole = update_up(who)
+        up = whole if self.share == "model" else {"update": whole["update"]._replace(entries=head)}
+        up["counts"] = Field("counts", setting.classes)
+        work = [setting.training(who)]
+        if round > 1 and self.weight:
+            made = setting.batch_size, setting.steps(who)
+            work.append(Work("auxiliary", self._generate(setting), *made, name="generate"))
+        return Plan(down, work, up)
+
+    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+        # one unit per arrival, as each head sees all generated samples
+        made = self.server_batch, self.server_steps
+        name = self._train(setting)
+        return [
+            Work("auxiliary", name, *made, "generator", who.prototype, who.client)
+            for who in arrived
+        ]
+
+    def _generate(self, setting: Setting) -> str:
+        return f"fedgen/generate-{self.generator(setting).shape}"
+
+    def _train(self, setting: Setting) -> str:
+        return f"fedgen/generator-{self.generator(setting).shape}"
+
+    def auxiliary(self, setting: Setting) -> Mapping[str, float]:
+        net = self.generator(setting)
+        head = 2 * net.widths[-1] * setting.classes
+        return {
+            self._generate(setting): net.forward_flops + 2 * head,
+            self._train(setting): net.train_flops + 2 * head,
+        }
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+        import torch.nn.functional as F
+
+        net, classes = self.generator(setting), setting.classes
+        drawn = torch.Generator().manual_seed(0)
+        generator, shares = net.initial(drawn), torch.ones(classes)
+        head = torch.randn(classes, net.widths[-1], generator=drawn)
+
+        def step() -> None:
+            trains = name == self._train(setting)
+            leaf = generator.clone().requires_grad_(trains)
+            last = head.clone().requires_grad_(not trains)
+            labels, made = self._made(classes, leaf, shares, samples, drawn, net)
+            loss = F.cross_entropy(F.linear(made, last), labels)
+            slope = torch.autograd.grad(loss, leaf if trains else last)[0]
+            (generator if trains else head).sub_(slope, alpha=0.0)
+
+        return step
+
+    # ---- learning ------------------------------------------------------------------------------------
+
+    def begin(self, kit: Any) -> State:
+        import torch
+
+        net = self.generator(kit.setting)
+        server = {
+            "models": {name: kit.initial(name) for name in kit.prototypes},
+            "generator": net.initial(kit.generator("generator")).to(kit.device),
+            "shares": torch.zeros(kit.setting.classes, device=kit.device),
+        }
+        if self.share == "head":
+            # the first prototype's, so that all begin with one
+            name = kit.prototypes[0]
+            server["head"] = _flat_head(kit, name, server["models"][name])
+            del server["models"]
+        return server
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        if self.share == "model":
+            return {}
+        first: State = kit.initial(who.prototype)
+        return first
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        shared = {"generator": server["generator"], "shares": server["shares"]}
+        if self.share == "head":
+            return {"head": server["head"], **shared}
+        return {**server["models"][who.prototype], **shared}
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        before = down if self.share == "model" else _with_head(kit, who, own, down["head"])
+        after, _ = kit.descend(who, round, before, loss=self._loss(kit, who, round, down))
+        counts = kit.label_counts(who)
+        if self.share == "model":
+            update = before["weights"] - after["weights"]
+            return {"update": update, "buffers": after["buffers"], "counts": counts}, own
+        update = down["head"] - _flat_head(kit, who.prototype, after)
+        return {"update": update, "counts": counts}, after
+
+    def _loss(self, kit: Any, who: Who, round: int, down: Values) -> Any:
+        import torch
+        import torch.nn.functional as F
+
+        weight = self.weight * self.weight_decay ** (round - 1)
+        if not weight or not bool(down["shares"].any()):
+            return None  # plain local training, in its fastest passes
+        drawn = kit.generator("generated", who.client, who.key(round))
+        size, net = kit.setting.batch_size, self.generator(kit.setting)
+
+        def loss(batch: Any) -> Any:
+            with torch.no_grad():
+                labels, made = self._made(
+                    kit.setting.classes, down["generator"], down["shares"], size, drawn, net
+                )
+            own = F.cross_entropy(batch.logits, batch.labels)
+            return own + weight * F.cross_entropy(batch.head(made), labels)
+
+        return loss
+
+    def _made(
+        self, classes: int, generator: Any, shares: Any, size: int, drawn: Any, net: Mlp
+    ) -> tuple[Any, Any]:
+        """Labels drawn from their shares, and an embedding generated for each."""
+        import torch
+        import torch.nn.functional as F
+
+        labels = torch.multinomial(shares.cpu(), size, replacement=True, generator=drawn)
+        noise = torch.randn(size, self.noise, generator=drawn)
+        given = torch.cat([noise, F.one_hot(labels, classes).float()], 1)
+        made = net.forward(generator, given.to(generator.device))
+        return labels.to(generator.device), made
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        import torch
+
+        after = dict(server)
+        heads = []
+        if self.share == "model":
+            models = dict(server["models"])
+            for name, mine in by_prototype(arrivals).items():
+                models[name] = moved(server["models"][name], mine)
+            after["models"] = models
+            for a in arrivals:
+                model = server["models"][a.who.prototype]
+                got = {**model, "weights": model["weights"] - a.values["update"]}
+                heads.append(_flat_head(kit, a.who.prototype, got))
+        else:
+            weights = [a.who.samples * a.weight for a in arrivals]
+            after["head"] = server["head"] - sum(
+                (w / sum(weights)) * a.values["update"]
+                for w, a in zip(weights, arrivals, strict=True)
+            )
+            heads = [server["head"] - a.values["update"] for a in arrivals]
+        counts = torch.stack([a.weight * a.values["counts"] for a in arrivals])
+        after["shares"] = counts.sum(0) / counts.sum()
+        after["generator"], loss = self._trained(kit, after, torch.stack(heads), counts, round)
+        return after, {a.who.prototype: {"generator_loss": loss} for a in arrivals}
+
+    def _trained(
+        self, kit: Any, server: State, heads: Any, counts: Any, round: int
+    ) -> tuple[Any, float]:
+        """The generator after the server's steps, and the mean of their losses."""
+        import torch
+        import torch.nn.functional as F
+
+        from simfed.learn.descent import plain_descent
+
+        generator, total = server["generator"].clone(), 0.0
+        descent = plain_descent(self.server_rate, "adam")
+        drawn = kit.generator("generator steps", round)
+        share = counts / counts.sum(0).clamp(min=1e-12)
+        classes, net = kit.setting.classes, self.generator(kit.setting)
+        width = heads.shape[1] // classes - 1
+        weight, bias = (
+            heads[:, : classes * width].view(-1, classes, width),
+            heads[:, classes * width :],
+        )
+        for _ in range(self.server_steps):
+            leaf = generator.clone().requires_grad_()
+            labels, made = self._made(
+                classes, leaf, server["shares"], self.server_batch, drawn, net
+            )
+            each = torch.einsum("ncw,sw->nsc", weight, made) + bias[:, None]
+            loss = F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
+            [slope] = torch.autograd.grad(loss, leaf)
+            descent.step(generator, slope)
+            total += loss.item()
+        return generator, total / self.server_steps
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        model: Values = own if self.share == "head" else server["models"][who.prototype]
+        return model
+
+
+def _flat_head(kit: Any, prototype: str, model: Values) -> Any:
+    """The last layer's weight, then its bias."""
+    import torch
+
+    return torch.cat([part.reshape(-1) for part in kit.head(prototype, model)])
+
+
+def _with_head(kit: Any, who: Who, own: State, head: Any) -> dict[str, Any]:
+    """The client's model with another last layer."""
+    model = {"weights": own["weights"].clone(), "buffers": own["buffers"]}
+    weight, bias = kit.head(who.prototype, model)
+    weight.copy_(head[: weight.numel()].view_as(weight))
+    bias.copy_(head[weight.numel() :])
+    return model

@@ -1,0 +1,250 @@
+"""FedKD of Wu et al. (2022): a teacher stays, a small student travels, and both learn from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
+from simfed.method import (
+    Arrival,
+    Field,
+    Losses,
+    Method,
+    Plan,
+    Setting,
+    Size,
+    State,
+    Values,
+    Who,
+    Work,
+)
+
+__all__ = ["FedKDMutual"]
+
+
+@dataclass(frozen=True)
+class FedKDMutual(Method):
+    """Every client keeps a teacher, the model of its prototype, and all share one student, the model
+    of the prototype that `student` names. In each local step both see the same batch: the teacher
+    descends CE_t + KL(student ‖ teacher) / (CE_t + CE_s), the student CE_s + KL(teacher ‖ student)
+    / (CE_t + CE_s), of softmax outputs, the mean over samples. What is divided by is taken as it is, and so are the
+    other's outputs: the paper leaves open where gradients stop, and these are its two objectives,
+    each for its own model. Its loss between hidden states is for stacks of equal layers and is
+    left out.
+
+    The student's change travels up as singular vectors, layer by layer (`simfed.learn.lowrank`), the fewest
+    that hold the round's share of the energy: it rises linearly from `energy_start` in the first
+    round to `energy_end` in the last. The server decodes, takes the mean weighted by samples, encodes that
+    with the same share, and moves the common student by what is decoded of it, as clients do: so both
+    agree. Nothing is added to later uploads of what was left out.
+
+    Down: the merges that a client has missed, each with its round, since the last upload of it that was merged, or the whole student where that is no longer
+    (as for a client that takes part for the first time; the paper has everybody in every round); running statistics
+    of the student. A participation whose upload was lost counts as missed. Up: the change, running
+    statistics. Both sizes depend on what is learned; plans say the most. Kept: teacher, and the common student as last received.
+    Each client is evaluated with its teacher, the model of its prototype. Charged: local training of both, and
+    the decompositions (`fedkd-mutual/svd-…`, once per upload and once per merge). Policies have nothing to choose, so no reward
+    is paid. Source: C. Wu et al., "Communication-efficient federated learning via knowledge distillation",
+    Nature Communications 2022.
+    """
+
+    student: Annotated[str | None, "prototype of the student; the smallest if omitted"] = None
+    energy_start: Annotated[float, "share of the energy kept in the first round"] = 0.95
+    energy_end: Annotated[float, "the same in the last round"] = 0.98
+
+    personal: ClassVar[bool] = True
+    sizes_vary: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for option in ("energy_start", "energy_end"):
+            if not 0 < getattr(self, option) <= 1:
+                raise InputError("above 0 and at most 1", where=option, got=getattr(self, option))
+        if self.energy_end < self.energy_start:
+            raise InputError(
+                f"at least energy_start, {self.energy_start:g}",
+                where="energy_end",
+                got=self.energy_end,
+            )
+
+    # ---- from facts alone --------------------------------------------------------------------------
+
+    def check(self, setting: Setting) -> None:
+        if self.student is not None and self.student not in setting.prototypes:
+            raise InputError(
+                f"a prototype of this scenario: {listed(setting.prototypes)}",
+                where="student",
+                got=self.student,
+                hint=did_you_mean(self.student, setting.prototypes),
+            )
+        of = self.size(setting)
+        if not of.shapes:
+            raise InputError(
+                "a model whose facts state the shapes of its parameters",
+                where="student",
+                got=of.model,
+            )
+
+    def name(self, setting: Setting) -> str:
+        """The student's prototype."""
+        prototypes = setting.prototypes
+        return self.student or min(prototypes, key=lambda name: prototypes[name].parameters)
+
+    def size(self, setting: Setting) -> Size:
+        """The student's."""
+        return setting.prototypes[self.name(setting)]
+
+    def energy(self, setting: Setting, round: int) -> float:
+        """The share of the energy that a round keeps."""
+        progress = (round - 1) / max(1, setting.rounds - 1)
+        return self.energy_start + (self.energy_end - self.energy_start) * min(1.0, progress)
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        of = self.size(setting)
+        buffers = Field("buffers", of.buffers)
+        teacher = setting.training(who)._replace(name="teacher")
+        return Plan(
+            {"student": Field("low-rank", 1 + of.parameters, bounded=True), "buffers": buffers},
+            (teacher, teacher._replace(model=of.model, name="student"), self._svd(of)),
+            {
+                "update": Field("low-rank", most_entries(of.shapes), bounded=True),
+                "buffers": buffers,
+            },
+        )
+
+    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+        return [self._svd(self.size(setting))]
+
+    def _svd(self, of: Size) -> Work:
+        # one whole update, not so many samples
+        return Work("auxiliary", f"fedkd-mutual/svd-{of.model}", 1, name="svd")
+
+    def auxiliary(self, setting: Setting) -> Mapping[str, float]:
+        of = self.size(setting)
+        return {self._svd(of).model: svd_flops(of.shapes)}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        of = self.size(setting)
+        if samples != 1:
+            return None
+        update = torch.randn(of.parameters)
+        return lambda: encode(update, of.shapes, self.energy_end)
+
+    # ---- learning ------------------------------------------------------------------------------------
+
+    def begin(self, kit: Any) -> State:
+        first = kit.initial(self.name(kit.setting))
+        return {**first, "merges": [], "forgotten": 0, "held": {}}
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        return {"teacher": kit.initial(who.prototype), "student": None, "holds": 0}
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        import torch
+
+        weights, held = server["weights"], server["held"].get(str(who.client), 0)
+        missed = [vector for of, vector in server["merges"] if of >= held]
+        if held <= server["forgotten"] or sum(map(len, missed)) >= len(weights):
+            sent = torch.cat([weights.new_tensor([_WHOLE]), weights])
+        else:
+            sent = torch.cat([weights.new_tensor([float(len(missed))]), *missed])
+        return {"student": sent, "buffers": server["buffers"]}
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        import torch
+        import torch.nn.functional as F
+
+        setting = kit.setting
+        name, shapes = self.name(setting), self.size(setting).shapes
+        common = _received(down["student"], own["student"], own["holds"], shapes)
+        models = {
+            "teacher": {key: value.clone() for key, value in own["teacher"].items()},
+            "student": {"weights": common.clone(), "buffers": down["buffers"].clone()},
+        }
+        prototypes = {"teacher": who.prototype, "student": name}
+        descents = {key: kit.descent(round) for key in models}
+        with kit.noise(who, round):
+            for positions in kit.batches(who, round):
+                samples, labels = kit.samples_at(positions)
+                leaves, logits, own_losses = {}, {}, {}
+                for key, model in models.items():
+                    leaves[key] = model["weights"].clone().requires_grad_()
+                    at_leaf = {**model, "weights": leaves[key]}
+                    passed = kit.forward(prototypes[key], at_leaf, samples, training=True)
+                    logits[key] = passed.logits
+                    own_losses[key] = F.cross_entropy(logits[key], labels)
+                known = {key: z.detach().log_softmax(1) for key, z in logits.items()}
+                total = sum(loss.detach() for loss in own_losses.values())
+                for key, other in (("teacher", "student"), ("student", "teacher")):
+                    mutual = F.kl_div(
+                        logits[key].log_softmax(1),
+                        known[other],
+                        reduction="batchmean",
+                        log_target=True,
+                    )
+                    loss = own_losses[key] + mutual / total
+                    [slope] = torch.autograd.grad(loss, leaves[key])
+                    descents[key].step(models[key]["weights"], slope.clone())
+        update = encode(common - models["student"]["weights"], shapes, self.energy(setting, round))
+        after = {"teacher": models["teacher"], "student": common, "holds": round}
+        return {"update": update, "buffers": models["student"]["buffers"]}, after
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        import torch
+
+        from simfed.learn.kit import mean_of
+
+        shapes = self.size(kit.setting).shapes
+        mean = mean_of(
+            [
+                {"update": decode(a.values["update"], shapes)[0], "buffers": a.values["buffers"]}
+                for a in arrivals
+            ],
+            [a.who.samples * a.weight for a in arrivals],
+        )
+        vector = encode(mean["update"], shapes, self.energy(kit.setting, round))
+        moved = torch.cat([vector.new_tensor([float(round)]), vector])
+        merges, forgotten = [*server["merges"], [round, moved]], server["forgotten"]
+        while merges and sum(len(of) for _, of in merges) >= len(server["weights"]):
+            forgotten = merges.pop(0)[0]  # the student as a whole is shorter than what follows
+        held = dict(server["held"])
+        for a in arrivals:
+            name = str(a.who.client)
+            held[name] = max(held.get(name, 0), round - a.staleness)
+        return {
+            "weights": server["weights"] - decode(vector, shapes)[0],
+            "buffers": mean["buffers"],
+            "merges": merges,
+            "forgotten": forgotten,
+            "held": held,
+        }, {}
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        teacher: Values = own["teacher"]
+        return teacher
+
+
+_WHOLE = -1.0
+
+
+def _received(sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]) -> Any:
+    """The common student: sent as a whole, or what the client held, with all merges before round
+    `holds`, moved by those that it missed. The server knows only of uploads that it has merged, so some
+    may be sent again."""
+    if float(sent[0]) == _WHOLE:
+        return sent[1:]
+    weights, at = held, 1
+    for _ in range(int(sent[0])):
+        of = int(sent[at])
+        update, at = decode(sent, shapes, at + 1)
+        if of >= holds:
+            weights = weights - update
+    return weights

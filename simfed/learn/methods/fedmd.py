@@ -1,0 +1,64 @@
+"""FedMD (Li and Wang 2019): models of any kind learn from the mean of everybody's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from simfed.learn.methods.answering import Answering
+from simfed.method import Arrival, Losses, State, Who
+
+__all__ = ["FedMD"]
+
+
+@dataclass(frozen=True)
+class FedMD(Answering):
+    """What a client digests is the consensus: the mean of the logits of those who answered last.
+
+    Up and down travel logits (samples of a round × classes); clients keep their models. The server's
+    mean is plain, weighed by what a server mode makes of staleness; late answers are about the
+    samples that they were asked for. Samples that nobody has answered have zeros, which say nothing.
+
+    Left open there, or settled otherwise: the loss of the digest (here the divergence of softmaxes,
+    since scores mean something only up to a shift), and the first training, for which the paper has a
+    labelled public set: here the public set has no labels, and clients begin with their own data.
+
+    The gain of a reward, where answers are compressed, is that of the disagreement (shared: per
+    prototype the mean divergence from the consensus to its clients' answers) and of the
+    cross-entropy of the client's own model on its own data (local). Source: D. Li and J. Wang,
+    "FedMD: Heterogenous Federated Learning via Model Distillation", 2019.
+    """
+
+    losses: ClassVar[tuple[str, ...]] = ("disagreement",)
+    shared_loss: ClassVar[str | None] = "disagreement"
+
+    def first(self, kit: Any) -> State:
+        import torch
+
+        size = kit.public_size, kit.setting.classes
+        return {"consensus": torch.zeros(size, device=kit.device)}
+
+    def given(self, server: State, who: Who) -> Any:
+        return server["consensus"]
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        import torch
+
+        from simfed.learn.losses import kl_sum, soft_targets
+
+        consensus = server["consensus"]
+        total, weight = torch.zeros_like(consensus), torch.zeros_like(consensus[:, :1])
+        for arrival, places, logits in self.answers(kit, arrivals, round):
+            total[places] += arrival.weight * logits
+            weight[places] += arrival.weight
+        consensus = torch.where(weight > 0, total / weight.clamp(min=1e-30), consensus)
+        apart: dict[str, list[float]] = {}
+        for arrival, places, logits in self.answers(kit, arrivals, round):
+            targets = soft_targets(consensus[places], self.temperature)
+            value = kl_sum(targets, logits, self.temperature)[0].item() / len(places)
+            apart.setdefault(arrival.who.prototype, []).append(value)
+        losses = {name: {"disagreement": sum(of) / len(of)} for name, of in apart.items()}
+        return {**server, "consensus": consensus}, losses

@@ -1,0 +1,104 @@
+"""FedOpt (Reddi et al. 2021): the server takes the mean change of the clients for a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from simfed.learn.methods.averaging import Averaging, by_prototype, moved
+from simfed.learn.methods.options import (
+    require_above_zero,
+    require_below_one,
+    require_one_of,
+)
+from simfed.method import Arrival, Losses, State
+
+__all__ = ["FedOpt"]
+
+_RATES = {"momentum": 1.0, "adagrad": 0.03, "adam": 0.01, "yogi": 0.01}
+_BETA1 = {"momentum": 0.9, "adagrad": 0.0, "adam": 0.9, "yogi": 0.9}
+
+
+@dataclass(frozen=True)
+class FedOpt(Averaging):
+    """Federated averaging whose server steps along the mean change Δ with an optimiser of its own.
+
+    Per prototype, Δ is the mean of (what a client made of w) − w, weighted by samples. `momentum`:
+    m ← β₁·m + Δ, w ← w + η·m. The others: m ← β₁·m + (1 − β₁)·Δ, w ← w + η·m/(√v + τ), with
+    v ← v + Δ² (adagrad), β₂·v + (1 − β₂)·Δ² (adam), v − (1 − β₂)·Δ²·sign(v − Δ²) (yogi). Moments
+    begin as m = 0 and v = τ², and are not corrected for their beginning, as the paper's are not.
+    They are the server's alone: clients send and keep what they do with fedprox.
+
+    Left open there: which rates fit; the defaults here did on 10,000 MNIST images, and adagrad goes
+    without β₁, as in the paper's experiments. Running statistics are averaged without an optimiser.
+    A prototype without an arrival keeps its weights and moments.
+
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
+    S. Reddi et al., "Adaptive Federated Optimization", 2021.
+    """
+
+    optimizer: Annotated[
+        Literal["momentum", "adagrad", "adam", "yogi"], "what the server steps with"
+    ] = "adam"
+    server_rate: Annotated[
+        float | None, "η of the server; if omitted 1 (momentum), 0.03 (adagrad) or 0.01"
+    ] = None
+    beta1: Annotated[float | None, "memory of the mean; if omitted 0.9, with adagrad 0"] = None
+    beta2: Annotated[float, "memory of the squares (adam, yogi)"] = 0.99
+    tau: Annotated[float, "added to the root of the squares: less is more adaptive"] = 1e-3
+
+    def __post_init__(self) -> None:
+        require_one_of(tuple(_RATES), optimizer=self.optimizer)
+        require_above_zero(server_rate=self.server_rate, tau=self.tau)
+        require_below_one(beta1=self.beta1, beta2=self.beta2)
+
+    def begin(self, kit: Any) -> State:
+        return {name: self._first(kit.initial(name)) for name in kit.prototypes}
+
+    def _first(self, model: Any) -> dict[str, Any]:
+        zeros = model["weights"] * 0
+        moments = {"mean": zeros, "square": zeros + self.tau**2}
+        return {**model, **moments}
+
+    def send(self, server: State, who: Any, round: int) -> Any:
+        return {name: server[who.prototype][name] for name in ("weights", "buffers")}
+
+    def model(self, server: State, own: State, who: Any) -> Any:
+        return self.send(server, who, 0)
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        after = dict(server)
+        for name, mine in by_prototype(arrivals).items():
+            before = server[name]
+            mean = moved(before, mine)
+            after[name] = {
+                **self._stepped(before, mean["weights"] - before["weights"]),
+                "buffers": mean["buffers"],
+            }
+        return after, {}
+
+    def _stepped(self, before: Any, change: Any) -> dict[str, Any]:
+        """Weights and moments after a step along `change`."""
+        beta1 = _BETA1[self.optimizer] if self.beta1 is None else self.beta1
+        rate = _RATES[self.optimizer] if self.server_rate is None else self.server_rate
+        square = before["square"]
+        if self.optimizer == "momentum":
+            mean = beta1 * before["mean"] + change
+            return {
+                "weights": before["weights"] + rate * mean,
+                "mean": mean,
+                "square": square,
+            }
+        mean = beta1 * before["mean"] + (1 - beta1) * change
+        seen = change * change
+        if self.optimizer == "adagrad":
+            square = square + seen
+        elif self.optimizer == "adam":
+            square = self.beta2 * square + (1 - self.beta2) * seen
+        else:
+            square = square - (1 - self.beta2) * seen * (square - seen).sign()
+        weights = before["weights"] + rate * mean / (square.sqrt() + self.tau)
+        return {"weights": weights, "mean": mean, "square": square}

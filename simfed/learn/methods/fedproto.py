@@ -1,0 +1,239 @@
+"""FedProto (Tan et al. 2022): clients of any models agree on the mean embedding of each class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from simfed.errors import InputError
+from simfed.learn.auxiliary import Mlp
+from simfed.method import Arrival, Field, Losses, Method, Plan, Setting, State, Values, Who, Work
+
+__all__ = ["FedProto", "check_embeddings"]
+
+
+@dataclass(frozen=True)
+class FedProto(Method):
+    """Clients keep models of their own and send the mean embedding of each class that they own;
+    the server averages these class means, weighted by how many samples stand behind them.
+
+    Local training descends the cross-entropy plus λ times the mean, over the classes of the batch
+    whose global mean is known, of ‖mean embedding of the class in the batch − global mean‖² / width.
+    An embedding is the input of the last linear layer. The paper sums over classes and leaves open
+    whether over widths; means are taken of both, so that λ means the same for every model and batch.
+
+    Down: the global class means, and a bit per class whether it is known. Up: class means and
+    counts; of classes that a client does not own, zeros, which are charged as well. What a class
+    without an arrival has stays. Kept: the whole model, and the adapter if there is one. Where the
+    prototypes' widths differ, means are compared in one width (`width`, or the smallest): through
+    `projection: fixed`, a Gaussian matrix per prototype, drawn from the run's seed, with entries
+    of variance 1/width (a prototype of that very width needs none), or `trained`, a matrix of each
+    client's own, which starts as the fixed one (of that width, as the identity) and descends the
+    distance term in every local step at the client's rate. The paper has one width for all.
+
+    Charged: local training, one inference pass over the client's data, and steps of a trained
+    adapter (`fedproto/adapter-…`); the distance term and a fixed projection are not, they are below a hundredth
+    of a step of the smallest model. The gain of a reward is that of the distance of the client's means from the
+    new global ones, mean over its prototype's clients (shared), and of the cross-entropy of the
+    client's own model on its data (local). Evaluated with its own last layer, not by the nearest class
+    mean. Source: Y. Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous
+    Clients", AAAI 2022.
+    """
+
+    pull: Annotated[float, "λ, weight of the distance from the global class means"] = 1.0
+    projection: Annotated[
+        Literal["fixed", "trained"], "of embeddings, where the prototypes' widths differ"
+    ] = "fixed"
+    width: Annotated[int | None, "of the class means; the smallest among prototypes if omitted"] = (
+        None
+    )
+    compress: Annotated[bool, "let policies choose how class means are compressed"] = False
+
+    personal: ClassVar[bool] = True
+    losses: ClassVar[tuple[str, ...]] = ("distance",)
+    shared_loss: ClassVar[str | None] = "distance"
+    name: ClassVar[str] = "fedproto"
+
+    def __post_init__(self) -> None:
+        if self.pull < 0:
+            raise InputError("a number of at least 0", where="pull", got=self.pull)
+        if self.width is not None and self.width < 1:
+            raise InputError("a whole number of at least 1", where="width", got=self.width)
+
+    # ---- from facts alone --------------------------------------------------------------------------
+
+    def check(self, setting: Setting) -> None:
+        check_embeddings(setting)
+
+    def width_of(self, setting: Setting) -> int:
+        """In which class means are compared."""
+        return self.width or min(size.features for size in setting.prototypes.values())
+
+    def adapter(self, setting: Setting, features: int) -> Mlp | None:
+        """From embeddings of this width to the common one; None: they are compared as they are."""
+        width = self.width_of(setting)
+        widths = {size.features for size in setting.prototypes.values()} | {width}
+        if features == width and (self.projection == "fixed" or len(widths) == 1):
+            return None
+        return Mlp((features, width), bias=False)
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        classes, entries = setting.classes, setting.classes * self.width_of(setting)
+        work = [
+            setting.training(who),
+            Work("inference", who.model, who.samples, name="class means"),
+        ]
+        adapter = self.adapter(setting, who.features)
+        if adapter is not None and self.projection == "trained":
+            steps = setting.steps(who)
+            work.append(Work("auxiliary", self.adapter_work(adapter), setting.batch_size, steps))
+        return Plan(
+            {"means": Field("means", entries), "known": Field("mask", classes, value_bytes=1 / 8)},
+            work,
+            {
+                "means": Field("means", entries, compressed=self.compress, feedback=False),
+                "counts": Field("counts", classes),
+            },
+        )
+
+    def adapter_work(self, adapter: Mlp) -> str:
+        """The device profile's key of a trained adapter's steps."""
+        return f"{self.name}/adapter-{adapter.shape}"
+
+    def auxiliary(self, setting: Setting) -> Mapping[str, float]:
+        if self.projection == "fixed":
+            return {}
+        found = [self.adapter(setting, size.features) for size in setting.prototypes.values()]
+        return {self.adapter_work(a): a.train_flops for a in found if a is not None}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        nets = [self.adapter(setting, size.features) for size in setting.prototypes.values()]
+        net = next((n for n in nets if n is not None and self.adapter_work(n) == name), None)
+        if net is None:
+            return None
+        weights = torch.randn(net.parameters)
+        embeddings = torch.randn(samples, net.widths[0])
+
+        def step() -> None:
+            leaf = weights.clone().requires_grad_()
+            [slope] = torch.autograd.grad(net.forward(leaf, embeddings).square().mean(), leaf)
+            weights.sub_(slope, alpha=0.0)
+
+        return step
+
+    # ---- learning ------------------------------------------------------------------------------------
+
+    def begin(self, kit: Any) -> State:
+        import torch
+
+        classes, width = kit.setting.classes, self.width_of(kit.setting)
+        return {
+            "means": torch.zeros(classes, width, device=kit.device),
+            "known": torch.zeros(classes, device=kit.device),
+        }
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        first: dict[str, Any] = kit.initial(who.prototype)
+        if self.projection == "trained":
+            adapter = self.adapter(kit.setting, who.features)
+            if adapter is not None:
+                first["adapter"] = self.first_adapter(kit, who, adapter)
+        return first
+
+    def first_adapter(self, kit: Any, who: Who, adapter: Mlp) -> Any:
+        """Flat weights of the fixed projection of the client's prototype."""
+        import torch
+
+        features, width = adapter.widths
+        if features == width:
+            return torch.eye(width, device=kit.device).reshape(-1)
+        drawn = torch.randn(width, features, generator=kit.generator("projection", who.prototype))
+        return drawn.mul_(width**-0.5).reshape(-1).to(kit.device)
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        return {"means": server["means"], "known": server["known"]}
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        import torch
+        import torch.nn.functional as F
+
+        net = self.adapter(kit.setting, who.features)
+        weights: Any = own.get("adapter")
+        learns = weights is not None
+        if net is not None and weights is None:
+            weights = self.first_adapter(kit, who, net)
+        descent = kit.descent(round)
+
+        def loss(batch: Any) -> Any:
+            nonlocal weights
+            value = F.cross_entropy(batch.logits, batch.labels)
+            if not self.pull:
+                return value
+            leaf = weights.clone().requires_grad_() if learns else weights
+            embeddings = batch.embeddings if net is None else net.forward(leaf, batch.embeddings)
+            counts, means = class_means(embeddings, batch.labels, kit.setting.classes)
+            here = (counts > 0) & (down["known"] > 0)
+            if not bool(here.any()):
+                return value
+            distance = self.pull * (means[here] - down["means"][here]).square().mean()
+            if learns:
+                [slope] = torch.autograd.grad(distance, leaf, retain_graph=True)
+                weights = weights.clone()  # the distance's own gradient still needs the old ones
+                descent.step(weights, slope)
+            return value + distance
+
+        model, _ = kit.descend(who, round, own, loss=loss)
+        samples, labels = kit.own(who)
+        embeddings = kit.embeddings(who.prototype, model, samples)
+        if net is not None:
+            embeddings = net.forward(weights, embeddings)
+        counts, means = class_means(embeddings, labels, kit.setting.classes)
+        after = {**model, "adapter": weights} if learns else model
+        return {"means": means, "counts": counts}, after
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        total = sum(a.weight * a.values["counts"][:, None] * a.values["means"] for a in arrivals)
+        weight = sum(a.weight * a.values["counts"] for a in arrivals)
+        came = weight > 0
+        means = server["means"].clone()
+        means[came] = total[came] / weight[came][:, None]
+        known = server["known"].clone()
+        known[came] = 1.0
+        return {"means": means, "known": known}, distances(means, arrivals)
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        return {"weights": own["weights"], "buffers": own["buffers"]}
+
+
+def check_embeddings(setting: Setting) -> None:
+    """`InputError` for models whose samples have no embedding."""
+    for name, size in setting.prototypes.items():
+        if not size.features:
+            raise InputError(
+                "models with a linear layer at their end, whose input is a sample's embedding",
+                got=f"{size.model} of {name}",
+            )
+
+
+def class_means(embeddings: Any, labels: Any, classes: int) -> tuple[Any, Any]:
+    """(classes,) how many samples, (classes, width) their mean embeddings; zeros where there are none."""
+    counts = embeddings.new_zeros(classes).index_add(0, labels, embeddings.new_ones(len(labels)))
+    sums = embeddings.new_zeros(classes, embeddings.shape[1]).index_add(0, labels, embeddings)
+    return counts, sums / counts.clamp(min=1)[:, None]
+
+
+def distances(means: Any, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
+    """Per prototype, the mean over its arrivals of the mean square difference of their class means."""
+    found: dict[str, list[float]] = {}
+    for arrival in arrivals:
+        here = arrival.values["counts"] > 0
+        apart = (arrival.values["means"][here] - means[here]).square().mean()
+        found.setdefault(arrival.who.prototype, []).append(float(apart))
+    return {name: {"distance": sum(each) / len(each)} for name, each in found.items()}

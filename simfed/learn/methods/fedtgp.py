@@ -1,0 +1,179 @@
+"""FedTGP (Zhang et al. 2024): class prototypes that the server trains to stand apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from simfed.errors import InputError
+from simfed.learn.auxiliary import Mlp
+from simfed.learn.methods.fedproto import FedProto, class_means, distances
+from simfed.method import Arrival, Losses, Setting, State, Who, Work
+
+__all__ = ["FedTGP"]
+
+
+@dataclass(frozen=True)
+class FedTGP(FedProto):
+    """FedProto whose global class means are trained at the server instead of averaged.
+
+    A vector per class goes through a network of one hidden layer (ReLU) as wide as itself; what
+    comes out are the prototypes P̂. Epochs of SGD over the arrived class means, in batches: a mean P
+    of class c costs −log of the share of exp(−(‖P − P̂_c‖ + δ)) in itself plus Σ_{j≠c} exp(−‖P − P̂_j‖).
+    The margin δ is the largest distance between two classes' centres (the plain means over arrivals,
+    of this merge), at most `margin`. The mean is over the means of a batch, each counting as what the
+    server mode makes of its staleness.
+
+    Clients do as in FedProto, towards P̂: what they send and keep, its options, the gain of a reward
+    (distance from P̂) and evaluation are said there. The paper leaves open what holds of classes that no arrival owns: they
+    are trained as the others' negatives, and sent once somebody has owned them. Kept at the server:
+    class vectors and network. Charged: the server's steps (`fedtgp/prototypes-…`), as if every
+    arrival owned every class, since plans do not know who owns what. Source: J. Zhang et al., "FedTGP: Trainable Global
+    Prototypes with Adaptive-Margin-Enhanced Contrastive Learning for Data and Model Heterogeneity
+    in Federated Learning", AAAI 2024.
+    """
+
+    margin: Annotated[float, "τ, most that the margin may become"] = 100.0
+    server_rate: Annotated[float, "learning rate of the server's steps"] = 0.01
+    server_epochs: Annotated[int, "passes over the arrived class means per merge"] = 100
+    server_batch: Annotated[int, "class means of a server step"] = 32
+
+    losses: ClassVar[tuple[str, ...]] = ("distance", "contrastive_loss")
+    name: ClassVar[str] = "fedtgp"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.margin < 0:
+            raise InputError("a number of at least 0", where="margin", got=self.margin)
+        if not self.server_rate > 0:
+            raise InputError("a number above 0", where="server_rate", got=self.server_rate)
+        for option in ("server_epochs", "server_batch"):
+            if getattr(self, option) < 1:
+                raise InputError(
+                    "a whole number of at least 1", where=option, got=getattr(self, option)
+                )
+
+    # ---- from facts alone --------------------------------------------------------------------------
+
+    def net(self, setting: Setting) -> Mlp:
+        """From class vectors to prototypes."""
+        width = self.width_of(setting)
+        return Mlp((width, width, width))
+
+    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+        means = len(arrived) * setting.classes
+        size = min(self.server_batch, means)
+        times = self.server_epochs * -(-means // self.server_batch)
+        return [Work("auxiliary", self.server_step(setting), size, times, "prototypes")]
+
+    def server_step(self, setting: Setting) -> str:
+        """The device profile's key of the server's steps."""
+        return f"{self.name}/prototypes-{self.net(setting).shape}x{setting.classes}"
+
+    def auxiliary(self, setting: Setting) -> Mapping[str, float]:
+        """Per class mean, its distances from all prototypes and back; and the network, once per step,
+        spread over a batch."""
+        distances_flops = 2 * 2 * setting.classes * self.width_of(setting)
+        net_flops = 3 * setting.classes * self.net(setting).forward_flops
+        per_mean = 2 * distances_flops + net_flops / self.server_batch
+        return {**super().auxiliary(setting), self.server_step(setting): per_mean}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        if name != self.server_step(setting):
+            return super().rehearse(setting, name, samples)
+        width = self.width_of(setting)
+        net = torch.randn(setting.classes * width + self.net(setting).parameters)
+        means = torch.randn(samples, width)
+        labels = torch.arange(samples) % setting.classes
+
+        def step() -> None:
+            leaf = net.clone().requires_grad_()
+            loss = self.contrast(setting, leaf, means, labels, torch.ones(samples), 1.0)
+            net.sub_(torch.autograd.grad(loss, leaf)[0], alpha=0.0)
+
+        return step
+
+    # ---- learning ------------------------------------------------------------------------------------
+
+    def begin(self, kit: Any) -> State:
+        import torch
+
+        classes, width = kit.setting.classes, self.width_of(kit.setting)
+        drawn = kit.generator("prototypes")
+        vectors = torch.randn(classes, width, generator=drawn)
+        weights = self.net(kit.setting).initial(drawn)
+        return {
+            **super().begin(kit),
+            "net": torch.cat([vectors.reshape(-1), weights]).to(kit.device),
+        }
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        import torch
+
+        here = [arrival.values["counts"] > 0 for arrival in arrivals]
+        means = torch.cat([a.values["means"][own] for a, own in zip(arrivals, here, strict=True)])
+        labels = torch.cat([own.nonzero()[:, 0] for own in here])
+        weights = torch.cat(
+            [
+                means.new_full((int(own.sum()),), a.weight)
+                for a, own in zip(arrivals, here, strict=True)
+            ]
+        )
+        counts, centres = class_means(means, labels, kit.setting.classes)
+        centres = centres[counts > 0]
+        apart = torch.cdist(centres, centres, compute_mode=_EXACT).max()
+        margin = min(float(apart), self.margin)
+        net, loss = self._trained(kit, server["net"], means, labels, weights, margin, round)
+        with torch.no_grad():
+            prototypes = self._prototypes(kit.setting, net)
+        known = server["known"].clone()
+        known[counts > 0] = 1.0
+        state = {"means": prototypes, "known": known, "net": net}
+        found = distances(prototypes, arrivals)
+        return state, {name: {**of, "contrastive_loss": loss} for name, of in found.items()}
+
+    def _trained(
+        self, kit: Any, net: Any, means: Any, labels: Any, weights: Any, margin: float, round: int
+    ) -> tuple[Any, float]:
+        """Class vectors and network after the server's steps, and the mean loss of the last epoch."""
+        import torch
+
+        from simfed.learn.descent import plain_descent
+
+        net, descent = net.clone(), plain_descent(self.server_rate)
+        rng, total = kit.rng("prototypes", round), 0.0
+        for _ in range(self.server_epochs):
+            order = torch.from_numpy(rng.permutation(len(means))).to(means.device)
+            total = 0.0
+            for at in order.split(self.server_batch):
+                leaf = net.clone().requires_grad_()
+                value = self.contrast(kit.setting, leaf, means[at], labels[at], weights[at], margin)
+                [slope] = torch.autograd.grad(value, leaf)
+                descent.step(net, slope)
+                total += value.item() * len(at)
+        return net, total / len(means)
+
+    def contrast(
+        self, setting: Setting, net: Any, means: Any, labels: Any, weights: Any, margin: float
+    ) -> Any:
+        """The loss of a server step, differentiable in the flat vector of class vectors and network."""
+        import torch
+        import torch.nn.functional as F
+
+        far = torch.cdist(means, self._prototypes(setting, net), compute_mode=_EXACT)
+        far = far + margin * F.one_hot(labels, setting.classes)
+        each = F.cross_entropy(-far, labels, reduction="none")
+        return (weights * each).sum() / weights.sum()
+
+    def _prototypes(self, setting: Setting, net: Any) -> Any:
+        width = self.width_of(setting)
+        split = setting.classes * width
+        return self.net(setting).forward(net[split:], net[:split].view(-1, width))
+
+
+_EXACT = "donot_use_mm_for_euclid_dist"  # products of large numbers would lose small distances

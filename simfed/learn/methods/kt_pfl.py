@@ -1,0 +1,124 @@
+"""KT-pFL (Zhang et al. 2021): whom each client learns from is learned at the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from simfed.learn.methods.answering import Answering
+from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.method import Arrival, Losses, Setting, State, Who, Work
+
+__all__ = ["KtPfl"]
+
+
+@dataclass(frozen=True)
+class KtPfl(Answering):
+    """What client n digests is a target of its own, Σ_m c_nm·z_m, of the logits z_m that each client
+    answered last. At a merge the rows c_n of those who arrived descend, `coefficient_steps` times,
+
+        Σ_n (samples of n / samples of all who arrived)·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T)) + ρ·‖c − 1/N‖²
+
+    with the mean over public samples of the divergence, summed over classes. c begins as 1/N, and
+    ρ keeps it there; with ρ large this is fedmd. Up and down travel logits; clients keep
+    their models, the server c (N × N) and everybody's last logits (N × public set × classes).
+
+    Left open there, or settled otherwise: what is combined (logits, so that a target is a
+    distribution whatever c is); who has not answered yet (the mean of those who have stands in for
+    it, so that targets are not flattened); rows of clients that did not arrive (they stay). Targets
+    are made with the coefficients after the merge, for the samples of the next round. Late answers
+    take the place of the client's older ones; the server mode's weight scales the client's term.
+    The server is charged for the coefficients (`auxiliary` work `kt-pfl/coefficients`).
+
+    The gain of a reward, where answers are compressed, is that of the transfer loss (shared: per
+    prototype the mean of its arrivals' divergences above before the steps) and of the cross-entropy
+    of the client's own model on its own data (local). Source: J. Zhang et al., "Parameterized
+    Knowledge Transfer for Personalized Federated Learning", 2021.
+    """
+
+    losses: ClassVar[tuple[str, ...]] = ("transfer_loss",)
+    shared_loss: ClassVar[str | None] = "transfer_loss"
+
+    coefficient_rate: Annotated[float, "of the steps on the coefficients"] = 0.01
+    coefficient_steps: Annotated[int, "steps on the coefficients at a merge"] = 1
+    rho: Annotated[float, "ρ: how strongly the coefficients are held at 1/N"] = 0.7
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_above_zero(coefficient_rate=self.coefficient_rate)
+        require_at_least(1, coefficient_steps=self.coefficient_steps)
+        require_at_least(0, rho=self.rho)
+
+    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+        steps = self.coefficient_steps * len(arrived)
+        return [Work("auxiliary", "kt-pfl/coefficients", setting.public, steps)]
+
+    def auxiliary(self, setting: Setting) -> Mapping[str, float]:
+        """A client's target and its slope: two products with everybody's logits."""
+        return {"kt-pfl/coefficients": 4.0 * setting.clients * setting.classes}
+
+    def first(self, kit: Any) -> State:
+        import torch
+
+        clients, device = kit.setting.clients, kit.device
+        table = clients, kit.public_size, kit.setting.classes
+        return {
+            "coefficients": torch.full(
+                (clients, clients), 1 / clients, dtype=torch.float64, device=device
+            ),
+            "answers": torch.zeros(table, device=device),
+            "answered": torch.zeros(table[:2], dtype=torch.bool, device=device),
+        }
+
+    def given(self, server: State, who: Who) -> Any:
+        import torch
+
+        answers = _filled(server["answers"], server["answered"])
+        return torch.tensordot(server["coefficients"][who.client], answers, 1).float()
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+
+        answers, answered = server["answers"].clone(), server["answered"].clone()
+        for arrival, places, logits in self.answers(kit, arrivals, round):
+            answers[arrival.who.client, places] = logits
+            answered[arrival.who.client, places] = True
+        filled = _filled(answers, answered)
+        coefficients = server["coefficients"].clone()
+        samples = sum(arrival.who.samples for arrival in arrivals)
+        found: dict[str, list[float]] = {}
+        for arrival, places, _ in self.answers(kit, arrivals, round):
+            client = arrival.who.client
+            share = arrival.weight * arrival.who.samples / samples
+            row, loss = self._learned(coefficients[client], filled[:, places], client, share)
+            coefficients[client] = row
+            found.setdefault(arrival.who.prototype, []).append(loss)
+        losses = {name: {"transfer_loss": sum(of) / len(of)} for name, of in found.items()}
+        state = {"coefficients": coefficients, "answers": answers, "answered": answered}
+        return {**server, **state}, losses
+
+    def _learned(self, row: Any, answers: Any, client: int, share: float) -> tuple[Any, float]:
+        """A client's coefficients after their steps, and its divergence before them."""
+        import torch
+
+        own = torch.log_softmax(answers[client] / self.temperature, dim=1)
+        first = 0.0
+        for step in range(self.coefficient_steps):
+            mixed = torch.tensordot(row, answers, 1) / self.temperature
+            log_target = torch.log_softmax(mixed, dim=1)
+            target, apart = log_target.exp(), log_target - own
+            each = (target * apart).sum(dim=1, keepdim=True)
+            slope = target * (apart - each) / (self.temperature * len(each))
+            gradient = share * torch.tensordot(answers, slope, 2)
+            first = first if step else each.mean().clamp(min=0).item()
+            row = row - self.coefficient_rate * (gradient + 2 * self.rho * (row - 1 / len(row)))
+        return row, first
+
+
+def _filled(answers: Any, answered: Any) -> Any:
+    """Everybody's logits in float64; where a client has not answered, the mean of those who have."""
+    known = answered[:, :, None].double()
+    mean = (answers * known).sum(0) / known.sum(0).clamp(min=1)
+    return answers * known + mean * (1 - known)

@@ -1,0 +1,96 @@
+"""SCAFFOLD (Karimireddy et al. 2020): local steps corrected by what the others' gradients say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from simfed.errors import InputError
+from simfed.learn.methods.averaging import Averaging, by_prototype
+from simfed.learn.methods.fields import model_down, update_up
+from simfed.learn.methods.options import require_above_zero
+from simfed.method import Arrival, Field, Losses, Plan, Setting, State, Values, Who
+
+__all__ = ["Scaffold"]
+
+
+@dataclass(frozen=True)
+class Scaffold(Averaging):
+    """Federated averaging with control variates: every local step descends g − c_i + c.
+
+    Down travel the weights and the server's c, up the change of the weights and that of c_i, each
+    as long as the model. A client keeps c_i, 0 at first, which becomes c_i − c + (w − w_i)/(K·η)
+    after its K steps (option II of the paper). The server moves by η_g times the plain mean of the
+    changes, and c by the sum of the changes of c_i over the number N_p of the prototype's clients,
+    so that c stays the mean of all c_i. Each prototype has a c of its own.
+
+    Under compression c_i follows what travelled, not what was meant, or c would no longer be the mean
+    of the c_i. What was left out of Δc_i is in the next one by itself: it has no residual. The
+    update has one, as everywhere. A late update is weighed by the server mode; a late Δc_i counts in
+    full, since the client has moved its c_i already. K·η supposes plain steps: with momentum or
+    Adam, c_i would not be a gradient, and they are refused.
+
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
+    S. P. Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+    2020.
+    """
+
+    server_rate: Annotated[float, "η_g, on the mean change of the weights"] = 1.0
+
+    def __post_init__(self) -> None:
+        require_above_zero(server_rate=self.server_rate)
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        down = {**model_down(who), "control": Field("control", who.parameters)}
+        change = Field("control", who.parameters, compressed=True, feedback=False)
+        return Plan(down, (setting.training(who),), {**update_up(who), "control": change})
+
+    def begin(self, kit: Any) -> State:
+        training = kit.training
+        if training.optimizer != "sgd" or training.momentum:
+            raise InputError(
+                "plain sgd without momentum with method scaffold",
+                where="training.momentum" if training.momentum else "training.optimizer",
+                got=training.momentum or training.optimizer,
+            )
+        models = {name: kit.initial(name) for name in kit.prototypes}
+        return {name: {**model, "control": model["weights"] * 0} for name, model in models.items()}
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        return {"control": kit.initial(who.prototype)["weights"] * 0}
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        drift = down["control"] - own["control"]
+        after = kit.descend(who, round, down, correction=lambda weights: drift)[0]
+        update = down["weights"] - after["weights"]
+        length = kit.setting.steps(who) * kit.rate(round)
+        control = update / length - down["control"]
+        return {"update": update, "buffers": after["buffers"], "control": control}, own
+
+    def sent(self, own: State, values: Values) -> State:
+        return {"control": own["control"] + values["control"]}
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        from simfed.learn.kit import mean_of
+
+        after = dict(server)
+        for name, mine in by_prototype(arrivals).items():
+            before = server[name]
+            mean = mean_of([arrival.values for arrival in mine], [a.weight for a in mine])
+            change = sum(arrival.values["control"] for arrival in mine)
+            clients = kit.setting.prototypes[name].clients
+            after[name] = {
+                "weights": before["weights"] - self.server_rate * mean["update"],
+                "buffers": mean["buffers"],
+                "control": before["control"] + change / clients,
+            }
+        return after, {}
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        model: State = server[who.prototype]
+        return {"weights": model["weights"], "buffers": model["buffers"]}

@@ -1,0 +1,422 @@
+"""Codecs as scenarios write them; chains; what they weigh; what becomes of their error."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfed.compress import (
+    QSGD,
+    Dense,
+    Memory,
+    TopK,
+    WithoutFeedback,
+    codec_from_spec,
+    feedback_for,
+    undo,
+    wire,
+    with_error_feedback,
+)
+from simfed.errors import InputError
+
+LAYOUT = ((6, 1, 5, 5), (6,), (30, 12), (10, 30), (10,))
+D = sum(math.prod(shape) for shape in LAYOUT)
+EVERY_KIND = [
+    "top-k",
+    "random-k",
+    "periodic-k",
+    "dense",
+    "qsgd(16)",
+    "qsgd(4,code=elias)",
+    "qsgd(300)",
+    "terngrad(2.5)",
+    "ef-sign",
+    "fp16",
+    "bf16",
+    "top-k+qsgd(4)",
+    "random-k+qsgd(4,code=elias)",
+    "periodic-k+ef-sign",
+    "top-k+fp16",
+    "random-k+bf16",
+    "top-k+terngrad(2.5)",
+    "dgc(0.9)",
+    "dgc(0.5,warmup=0)",
+    "adacomp(500)",
+    "ef21(top-k)",
+    "ef21(top-k+qsgd(4))",
+    "ef21(qsgd(4))",
+    "detached-ef(random-k)",
+    "detached-ef(periodic-k+fp16)",
+    "detached-ef(ef-sign)",
+    "powersgd(2)",
+    "svd(2)",
+    "svd(energy=0.5)",
+]
+RESIDUAL = [c for c in EVERY_KIND if codec_from_spec(c).feedback in ("wanted", "optional")]
+OWN = [c for c in EVERY_KIND if codec_from_spec(c).feedback == "own"]
+
+
+def gradient(round, seed=0, d=D):
+    return np.random.default_rng([seed, round]).standard_normal(d, dtype=np.float32)
+
+
+def rng_of(round):
+    return np.random.default_rng([99, round])
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "label"),
+    [
+        ("top-k", "top-k"),
+        ("dense", "dense"),
+        ("qsgd", "qsgd(16)"),
+        ({"qsgd": {"levels": 16}}, "qsgd(16)"),
+        ({"qsgd": None}, "qsgd(16)"),
+        ({"chain": ["top-k", {"qsgd": {"levels": 4}}]}, "top-k+qsgd(4)"),
+        ({"chain": ["random-k", "fp16"]}, "random-k+fp16"),
+        ({"chain": ["dense", "fp16"]}, "fp16"),
+        ({"chain": ["top-k"]}, "top-k"),
+        ({"svd": {"energy": 0.9}}, "svd(energy=0.9)"),
+        ({"terngrad": {"clip": None}}, "terngrad"),
+        ({"ef21": {"inner": {"chain": ["top-k", "qsgd"]}}}, "ef21(top-k+qsgd(16))"),
+        ({"detached-ef": {"weight": 1}}, "detached-ef(random-k,weight=1)"),
+    ],
+)
+def test_a_spec_has_a_short_label(spec, label):
+    assert codec_from_spec(spec).label == label
+
+
+@pytest.mark.parametrize("label", EVERY_KIND)
+def test_label_and_spec_make_the_same_codec_again(label):
+    codec = codec_from_spec(label)
+    assert codec.label == label
+    assert codec_from_spec(codec.spec).label == label
+    assert json.loads(json.dumps(codec.spec)) == codec.spec
+    assert codec_from_spec(codec) is codec
+
+
+@given(
+    levels=st.integers(2, 2**14),
+    bucket=st.integers(1, 10**6),
+    code=st.sampled_from(["fixed", "elias"]),
+    scaled=st.booleans(),
+    selection=st.sampled_from([None, "top-k", "periodic-k"]),
+)
+def test_options_survive_the_way_over_the_label(levels, bucket, code, scaled, selection):
+    options = {"levels": levels, "bucket": bucket, "code": code, "scaled": scaled}
+    spec = {"qsgd": options}
+    codec = codec_from_spec({"chain": [selection, spec]} if selection else spec)
+    assert codec_from_spec(codec.label).values == codec.values == QSGD(**options)
+    assert codec_from_spec(codec.spec).label == codec.label
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("topk", r"a compressor: top-k, .* got 'topk' \(did you mean 'top-k'\?\)"),
+        ("top-k+qsdg(4)", r"a compressor: .* \(did you mean 'qsgd'\?\)"),
+        ({"qsgd": {"levels": 0}}, "qsgd: levels: a whole number from 2 to 16384, got 0"),
+        ({"qsgd": {"levels": 1}}, "qsgd: levels: a whole number from 2 to 16384, got 1"),
+        ({"qsgd": {"levels": 2.5}}, "qsgd: levels: a whole number .* got 2.5"),
+        ({"qsgd": {"level": 4}}, r"qsgd: an option of qsgd: .*'level' \(did you mean 'levels'\?\)"),
+        ({"qsgd": {"code": "elis"}}, "qsgd: code: fixed or elias, got 'elis'"),
+        ({"qsgd": 4}, "qsgd: options as a mapping, got 4"),
+        ({"top-k": {"k": 4}}, "top-k: no option: top-k has none, got 'k'"),
+        ({"chain": ["top-k", "random-k"]}, "chain: at most one selection in a chain"),
+        ({"chain": ["top-k", "dense"]}, "chain: at most one selection in a chain"),
+        ({"chain": ["qsgd", "fp16"]}, "chain: at most one value codec in a chain"),
+        ({"chain": ["qsgd", "top-k"]}, "chain: the selection before the value codec"),
+        ({"chain": ["top-k", "dgc"]}, r"chain: a chain of a selection .*\(dgc stands alone"),
+        ({"chain": []}, "chain: a list of a selection and a value codec"),
+        ({"chain": "top-k"}, "chain: a list of a selection and a value codec"),
+        ({"svd": {"energy": 1.5}}, "svd: energy: a share above 0, at most 1, got 1.5"),
+        ({"svd": {"energy": 0}}, "svd: energy: a number above 0, got 0"),
+        ({"svd": {"rank": 2, "energy": 0.5}}, "svd: either a rank or an energy share"),
+        ({"powersgd": {"rank": 0}}, "powersgd: rank: a whole number from 1"),
+        ({"dgc": {"momentum": 1}}, "dgc: momentum: a number from 0 to below 1, got 1"),
+        ({"detached-ef": {"weight": 2}}, "detached-ef: weight: a number from 0 to 1, got 2"),
+        ({"ef21": {"inner": "dgc"}}, "ef21: inner: a codec without memory of its own"),
+        ({"ef21": {"inner": "terngrad"}}, "ef21: inner: .*that allows error feedback"),
+        ("qsgd(4", "a codec such as top-k"),
+        ("", "a codec such as top-k"),
+        ([], "a codec: its name"),
+        ({"top-k": None, "qsgd": None}, "a codec: its name"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(spec, sentence):
+    with pytest.raises(InputError) as caught:
+        codec_from_spec(spec, where="strategies[1]")
+    assert re.match(rf"strategies\[1\]: {sentence}", str(caught.value))
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("label", "code", "expected"),
+    [
+        ("qsgd(16)", "fixed", 4 * 121 + math.ceil(61_706 * 6 / 8)),
+        ("qsgd(16)", "ideal", (32 * 121 + 61_706 * math.log2(33)) / 8),
+        ("qsgd(16,code=elias)", "fixed", None),
+        ("top-k+qsgd(4)", "fixed", 4 * 2 + 1000 * 4 / 8 + 1000 * 16 / 8),
+        ("top-k+qsgd(4)", "ideal", (64 + 1000 * math.log2(9) + 1000 * math.log2(61_706)) / 8),
+        ("random-k+fp16", "seeded", 2000 + 8),
+        ("terngrad(2.5)", "fixed", 4 * 4 + math.ceil(61_706 / 5)),
+        ("terngrad(2.5)", "ideal", (32 * 4 + 61_706 * math.log2(3)) / 8),
+        ("ef-sign", "raw32", 4 + math.ceil(61_706 / 8)),
+        ("fp16", "bitmap", 2 * 61_706),
+        ("bf16", "ideal", 2 * 61_706),
+        ("dgc(0.9,warmup=0)", "fixed", 4 + 6000),
+        ("dgc(0.9)", "fixed", None),
+        ("adacomp(500)", "fixed", None),
+        ("ef21(top-k)", "fixed", 6000),
+        ("detached-ef(random-k)", "seeded", 4008),
+        ("powersgd(2)", "fixed", 4 * (2 * (6 + 25) + 6 + 2 * (61_540 // 10 + 10) + 10)),
+        ("svd(energy=0.9)", "ideal", None),
+    ],
+)
+def test_sizes_by_hand_with_k_of_1000(label, code, expected):
+    layout = [(6, 1, 5, 5), (6,), (10, 6154), (10,)]
+    assert sum(map(math.prod, layout)) == 61_706
+    assert wire.uplink_bytes(label, 61_706, 1000, code, layout) == expected
+
+
+@pytest.mark.parametrize("label", EVERY_KIND)
+@settings(max_examples=12)
+@given(k=st.integers(1, D + 3), seed=st.integers(0, 999))
+def test_bytes_are_those_of_the_encoder_and_decode_to_the_same_bits(label, k, seed):
+    codec, state = codec_from_spec(label), None
+    for round in range(2):
+        before = state
+        payload, state = codec.encode(
+            gradient(round, seed), state, rng_of(round), min(k, D), layout=LAYOUT
+        )
+        for code in wire.INDEX_CODES:
+            size = payload.wire_bytes(code)
+            assert codec.size_bytes(D, k, code, LAYOUT) in (None, size)
+            if code == "ideal":
+                continue
+            data = payload.encoded(code)
+            assert len(data) == size
+            read = codec.from_bytes(data, D, k, code, layout=LAYOUT, state=before)
+            assert read.dense().tobytes() == payload.dense().tobytes()
+
+
+@pytest.mark.parametrize("label", EVERY_KIND)
+def test_data_cut_short_is_refused(label):
+    codec = codec_from_spec(label)
+    payload, _ = codec.encode(gradient(0), None, rng_of(0), 20, layout=LAYOUT)
+    data = payload.encoded("fixed")
+    for wrong in (data[:-1], data[:3], b""):
+        with pytest.raises(InputError, match=r"a payload of|an Elias code of"):
+            codec.from_bytes(wrong, D, 20, "fixed", layout=LAYOUT)
+
+
+@pytest.mark.parametrize("label", EVERY_KIND)
+def test_ideal_has_no_encoder(label):
+    payload, _ = codec_from_spec(label).encode(gradient(0), None, rng_of(0), 20, layout=LAYOUT)
+    with pytest.raises(InputError, match="an index code with an encoder, got 'ideal'"):
+        payload.encoded("ideal")
+    with pytest.raises(InputError, match="an index code: ideal, "):
+        payload.wire_bytes("bitmpa")
+
+
+def test_a_wrong_layout_is_one_sentence():
+    with pytest.raises(InputError, match="layout: shapes of 5 entries in all"):
+        codec_from_spec("terngrad").encode(gradient(0, d=5), None, rng_of(0), layout=[(2, 2)])
+    with pytest.raises(InputError, match=r"the shapes of the layers \(layout\) for powersgd"):
+        wire.uplink_bytes("powersgd", 100, 1, "fixed")
+
+
+# ---- the error -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", RESIDUAL)
+def test_what_is_sent_and_the_residual_make_up_the_gradients(label):
+    feedback = with_error_feedback(codec_from_spec(label))
+    residual, total, sent, state = np.zeros(D, np.float32), np.zeros(D), np.zeros(D), None
+    for round in range(30):
+        u = residual + gradient(round)
+        payload = feedback.encode_in_place(
+            gradient(round), residual, 40, rng_of(round), state=state, layout=LAYOUT
+        )
+        assert np.array_equal(residual, u - payload.dense())
+        state = payload.state
+        total += gradient(round)
+        sent += payload.dense()
+    assert np.abs(total - sent - residual).max() < 2e-4
+    assert np.abs(residual).max() < 100  # of 30 gradients of size one: nothing has run away
+
+
+@pytest.mark.parametrize("label", RESIDUAL)
+def test_an_undone_play_gives_residual_and_state_back(label):
+    feedback = with_error_feedback(codec_from_spec(label))
+    residual = gradient(5)
+    first = feedback.encode_in_place(None, residual, 40, rng_of(0), layout=LAYOUT)
+    residual += gradient(6)
+    u = residual.copy()
+    second = feedback.encode_in_place(
+        None, residual, 40, rng_of(1), state=first.state, layout=LAYOUT
+    )
+    state = undo(residual, second)
+    assert np.abs(residual - u).max() <= 1e-6 * np.abs(u).max()
+    again = feedback.encode_in_place(None, u, 40, rng_of(1), state=state, layout=LAYOUT)
+    assert again.dense().tobytes() == second.dense().tobytes()
+
+
+def test_levels_too_few_to_contract_are_shrunk_under_feedback_and_would_run_away_without():
+    """√512/4 > 1: the rounding errors of unbiased QSGD exceed what it rounds."""
+
+    def residual_after(feedback, rounds=60):
+        residual = np.zeros(2048, np.float32)
+        for round in range(rounds):
+            u = residual + gradient(round, d=2048)
+            payload, _ = feedback.encode(u, None, rng_of(round), 1)
+            residual = u - payload.dense()
+        return float(np.linalg.norm(residual))
+
+    unbiased = codec_from_spec("qsgd(2)")
+    assert residual_after(unbiased.under_feedback()) < 50 * math.sqrt(2048)
+    assert residual_after(unbiased) > 1000 * math.sqrt(2048)
+
+
+@pytest.mark.parametrize("label", ["terngrad", "dgc", "adacomp", "ef21", "detached-ef"])
+def test_a_codec_without_feedback_or_with_its_own_is_not_asked_for_residuals(label):
+    why = "it goes without" if label == "terngrad" else "it keeps its own error"
+    with pytest.raises(InputError, match=f"a codec that error feedback can be put around.*{why}"):
+        with_error_feedback(codec_from_spec(label))
+    with pytest.raises(InputError, match=why):
+        feedback_for(codec_from_spec(label), True)
+    assert isinstance(feedback_for(codec_from_spec(label)), WithoutFeedback)
+
+
+def test_residuals_can_be_left_out_on_purpose():
+    player = feedback_for(TopK(), False)
+    buffer = np.array([1.0, -4.0, 2.0], np.float32)
+    payload = player.encode_in_place(None, buffer, 1)
+    assert payload.dense().tolist() == [0.0, -4.0, 0.0]
+    assert buffer.tolist() == [0.0, 0.0, 0.0]
+    assert player.undo(buffer, payload) is None
+    assert buffer.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("label", OWN)
+def test_own_memory_taken_back_has_sent_nothing(label):
+    """Two clients with one loss and one silent round: the next upload is the same."""
+    codec = codec_from_spec(label)
+    _, state = codec.encode(gradient(0), None, rng_of(0), 40, layout=LAYOUT)
+    lost, _ = codec.encode(gradient(1), state, rng_of(1), 40, layout=LAYOUT)
+    back = codec.undo(lost)
+    assert back.facts == state.facts
+    again, _ = codec.encode(np.zeros(D, np.float32), back, rng_of(1), 40, layout=LAYOUT)
+    if label.startswith(("detached", "adacomp")):
+        assert back.arrays["error"].tobytes() == (state.arrays["error"] + gradient(1)).tobytes()
+    elif label.startswith("ef21"):
+        assert back.arrays["estimate"].tobytes() == state.arrays["estimate"].tobytes()
+    else:
+        momentum = np.float32(codec.momentum) * state.arrays["momentum"] + gradient(1)
+        assert back.arrays["momentum"].tobytes() == momentum.tobytes()
+        assert back.arrays["total"].tobytes() == (state.arrays["total"] + momentum).tobytes()
+    assert np.isfinite(again.dense()).all()
+
+
+@pytest.mark.parametrize("label", [*OWN, "powersgd(2)"])
+def test_state_goes_on_from_json_and_arrays_and_is_left_alone_unless_consumed(label):
+    codec = codec_from_spec(label)
+    _, state = codec.encode(gradient(0), None, rng_of(0), 40, layout=LAYOUT)
+    assert isinstance(state, Memory)
+    assert codec.own_memory
+    copy = Memory(
+        json.loads(json.dumps(state.facts)), {n: a.copy() for n, a in state.arrays.items()}
+    )
+    kept, after = codec.encode(gradient(1), state, rng_of(1), 40, layout=LAYOUT)
+    for name, array in state.arrays.items():
+        assert array.tobytes() == copy.arrays[name].tobytes()
+    sent = kept.dense().tobytes()
+    used, last = codec.encode(gradient(1), copy, rng_of(1), 40, layout=LAYOUT, consume=True)
+    assert used.dense().tobytes() == sent
+    for name, array in after.arrays.items():
+        assert array.tobytes() == last.arrays[name].tobytes()
+
+
+# ---- tensors, bad numbers ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", EVERY_KIND)
+def test_tensors_and_arrays_agree(label):
+    import torch
+
+    codec = codec_from_spec(label)
+    one, other = None, None
+    for round in range(2):
+        as_array, one = codec.encode(gradient(round), one, rng_of(round), 40, layout=LAYOUT)
+        as_tensor, other = codec.encode(
+            torch.from_numpy(gradient(round)), other, rng_of(round), 40, layout=LAYOUT
+        )
+        assert isinstance(as_tensor.dense(), torch.Tensor)
+        assert as_tensor.dense().numpy().tobytes() == as_array.dense().tobytes()
+        assert as_tensor.encoded("rice") == as_array.encoded("rice")
+
+
+@pytest.mark.parametrize("label", RESIDUAL)
+def test_feedback_on_tensors_agrees(label):
+    import torch
+
+    residual, tensor = gradient(0), torch.from_numpy(gradient(0))
+    feedback = with_error_feedback(codec_from_spec(label))
+    one = feedback.encode_in_place(gradient(1), residual, 40, rng_of(0), layout=LAYOUT)
+    other = feedback.encode_in_place(
+        torch.from_numpy(gradient(1)), tensor, 40, rng_of(0), layout=LAYOUT
+    )
+    assert tensor.numpy().tobytes() == residual.tobytes()
+    undo(residual, one)
+    undo(tensor, other)
+    assert tensor.numpy().tobytes() == residual.tobytes()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "label", [c for c in EVERY_KIND if c not in ("random-k", "periodic-k", "dense")]
+)
+def test_a_nan_or_infinity_is_refused_and_the_host_can_say_whose(label, wrong):
+    update = gradient(0)
+    update[100] = wrong
+    with pytest.raises(InputError) as caught:
+        codec_from_spec(label).encode(update, None, rng_of(0), 40, layout=LAYOUT)
+    sentence = str(caught.value.within("client 3, round 7"))
+    assert sentence.startswith("client 3, round 7: finite entries, got ")
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e30])
+@pytest.mark.parametrize("label", EVERY_KIND)
+def test_tiny_and_huge_numbers_are_no_trouble(label, scale):
+    update = gradient(0) * np.float32(scale)
+    payload, _ = codec_from_spec(label).encode(update, None, rng_of(0), 40, layout=LAYOUT)
+    assert np.isfinite(payload.dense()).all()
+
+
+def test_neither_torch_nor_scipy_is_imported_for_sizes_of_any_codec():
+    code = (
+        "import sys; from simfed.compress import wire;"
+        "[wire.uplink_bytes(c, 100, 10, 'fixed', [(10, 10)]) for c in"
+        " ('top-k+qsgd(4)', 'fp16', 'powersgd(2)', 'ef21', 'dgc', 'terngrad')];"
+        "print(sorted({'torch', 'scipy', 'pandas', 'simpy', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_dense_behind_nothing_is_plain():
+    payload, state = codec_from_spec("dense").encode(gradient(0), None, None, 3)
+    assert payload.dense().tobytes() == gradient(0).tobytes()
+    assert state is None
+    assert with_error_feedback(Dense()).codec.label == "dense"

@@ -1,0 +1,59 @@
+"""Killed anywhere, or on a disk that is full anywhere: going on ends where an undisturbed run ends.
+
+What is struck, and what has to be true after it, is in `struck.py`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simfed
+
+STRUCK = Path(__file__).with_name("struck.py")
+
+
+def strike(mode, folder, *jobs):
+    """The operations struck by each job; asserts that nothing went wrong with any."""
+    source = str(Path(simfed.__file__).parents[1])
+    told = subprocess.run(
+        [sys.executable, str(STRUCK), mode, str(folder), *jobs],
+        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    struck = {}
+    for line in map(json.loads, told.stdout.splitlines()):
+        if "job" in line:
+            assert "fingerprint" in line["expected"], line
+            operations = struck[line["job"]] = []
+        else:
+            assert line["wrong"] == {}, line
+            operations.append(line["struck"])
+    return struck
+
+
+def test_a_sample_of_strikes(tmp_path):
+    jobs = ["begin:kill:30:60", "overwrite:full:60:200"]
+    struck = strike("time-only", tmp_path, *jobs)
+    assert list(struck) == jobs
+    assert all(struck.values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["kill", "full"])
+@pytest.mark.parametrize(("case", "operations"), [("begin", 100), ("go-on", 50), ("overwrite", 100), ("study", 100)])  # fmt: skip
+def test_every_operation_of_a_clock_is_struck(tmp_path, case, operations, how):
+    (struck,) = strike("time-only", tmp_path, f"{case}:{how}:1:1").values()
+    assert len(struck) > operations
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["kill", "full"])
+@pytest.mark.parametrize("case", ["begin", "go-on", "overwrite", "study"])
+def test_every_third_operation_of_learning_is_struck(tmp_path, case, how):
+    (struck,) = strike("full", tmp_path, f"{case}:{how}:1:3").values()
+    assert len(struck) > 10

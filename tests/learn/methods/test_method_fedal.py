@@ -1,0 +1,159 @@
+"""FedAL against a version by hand; what it sends, what it is charged."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parent))
+import personal_worlds as tiny
+
+from simfed.method import Work
+
+KIND = {"kind": "fedal", "adversarial": 0.3, "forgetting": 0.2, "hidden": 6, "server_steps": 4,
+        "server_batch": 7, "server_rate": 0.01}  # fmt: skip
+PUBLIC = 12
+
+
+def scenario(**changes):
+    return tiny.scenario(KIND, mixed=True, public=PUBLIC, **changes)
+
+
+def divergence(targets, logits):
+    p = targets.softmax(1)
+    return (p * (p.log() - logits.softmax(1).log())).sum(1).mean()
+
+
+def new_discriminator(world):
+    drawn = world.generator("discriminator")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    with torch.no_grad():
+        for layer in (net[0], net[2]):
+            n, m = layer.in_features, layer.out_features
+            drew = torch.rand((n + 1) * m, generator=drawn) * (2 * n**-0.5) - n**-0.5
+            layer.weight.copy_(drew[: n * m].view(m, n))
+            layer.bias.copy_(drew[n * m :])
+    return net
+
+
+def by_hand(world, cohorts):
+    models = {c: world.module(world.prototype(c)) for c in range(3)}
+    net = new_discriminator(world)
+    public = world.data.public
+    mean, feedback, losses = None, {}, []
+    for round, cohort in enumerate(cohorts, start=1):
+        sent = {}
+        for c in cohort:
+            model = models[c]
+            if mean is not None:
+                with torch.no_grad():
+                    before = model(public)
+                order = world.streams("method public order", c, round).permutation(PUBLIC)
+                for start in range(0, PUBLIC, tiny.BATCH):
+                    at = order[start : start + tiny.BATCH]
+                    z = model(public[at])
+                    loss = divergence(mean[at], z) + 0.2 * divergence(before[at], z)
+                    if c in feedback:
+                        loss = loss + 0.3 * (feedback[c][at] * z).sum(1).mean()
+                    tiny.step(model, loss)
+            anchor = copy.deepcopy(model)
+            for x, y in world.batches(c, round):
+                loss = F.cross_entropy(model(x), y)
+                if mean is not None:
+                    loss = loss + 0.2 * divergence(anchor(x).detach(), model(x))
+                tiny.step(model, loss)
+            with torch.no_grad():
+                sent[c] = model(public)
+        mean = sum(sent.values()) / len(sent)
+        optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
+        outputs = torch.cat(list(sent.values())).softmax(1)
+        whose = torch.tensor([c for c in sent for _ in range(PUBLIC)])
+        rng = world.streams("method discriminator steps", round)
+        losses.append(0.0)
+        for _ in range(4):
+            at = rng.choice(len(outputs), 7, replace=False)
+            optimiser.zero_grad()
+            loss = F.cross_entropy(net(outputs[at]), whose[at])
+            loss.backward()
+            optimiser.step()
+            losses[-1] += loss.item() / 4
+        feedback = {}
+        for c, z in sent.items():
+            z = z.clone().requires_grad_()
+            each = F.cross_entropy(net(z.softmax(1)), torch.full((PUBLIC,), c), reduction="none")
+            feedback[c] = -torch.autograd.grad(each.sum(), z)[0]
+    return models, mean, feedback, losses
+
+
+def test_rounds_are_those_by_hand_with_a_client_that_was_away():
+    world = tiny.World(scenario(rounds=3))
+    cohorts = [[0, 1, 2], [0, 2], [0, 1, 2]]
+    outcomes = [world.play(r, clients=cohort) for r, cohort in enumerate(cohorts, start=1)]
+    models, mean, feedback, losses = by_hand(world, cohorts)
+    close = {"rtol": 2e-5, "atol": 2e-6}
+    for c, model in models.items():
+        torch.testing.assert_close(world.host._own[c]["weights"], tiny.flat(model), **close)
+        torch.testing.assert_close(world.host._server["feedback"][str(c)], feedback[c], **close)
+    torch.testing.assert_close(world.host._server["mean"], mean, **close)
+    for outcome, loss in zip(outcomes, losses, strict=True):
+        assert outcome.losses["small"]["discriminator_loss"] == pytest.approx(loss, rel=1e-5)
+    last = [divergence(mean, u.values["logits"]).item() for u in world.uploads]
+    assert outcomes[-1].shared_loss["small"] == pytest.approx((last[0] + last[1]) / 2, rel=1e-3)
+    assert outcomes[-1].shared_loss["large"] == pytest.approx(last[2], rel=1e-3)
+    world.close()
+
+
+def test_the_feedback_points_to_where_the_discriminator_errs_more():
+    world = tiny.World(scenario())
+    world.play(1)
+    net, state = world.method.discriminator(world.kit.setting), world.host._server
+    for upload in world.uploads:
+        client, z = upload.task.client, upload.values["logits"]
+        whose = torch.full((PUBLIC,), client)
+
+        def loss(logits, whose=whose):
+            guesses = net.forward(state["discriminator"], logits.softmax(1))
+            return F.cross_entropy(guesses, whose).item()
+
+        assert loss(z - 0.1 * state["feedback"][str(client)]) > loss(z)
+    world.close()
+
+
+def test_bytes_and_work():
+    world = tiny.World(scenario(charge={"downlink": True}))
+    first, second = world.host.task(1, 2), world.host.task(2, 2)
+    assert first.downlink_bytes == 0
+    assert second.downlink_bytes == 4 * (2 * PUBLIC * 4 + 1)
+    assert world.host.execute(first, "dense", 0).uplink_bytes() == 4 * PUBLIC * 4
+    assert second.plan.work == [
+        Work("inference", "lenet5", PUBLIC, name="before"),
+        Work("distillation", "lenet5", 8, 2),
+        Work("training", "lenet5", 8, 2),
+        Work("inference", "lenet5", 8, 2, name="before"),
+        Work("inference", "lenet5", PUBLIC, name="logits"),
+    ]
+    name = "fedal/discriminator-4-6-3"
+    assert world.method.server_work(world.kit.setting, [first.who], 1) == [
+        Work("auxiliary", name, 7, 4, "discriminator"),
+        Work("auxiliary", name, PUBLIC, 1, "feedback", "large", 2),
+    ]
+    assert world.method.auxiliary(world.kit.setting) == {name: 3 * 2 * (4 * 6 + 6 * 3)}
+    world.close()
+
+
+def test_a_public_set_is_needed():
+    with pytest.raises(ValueError, match="at least 1 public image with method fedal"):
+        tiny.scenario("fedal")
+
+
+@pytest.mark.parametrize(
+    "option", [{"adversarial": -1}, {"forgetting": -1}, {"hidden": 0}, {"server_rate": 0}, {"public_epochs": 0}]
+)  # fmt: skip
+def test_options_are_judged(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        tiny.scenario({"kind": "fedal", **option}, public=PUBLIC)

@@ -1,0 +1,90 @@
+"""FedAsync: arrivals are mixed in one after another, each with the model that it was sent."""
+
+import pytest
+import torch
+from textbook import Textbook, arrival, assert_close, data_of, flat, played, scenario, with_weights
+
+from simfed.errors import InputError
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.methods.fedasync import FedAsync
+from simfed.seeding import Streams
+
+
+def test_rounds_mix_client_after_client():
+    made = scenario({"kind": "fedasync", "mixing": 0.4, "mu": 0.1}, rounds=2)
+    workload, _ = played(made)
+    book = Textbook(made)
+    model = book.module("a")
+    w = flat(model)
+    for round in (1, 2):
+        sent = w
+        for client in range(4):
+            local = book.trained(
+                with_weights(model, sent), client, round, added=lambda x, at=sent: 0.1 * (x - at)
+            )
+            w = 0.6 * w + 0.4 * flat(local)
+    assert_close(torch.tensor(workload.state()[1]["server/a/2/weights"]), w)
+
+
+def test_a_late_client_is_mixed_in_as_it_trained_from_the_older_model():
+    made = scenario({"kind": "fedasync", "mu": 0.0, "mixing": 0.5, "a": 1.0})
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    book = Textbook(made)
+    model = book.module("a")
+    w = flat(model)
+    slow = workload.execute(workload.task(1, 0), "dense", 1)
+    workload.merge(1, [workload.execute(workload.task(1, 1), "dense", 1)])
+    workload.merge(2, [slow])
+    w = 0.5 * w + 0.5 * flat(book.trained(model, 1, 1))
+    w = 0.75 * w + 0.25 * flat(book.trained(model, 0, 1))
+    assert_close(torch.tensor(workload.state()[1]["server/a/2/weights"]), w)
+    workload.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "shares"),
+    [
+        ({"staleness": "constant"}, [0.6, 0.6, 0.6]),
+        ({"staleness": "polynomial", "a": 0.5}, [0.6, 0.3, 0.2]),
+        ({"staleness": "hinge", "a": 0.5, "b": 4.0}, [0.6, 0.6, 0.6 / 3]),
+        ({"staleness": "constant", "oldest": 5}, [0.6, 0.6, 0.0]),
+    ],
+)
+def test_shares_by_staleness(options, shares):
+    assert [FedAsync(**options).share(late) for late in (0, 3, 8)] == pytest.approx(shares)
+
+
+def test_the_server_remembers_no_more_than_it_may_need():
+    method = FedAsync(oldest=2)
+    model = {"weights": torch.zeros(3), "buffers": torch.zeros(0)}
+    server = {"a": [{**model, "round": 0}]}
+    for round in range(1, 6):
+        server, _ = method.merge(
+            None, server, [arrival({"update": torch.ones(3), "buffers": torch.zeros(0)})], round
+        )
+    assert len(server["a"]) == 3
+
+
+def test_bytes_and_work_are_those_of_averaging():
+    workload, last = played(scenario("fedasync"), rounds=1)
+    d = workload.tasks.setting.prototypes["a"].parameters
+    assert workload.task(2, 0).downlink_bytes == 4 * d
+    assert set(last.uplink_bytes.values()) == {4.0 * d}
+    assert [w[:4] for w in workload.task(2, 0).plan.work] == [
+        ("training", "logistic-regression", 16, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mixing": 0}, "mixing: a number above 0, up to 1, got 0"),
+        ({"mixing": 1.5}, "mixing"),
+        ({"staleness": "linear"}, "staleness: constant, polynomial or hinge|staleness: constant"),
+        ({"oldest": -1}, "oldest: a number of at least 0"),
+        ({"mu": -1}, "mu: a number of at least 0"),
+    ],
+)
+def test_bad_options_are_one_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        FedAsync(**options)

@@ -1,0 +1,151 @@
+"""FedDF: averaging, then Adam on the ensemble's answers, ended by a held-out part."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from textbook import (
+    TWO,
+    Textbook,
+    assert_close,
+    data_of,
+    flat,
+    played,
+    scenario,
+    with_weights,
+)
+
+from simfed.errors import InputError
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.methods.feddf import FedDF
+from simfed.seeding import Streams
+
+
+def distilled(book, module, public, targets, name, round, steps, batch, rate):
+    """Adam on KL(targets ‖ softmax), batches in keyed orders, as a script would do it."""
+    module.eval()
+    optimiser = torch.optim.Adam(module.parameters(), lr=rate)
+    order = book.streams("method feddf order", name, round)
+    done = 0
+    while done < steps:
+        places = torch.from_numpy(order.permutation(len(public)))
+        for at in places.split(batch):
+            if done == steps:
+                break
+            optimiser.zero_grad()
+            log = F.log_softmax(module(public[at]), dim=1)
+            F.kl_div(log, targets[at].float(), reduction="batchmean").backward()
+            optimiser.step()
+            done += 1
+    return module
+
+
+def test_two_prototypes_are_averaged_and_learn_from_all_clients():
+    made = scenario(
+        {"kind": "feddf", "steps": 5, "batch_size": 8, "rate": 0.002, "held_out": 0},
+        prototypes=TWO,
+        rounds=2,
+    )
+    workload, last = played(made)
+    book = Textbook(made)
+    modules = {name: book.module(name) for name in TWO}
+    for round in (1, 2):
+        local = [book.trained(modules[book.groups[c]], c, round) for c in range(4)]
+        public = book.public(round)
+        with torch.no_grad():
+            mean = sum(one.eval()(public) for one in local) / 4
+        split = torch.from_numpy(book.streams("method feddf split", round).permutation(len(public)))
+        public, targets = public[split], torch.softmax(mean[split], 1)
+        for name, module in modules.items():
+            mine = [c for c in range(4) if book.groups[c] == name]
+            total = sum(book.samples[c] for c in mine)
+            fused = sum(book.samples[c] / total * flat(local[c]) for c in mine)
+            start = with_weights(module, fused)
+            with torch.no_grad():
+                log = F.log_softmax(start.eval()(public), 1)
+            loss = F.kl_div(log, targets, reduction="batchmean").item()
+            modules[name] = distilled(book, start, public, targets, name, round, 5, 8, 0.002)
+    for name, module in modules.items():
+        # Adam divides by roots of tiny squares: rounding of a gradient is seen whole
+        assert_close(
+            torch.tensor(workload.state()[1][f"server/{name}/weights"]), flat(module), 1e-5
+        )
+    assert last.outcome.losses["b"]["distillation_loss"] == pytest.approx(loss, rel=1e-3)
+    assert last.outcome.shared_loss["b"] == last.outcome.losses["b"]["distillation_loss"]
+
+
+def test_what_is_kept_is_the_best_on_the_held_out_part():
+    """With a rate that ruins everything, the mean itself is the best."""
+    options = {"kind": "feddf", "steps": 6, "check_every": 2, "patience": 2, "rate": 50.0}
+    made = scenario(options, rounds=1)
+    ruined, book = played(made)[0], Textbook(made)
+    model = book.module("a")
+    total = sum(book.samples)
+    fused = sum(n / total * flat(book.trained(model, c, 1)) for c, n in enumerate(book.samples))
+    assert_close(torch.tensor(ruined.state()[1]["server/a/weights"]), fused)
+
+
+def test_distillation_ends_when_the_held_out_part_gets_worse():
+    made = scenario({"kind": "feddf", "steps": 1000, "check_every": 1, "patience": 2, "rate": 50.0})
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    seen = []
+    distil = workload.kit.distil
+    workload.kit.distil = lambda *a, watch, **k: distil(
+        *a, watch=lambda step, model: seen.append(step) or watch(step, model), **k
+    )
+    workload.merge(1, [workload.execute(workload.task(1, 0), "dense", 1)])
+    assert seen == [1, 2]
+    workload.close()
+
+
+def test_a_late_upload_teaches_by_its_weight():
+    made = scenario({"kind": "feddf", "steps": 2, "held_out": 0})
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    slow = workload.execute(workload.task(1, 0), "dense", 1)
+    workload.merge(1, [workload.execute(workload.task(1, 1), "dense", 1)])
+    outcome = workload.merge(2, [slow])
+    assert outcome.model_version == 2
+    # alone, its own model is both mean and teacher: nothing to learn
+    assert outcome.losses["a"]["distillation_loss"] == pytest.approx(0, abs=1e-9)
+    workload.close()
+
+
+def test_bytes_and_work():
+    made = scenario(
+        {"kind": "feddf", "steps": 50, "batch_size": 16, "check_every": 20}, prototypes=TWO
+    )
+    workload, last = played(made, rounds=1)
+    d = {name: size.parameters for name, size in workload.tasks.setting.prototypes.items()}
+    assert {c: size / 4 for c, size in last.uplink_bytes.items()} == {
+        0: d["a"],
+        1: d["b"],
+        2: d["a"],
+        3: d["b"],
+    }
+    assert workload.task(2, 0).downlink_bytes == 4 * d["a"]
+    work = workload.tasks.server_work([workload.tasks.who(c) for c in (0, 1)], 1)
+    assert [(w.quantity, w.model, w.size, w.times) for w in work] == [
+        ("inference", "logistic-regression", 24, 1),
+        ("inference", "lenet5-half", 24, 1),
+        ("distillation", "logistic-regression", 16, 50),
+        ("inference", "logistic-regression", 5, 4),
+        ("distillation", "lenet5-half", 16, 50),
+        ("inference", "lenet5-half", 5, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"steps": 0}, "steps: a number of at least 1, got 0"),
+        ({"held_out": 1.0}, "held_out: a number from 0 to below 1, got 1"),
+        ({"rate": 0}, "rate: a number above 0, got 0"),
+    ],
+)
+def test_bad_options_are_one_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        FedDF(**options)
+
+
+def test_it_needs_a_public_set():
+    with pytest.raises(Exception, match="at least 1 public image with method feddf"):
+        scenario("feddf", dataset={"name": "mnist-mini", "public": 0})

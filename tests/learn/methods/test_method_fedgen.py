@@ -1,0 +1,162 @@
+"""FedGen against a version by hand: whole models and heads alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parent))
+import personal_worlds as tiny
+
+from simfed.assembly import Parts
+from simfed.method import Work
+
+KIND = {"kind": "fedgen", "noise": 3, "hidden": 5, "server_steps": 3, "server_batch": 6,
+        "server_rate": 0.01, "weight": 0.8, "weight_decay": 0.5}  # fmt: skip
+GENERATOR = (7 + 1) * 5 + (5 + 1) * 42
+HEAD = 43 * 4
+
+
+def new_generator(world):
+    """The first generator, of ordinary layers."""
+    drawn = world.generator("generator")
+    net = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.ReLU(), torch.nn.Linear(5, 42))
+    with torch.no_grad():
+        for layer in (net[0], net[2]):
+            n, m = layer.in_features, layer.out_features
+            drew = torch.rand((n + 1) * m, generator=drawn) * (2 * n**-0.5) - n**-0.5
+            layer.weight.copy_(drew[: n * m].view(m, n))
+            layer.bias.copy_(drew[n * m :])
+    return net
+
+
+def make(net, shares, size, drawn):
+    labels = torch.multinomial(shares, size, replacement=True, generator=drawn)
+    noise = torch.randn(size, 3, generator=drawn)
+    return labels, net(torch.cat([noise, torch.eye(4)[labels]], 1))
+
+
+def load(module, weights):
+    torch.nn.utils.vector_to_parameters(weights.clone(), module.parameters())
+    return module
+
+
+def by_hand(world, rounds, head_only):
+    clients = range(world.scenario.client_count)
+    net = new_generator(world)
+    shares = None
+    server = tiny.flat(world.module("small"))
+    local = {c: server.clone() for c in clients}
+    losses = []
+    for round in range(1, rounds + 1):
+        trained, counts = {}, {}
+        for c in clients:
+            start = server.clone()
+            if head_only:
+                start = torch.cat([local[c][:-HEAD], server[-HEAD:]])
+            module = load(world.module("small"), start)
+            drawn = world.generator("generated", c, round)
+            for x, y in world.batches(c, round):
+                loss = F.cross_entropy(module(x), y)
+                if shares is not None:
+                    labels, made = make(net, shares, tiny.BATCH, drawn)
+                    extra = F.cross_entropy(module.fc3(made.detach()), labels)
+                    loss = loss + 0.8 * 0.5 ** (round - 1) * extra
+                tiny.step(module, loss)
+            trained[c] = local[c] = tiny.flat(module)
+            counts[c] = torch.bincount(world.own(c)[1], minlength=4).float()
+        sizes = {c: float(counts[c].sum()) for c in clients}
+        server = sum(trained[c] * sizes[c] for c in clients) / sum(sizes.values())
+        total = sum(counts.values())
+        shares = total / total.sum()
+        optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
+        drawn = world.generator("generator steps", round)
+        losses.append(0.0)
+        for _ in range(3):
+            labels, made = make(net, shares, 6, drawn)
+            rows = []
+            for j, y in enumerate(labels.tolist()):
+                ensemble = torch.zeros(4)
+                for c in clients:
+                    head = load(world.module("small"), trained[c]).fc3
+                    alpha = float(counts[c][y] / total[y])
+                    ensemble = ensemble + alpha * F.linear(
+                        made[j], head.weight.detach(), head.bias.detach()
+                    )
+                rows.append(ensemble)
+            loss = F.cross_entropy(torch.stack(rows), labels)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses[-1] += loss.item() / 3
+    return server, local, net, losses
+
+
+@pytest.mark.parametrize("share", ["model", "head"])
+def test_rounds_are_those_by_hand(share):
+    label = {"dataset": {"name": "method-stripes", "public": 0, "partition": {"kind": "dirichlet", "alpha": 0.5}}}  # fmt: skip
+    world = tiny.World(tiny.scenario({**KIND, "share": share}, rounds=3, **label))
+    outcomes = [world.play(round) for round in (1, 2, 3)]
+    server, local, net, losses = by_hand(world, 3, share == "head")
+    state = world.host._server
+    close = {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(state["generator"], tiny.flat(net), **close)
+    if share == "model":
+        torch.testing.assert_close(state["models"]["small"]["weights"], server, **close)
+        assert not any(world.host._own.values())
+    else:
+        torch.testing.assert_close(state["head"], server[-HEAD:], **close)
+        for c, weights in local.items():
+            torch.testing.assert_close(world.host._own[c]["weights"], weights, **close)
+    for outcome, loss in zip(outcomes, losses, strict=True):
+        assert outcome.shared_loss["small"] == pytest.approx(loss, rel=1e-5)
+    world.close()
+
+
+@pytest.mark.parametrize("share", ["model", "head"])
+def test_bytes_and_work(share):
+    world = tiny.World(tiny.scenario({**KIND, "share": share}, charge={"downlink": True}))
+    first, second = world.host.task(1, 0), world.host.task(2, 0)
+    sent = {"model": first.parameters, "head": HEAD}[share]
+    assert first.downlink_bytes == 4 * (sent + GENERATOR + 4)
+    upload = world.host.execute(first, "dense", first.plan.longest)
+    assert upload.uplink_bytes() == 4 * (sent + 4)
+    assert first.plan.work == [Work("training", "lenet5-half", 8, 2)]
+    assert second.plan.work[1] == Work("auxiliary", "fedgen/generate-7-5-42", 8, 2, name="generate")
+    work = world.method.server_work(world.kit.setting, [first.who] * 2, 1)
+    assert [w[:4] for w in work] == [("auxiliary", "fedgen/generator-7-5-42", 6, 3)] * 2
+    flops = world.method.auxiliary(world.kit.setting)
+    forward, head = 2 * (7 * 5 + 5 * 42), 2 * 42 * 4
+    assert flops["fedgen/generate-7-5-42"] == forward + 2 * head
+    assert flops["fedgen/generator-7-5-42"] == 3 * forward - 2 * 7 * 5 + 2 * head
+    world.close()
+
+
+def test_heads_are_personal_and_models_are_not():
+    heads = tiny.World(tiny.scenario({**KIND, "share": "head"}))
+    models = tiny.World(tiny.scenario(KIND))
+    assert sorted(heads.play(1, clients=[0, 2]).clients) == []  # evaluated every so many rounds
+    assert sorted(heads.play(2, clients=[0, 2]).clients) == [0, 2]
+    models.play(1)
+    assert not models.play(2).clients
+    heads.close()
+    models.close()
+
+
+def test_embeddings_of_different_widths_are_refused():
+    parts = Parts(tiny.scenario(KIND, mixed=True))
+    [error] = parts.errors()
+    assert str(error).startswith("method: prototypes with embeddings of one width, got")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"weight": -1}, {"weight_decay": 0}, {"noise": 0}, {"server_steps": 0}, {"server_rate": 0}, {"share": "body"}],
+)  # fmt: skip
+def test_options_are_judged(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        tiny.scenario({"kind": "fedgen", **option})

@@ -1,0 +1,217 @@
+"""FedKD-mutual against a version by hand; sizes that depend on what is learned, on the clock too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+import personal_worlds as tiny
+
+from simfed import run
+from simfed.assembly import check
+from simfed.errors import InputErrors
+from simfed.learn.catalogue import facts
+from simfed.learn.lowrank import decode, encode, most_entries
+from simfed.method import Work
+from simfed.scenario import Scenario
+
+KIND = {"kind": "fedkd-mutual", "energy_start": 0.5, "energy_end": 0.8}
+
+
+@given(
+    shapes=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), min_size=1, max_size=4),
+    energy=st.floats(0.1, 1.0), seed=st.integers(0, 100),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
+    flat = torch.randn(
+        sum(int(np.prod(s)) for s in shapes), generator=torch.Generator().manual_seed(seed)
+    )
+    vector = encode(flat, shapes, energy)
+    assert vector.numel() <= most_entries(shapes)
+    found, end = decode(torch.cat([torch.zeros(3), vector, torch.zeros(2)]), shapes, 3)
+    assert end == 3 + vector.numel()
+    start = 0
+    for shape in shapes:
+        n = int(np.prod(shape))
+        lost = (flat[start : start + n] - found[start : start + n]).square().sum()
+        whole = flat[start : start + n].square().sum()
+        assert lost <= (1 - energy) * whole + 1e-5 * whole
+        start += n
+
+
+def test_a_matrix_of_rank_one_takes_its_two_vectors():
+    matrix = torch.outer(torch.arange(1.0, 6), torch.arange(1.0, 8))
+    vector = encode(matrix.flatten(), [(5, 7)], 0.999)
+    assert vector.numel() == 1 + 5 + 7
+    assert vector[0] == 1
+    torch.testing.assert_close(decode(vector, [(5, 7)])[0].view(5, 7), matrix)
+    assert encode(torch.zeros(35), [(5, 7)], 0.9).tolist() == [0.0]
+
+
+def truncated(flat, module, energy):
+    """Every weight by NumPy's decomposition, cut at the energy; and how many entries travel."""
+    parts, entries, start = [], 0, 0
+    for p in module.parameters():
+        part = flat[start : start + p.numel()].numpy().astype(np.float64)
+        start += p.numel()
+        if p.dim() < 2:
+            parts.append(part)
+            entries += part.size
+            continue
+        u, s, v = np.linalg.svd(part.reshape(p.shape[0], -1), full_matrices=False)
+        rank = int(np.searchsorted(np.cumsum(s**2), energy * np.sum(s**2))) + 1
+        m, n = u.shape[0], v.shape[1]
+        if rank * (m + n) >= m * n:
+            parts.append(part)
+            entries += 1 + m * n
+        else:
+            parts.append(((u[:, :rank] * s[:rank]) @ v[:rank]).ravel())
+            entries += 1 + rank * (m + n)
+    return torch.tensor(np.concatenate(parts), dtype=torch.float32), entries
+
+
+def by_hand(world, cohorts):
+    """With three rounds: energies 0.5, 0.65, 0.8."""
+    teachers = {c: world.module(world.prototype(c)) for c in range(3)}
+    student = tiny.flat(world.module("small"))
+    module = world.module("small")
+    up, down, lengths, held = [], [], [], {}
+    for round, cohort in enumerate(cohorts, start=1):
+        energy = 0.5 + 0.15 * (round - 1)
+        total, weight = 0.0, 0
+        for c in cohort:
+            whole = 1 + student.numel()
+            missed = lengths[held[c] :] if c in held else [whole]
+            down.append((round, c, min(whole, 1 + sum(missed))))
+            held[c] = round - 1
+            torch.nn.utils.vector_to_parameters(student.clone(), module.parameters())
+            for x, y in world.batches(c, round):
+                t, s = teachers[c](x), module(x)
+                ce_t, ce_s = F.cross_entropy(t, y), F.cross_entropy(s, y)
+                p_t, p_s = t.softmax(1), s.softmax(1)
+                both = (ce_t + ce_s).item()
+                apart_t = (p_s.detach() * (p_s.detach().log() - p_t.log())).sum(1).mean()
+                apart_s = (p_t.detach() * (p_t.detach().log() - p_s.log())).sum(1).mean()
+                tiny.step(teachers[c], ce_t + apart_t / both)
+                tiny.step(module, ce_s + apart_s / both)
+            update, entries = truncated(student - tiny.flat(module), module, energy)
+            up.append((round, c, entries))
+            owned = len(world.data.owned[c])
+            total, weight = total + owned * update, weight + owned
+        mean, entries = truncated(total / weight, module, energy)
+        lengths.append(1 + entries)  # with its round
+        student = student - mean
+    return teachers, student, up, down
+
+
+COHORTS = [[0, 1, 2], [0, 2], [0, 1, 2]]
+
+
+def test_rounds_and_bytes_are_those_by_hand_with_a_client_that_was_away():
+    world = tiny.World(tiny.scenario(KIND, mixed=True, rounds=3, charge={"downlink": True}))
+    up, down = [], []
+    for round, cohort in enumerate(COHORTS, start=1):
+        world.play(round, clients=cohort)
+        for u in world.uploads:
+            up.append((round, u.task.client, u.uplink_bytes() / 4))
+            down.append((round, u.task.client, u.task.downlink_bytes / 4))
+    teachers, student, up_by_hand, down_by_hand = by_hand(world, COHORTS)
+    assert up == up_by_hand
+    assert down == down_by_hand
+    close = {"rtol": 1e-5, "atol": 2e-6}
+    torch.testing.assert_close(world.host._server["weights"], student, **close)
+    for c, teacher in teachers.items():
+        kept = world.host._own[c]["teacher"]["weights"]
+        torch.testing.assert_close(kept, tiny.flat(teacher), **close)
+    # who was away was sent both merges, not the student
+    assert max(n for r, _, n in down if r > 1) < len(student)
+    world.close()
+
+
+def test_a_client_whose_upload_was_lost_is_sent_what_it_then_lacks():
+    world = tiny.World(tiny.scenario(KIND, rounds=3))
+    world.play(1)
+    tasks = [world.host.task(2, client) for client in range(3)]
+    uploads = [world.host.execute(t, "dense", 0) for t in tasks]
+    world.host.discard(uploads[0])
+    world.host.merge(2, uploads[1:])
+    world.play(3)
+    common = [world.host._own[c]["student"] for c in range(3)]
+    torch.testing.assert_close(common[0], common[1], rtol=0, atol=1e-6)
+    world.close()
+
+
+def test_work_is_that_of_both_models_and_a_decomposition():
+    world = tiny.World(tiny.scenario(KIND, mixed=True))
+    task = world.host.task(1, 2)
+    svd = Work("auxiliary", "fedkd-mutual/svd-lenet5-half", 1, name="svd")
+    assert task.plan.work == (
+        Work("training", "lenet5", 8, 2, name="teacher"),
+        Work("training", "lenet5-half", 8, 2, name="student"),
+        svd,
+    )
+    assert world.method.server_work(world.kit.setting, [task.who], 1) == [svd]
+    assert world.method.auxiliary(world.kit.setting)[svd.model] > 0
+    d = facts("lenet5-half", "method-stripes").parameters
+    assert task.plan.up["update"].entries == d + 5
+    assert task.plan.down["student"].entries == d + 1
+    world.close()
+
+
+def clocked(**changes):
+    """The same with devices and links, as a clock wants them."""
+    plain = tiny.scenario(KIND, charge={"downlink": True}, **changes).model_dump()
+    plain["clients"][0]["device"] = {"profile": "x86-2core-vm", "assume": {"auxiliary": "1 ms"}}
+    return Scenario.model_validate(plain)
+
+
+def test_the_clock_is_told_what_really_travels_and_a_time_only_run_replays_it(tmp_path):
+    full = run(clocked(), tmp_path / "full", workers=1, progress=False)
+    rows = full.table("participations").to_pylist()
+    d = facts("lenet5-half", "method-stripes").parameters
+    world = tiny.World(clocked())
+    for round in (1, 2):
+        world.play(round)
+        for upload in world.uploads:
+            [row] = [r for r in rows if (r["round"], r["client"]) == (round, upload.task.client)]
+            assert row["uplink_bytes"] == upload.uplink_bytes()
+            assert row["downlink_bytes"] == upload.task.downlink_bytes
+            assert (row["downlink_bytes"] == 4 * (d + 1)) == (round == 1)
+    world.close()
+    replayed = clocked(policy={"arms_from": str(tmp_path / "full")})
+    clock = run(replayed, time_only=True, progress=False)
+    for column in ("uplink_bytes", "downlink_bytes", "uplink_s", "downlink_s", "finished_at_s"):
+        again = clock.table("participations").column(column).to_pylist()
+        assert again == [r[column] for r in rows], column
+
+
+def test_a_time_only_run_without_a_record_says_why_it_cannot():
+    with pytest.raises(InputErrors) as refused:
+        check(clocked(), time_only=True)
+    assert (
+        "method: sizes on the wire that do not depend on what is learned, as that of update and of "
+        "student does (in a time-only run use policy.arms_from: RUN to replay recorded sizes)"
+    ) in str(refused.value)
+
+
+def test_the_student_must_be_a_prototype():
+    plain = {**clocked().model_dump(), "method": {**KIND, "student": "smal"}}
+    with pytest.raises(InputErrors, match="method: student: a prototype of this scenario: small"):
+        check(Scenario.model_validate(plain))
+
+
+@pytest.mark.parametrize(
+    "option", [{"energy_start": 0}, {"energy_end": 1.1}, {"energy_end": 0.5}, {"student": 3}]
+)
+def test_options_are_judged(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        tiny.scenario({"kind": "fedkd-mutual", **option})

@@ -1,0 +1,146 @@
+"""FedMD: own models of two kinds, which meet in their answers on the public set."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from textbook import (
+    TWO,
+    Textbook,
+    answers,
+    assert_close,
+    data_of,
+    distilled,
+    flat,
+    played,
+    scenario,
+)
+
+from simfed.errors import InputError
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.methods.fedmd import FedMD
+from simfed.learn.plain import plain_rounds
+from simfed.seeding import Streams
+
+PUBLIC = {"name": "mnist-mini", "public": 24, "public_batch": 16}
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_rounds_are_digest_revisit_and_mean_answers(everybody):
+    made = scenario(
+        {"kind": "fedmd", "digest_batch": 8, "digest_epochs": 2, "temperature": 2.0},
+        prototypes=TWO,
+        dataset=PUBLIC,
+        participation={} if everybody else {"clients_per_round": 2},
+    )
+    workload, last = played(made)
+    book = Textbook(made)
+    models = {client: book.module(book.groups[client]) for client in range(4)}
+    consensus = None
+    for round in (1, 2, 3):
+        told = []
+        for client in book.cohort(round):
+            model = models[client]
+            if consensus is not None:
+                targets = torch.softmax(consensus.double() / 2.0, 1)
+                public = book.public(round)
+                model = distilled(book, model, client, round, public, targets, 8, 2.0, epochs=2)
+            models[client] = book.trained(model, client, round)
+            told.append(answers(models[client], book.public(round + 1)))
+        consensus = sum(told) / len(told)
+    arrays = workload.state()[1]
+    for client, model in models.items():
+        if f"own/{client}/weights" in arrays:
+            assert_close(torch.tensor(arrays[f"own/{client}/weights"]), flat(model), 2e-6)
+    targets = torch.softmax(consensus.double() / 2.0, 1)
+    apart = [
+        F.kl_div(F.log_softmax(one.double() / 2.0, 1), targets, reduction="batchmean").item()
+        for one, client in zip(told, book.cohort(3), strict=True)
+        if book.groups[client] == "a"
+    ]
+    expected = sum(apart) / len(apart)
+    assert last.outcome.losses["a"]["disagreement"] == pytest.approx(expected, rel=1e-4)
+    assert len(last.outcome.clients) == len([key for key in arrays if key.startswith("own/")]) / 2
+
+
+def test_late_answers_are_about_the_samples_that_were_asked():
+    made = scenario("fedmd", dataset=PUBLIC)
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    slow = workload.execute(workload.task(1, 0), "dense", 1)
+    workload.merge(1, [workload.execute(workload.task(1, 1), "dense", 1)])
+    workload.merge(2, [workload.execute(workload.task(2, 2), "dense", 1), slow])
+    consensus = torch.tensor(workload.state()[1]["server/consensus"])
+    asked = [workload.kit.public_places(round).tolist() for round in (2, 3)]
+    late = slow.values["logits"]
+    both = [place for place in asked[0] if place in asked[1]]
+    only = next(place for place in asked[0] if place not in asked[1])
+    assert_close(consensus[only], late[asked[0].index(only)])
+    own = workload.kit.logits("a", workload._own[2], workload.kit.public(3))
+    now = own[asked[1].index(both[0])]
+    assert_close(consensus[both[0]], (late[asked[0].index(both[0])] + now) / 2)
+    workload.close()
+
+
+def test_logits_alone_travel_and_nothing_comes_down_in_the_first_round():
+    made = scenario({"kind": "fedmd", "digest_batch": 10, "digest_epochs": 3}, prototypes=TWO)
+    workload, last = played(made, rounds=1)
+    first, second = workload.task(1, 1), workload.task(2, 1)
+    assert (first.downlink_bytes, second.downlink_bytes) == (0, 4 * 24 * 4)
+    assert set(last.uplink_bytes.values()) == {4.0 * 24 * 4}
+    net = "lenet5-half"
+    rest = [("training", net, 16, 3), ("inference", net, 24, 1)]
+    assert [w[:4] for w in first.plan.work] == rest
+    assert [w[:4] for w in second.plan.work] == [("distillation", net, 10, 9), *rest]
+
+
+def test_compressed_answers_have_no_residual():
+    made = scenario({"kind": "fedmd", "compress_logits": True}, arm="top-k")
+    workload, last = played(made)
+    assert not [key for key in workload.state()[1] if key.startswith("residuals/")]
+    upload = workload.execute(workload.task(3, 0), "top-k", 30)
+    upload.uplink_bytes()
+    assert set(last.uplink_bytes.values()) == {upload.uplink_bytes()}
+    workload._work()
+    whole = workload.kit.logits("a", workload._own[0], workload.kit.public(4))
+    kept = upload.values["logits"]
+    assert int((kept != 0).sum()) == 30
+    assert_close(kept[kept != 0], whole[kept != 0])
+    workload.close()
+
+
+def test_policies_learn_where_answers_are_compressed():
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
+    made = scenario({"kind": "fedmd", "compress_logits": True}, prototypes=TWO, policy=policy)
+    _, last = played(made)
+    assert set(last.outcome.local_loss) == {0, 1, 2, 3}
+    assert set(last.outcome.shared_loss) == {"a", "b"}
+    assert all(before > after for before, after in last.outcome.local_loss.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"digest_epochs": 0}, "digest_epochs: a number of at least 1, got 0"),
+        ({"digest_batch": 0}, "digest_batch: a number of at least 1, got 0"),
+        ({"digest_rate": -1.0}, "digest_rate: a number above 0"),
+        ({"temperature": 0}, "temperature: a number above 0"),
+    ],
+)
+def test_bad_options_are_one_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        FedMD(**options)
+
+
+def test_it_needs_a_public_set():
+    with pytest.raises(Exception, match="at least 1 public image with method fedmd"):
+        scenario("fedmd", dataset={"name": "mnist-mini", "public": 0})
+
+
+def test_a_policy_is_neither_asked_nor_told_where_nothing_is_compressed():
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
+    made = scenario("fedmd", prototypes=TWO, policy=policy)
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    rounds = list(plain_rounds(made, workload, Streams(0)))
+    assert [played.rewards for played in rounds] == [{}, {}, {}]
+    assert set(rounds[-1].arms.values()) == {"dense"}
+    assert not rounds[-1].outcome.local_loss
+    workload.close()

@@ -1,0 +1,96 @@
+"""FedOpt against the paper's algorithm, written out."""
+
+import pytest
+import torch
+from textbook import ONE, TWO, Textbook, arrival, assert_close, flat, played, scenario, with_weights
+
+from simfed.errors import InputError
+from simfed.learn.methods.fedopt import FedOpt
+from simfed.scenario import Scenario
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adagrad", "adam", "yogi"])
+def test_the_server_steps_as_the_paper_says(optimizer):
+    options = {"optimizer": optimizer, "server_rate": 0.1, "beta1": 0.8, "beta2": 0.95, "tau": 0.01}
+    made = scenario({"kind": "fedopt", **options}, participation={"clients_per_round": 3})
+    workload, _ = played(made)
+    book = Textbook(made)
+    model = book.module("a")
+    w = flat(model).double()
+    m, v = torch.zeros_like(w), torch.full_like(w, 0.01**2)
+    for round in (1, 2, 3):
+        clients = book.cohort(round)
+        local = [flat(book.trained(with_weights(model, w.float()), c, round)) for c in clients]
+        samples = [book.samples[c] for c in clients]
+        delta = sum(n * (one - w) for n, one in zip(samples, local, strict=True)) / sum(samples)
+        if optimizer == "momentum":
+            m = 0.8 * m + delta
+            w = w + 0.1 * m
+            continue
+        m = 0.8 * m + (1 - 0.8) * delta
+        if optimizer == "adagrad":
+            v = v + delta**2
+        elif optimizer == "adam":
+            v = 0.95 * v + 0.05 * delta**2
+        else:
+            v = v - 0.05 * delta**2 * torch.sign(v - delta**2)
+        w = w + 0.1 * m / (v.sqrt() + 0.01)
+    assert_close(torch.tensor(workload.state()[1]["server/a/weights"]), w)
+
+
+def test_momentum_without_memory_at_rate_one_is_averaging():
+    weights = [
+        played(scenario(method))[0].state()[1]["server/a/weights"]
+        for method in (
+            {"kind": "fedopt", "optimizer": "momentum", "beta1": 0},
+            {"kind": "fedprox", "mu": 0},
+        )
+    ]
+    assert_close(*map(torch.tensor, weights))
+
+
+def test_a_prototype_without_arrivals_keeps_weights_and_moments():
+    made = scenario("fedopt", prototypes=TWO, rounds=1)
+    workload, _ = played(made)
+    server = workload.method.merge(workload.kit, workload._server, [], 2)[0]
+    assert server["b"] is workload._server["b"]
+
+
+def test_late_updates_weigh_what_the_server_mode_says():
+    method = FedOpt(optimizer="momentum", beta1=0.0)
+    server = {"a": method._first({"weights": torch.zeros(3), "buffers": torch.zeros(0)})}
+    values = [{"update": torch.full((3,), x), "buffers": torch.zeros(0)} for x in (1.0, 5.0)]
+    arrivals = [arrival(values[0]), arrival(values[1], client=1, staleness=1, weight=1 / 3)]
+    after, _ = method.merge(None, server, arrivals, 1)
+    assert after["a"]["weights"].tolist() == [-2.0] * 3
+
+
+def test_bytes_and_work_are_those_of_averaging():
+    made = scenario("fedopt")
+    workload, last = played(made, rounds=1)
+    d = workload.tasks.setting.prototypes["a"].parameters
+    task = workload.task(2, 0)
+    assert task.downlink_bytes == 4 * d
+    assert set(last.uplink_bytes.values()) == {4.0 * d}
+    assert [(w.quantity, w.size, w.times) for w in task.plan.work] == [("training", 16, 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"optimizer": "sgd"}, "momentum, adagrad, adam"),
+        ({"server_rate": 0}, "server_rate: a number above 0, got 0"),
+        ({"tau": -1.0}, "tau: a number above 0, got -1"),
+        ({"beta1": 1.0}, "beta1: a number from 0 to below 1, got 1"),
+    ],
+)
+def test_bad_options_are_one_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        FedOpt(**options)
+    with pytest.raises(Exception, match=r"optimizer|server_rate|tau|beta1"):
+        Scenario.model_validate(
+            {
+                **scenario("fedopt", prototypes=ONE).model_dump(),
+                "method": {"kind": "fedopt", **options},
+            }
+        )

@@ -1,0 +1,161 @@
+"""FedProto against a version by hand; what it sends, what it is charged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parent))
+import personal_worlds as tiny
+
+from simfed.assembly import check
+from simfed.errors import InputError
+from simfed.method import Work
+from simfed.scenario import Scenario
+
+ONE = {"kind": "fedproto", "pull": 0.7}
+
+
+def by_hand(world, rounds, *, width, matrices=None, trained=False):
+    """Models, adapters and global means after some rounds, with loops over samples and classes."""
+    clients = range(world.scenario.client_count)
+    models = {c: world.module(world.prototype(c)) for c in clients}
+    adapters = {c: m.clone() for c, m in (matrices or {}).items()}
+    known: dict[int, torch.Tensor] = {}
+    for round in range(1, rounds + 1):
+        sums: dict[int, torch.Tensor] = {}
+        counts: dict[int, int] = {}
+        for c in clients:
+            for x, y in world.batches(c, round):
+                e = tiny.embed(models[c], x)
+                loss = F.cross_entropy(models[c].fc3(e), y)
+                matrix = adapters[c].requires_grad_(trained) if c in adapters else None
+                projected = e if matrix is None else e @ matrix.T
+                terms = [
+                    (projected[y == j].mean(0) - known[j]).square().sum() / width
+                    for j in sorted(set(y.tolist())) if j in known
+                ]  # fmt: skip
+                distance = 0.7 * sum(terms) / len(terms) if terms else None
+                if trained and matrix is not None and distance is not None:
+                    [slope] = torch.autograd.grad(distance, matrix, retain_graph=True)
+                    adapters[c] = matrix.detach() - tiny.RATE * slope
+                tiny.step(models[c], loss if distance is None else loss + distance)
+            x, y = world.own(c)
+            with torch.no_grad():
+                e = tiny.embed(models[c], x)
+                e = e @ adapters[c].T if c in adapters else e
+            for j in set(y.tolist()):
+                sums[j] = sums.get(j, 0) + e[y == j].sum(0)
+                counts[j] = counts.get(j, 0) + int((y == j).sum())
+        known = {**known, **{j: sums[j] / counts[j] for j in sums}}
+    return models, adapters, known
+
+
+def compare(world, models, known):
+    for c, model in models.items():
+        torch.testing.assert_close(
+            world.host._own[c]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
+        )
+    means = torch.stack([known[j] for j in sorted(known)])
+    torch.testing.assert_close(world.host._server["means"], means, rtol=1e-5, atol=1e-6)
+
+
+def test_three_rounds_are_those_by_hand():
+    world = tiny.World(tiny.scenario(ONE, rounds=3))
+    for round in (1, 2, 3):
+        world.play(round)
+    models, _, known = by_hand(world, 3, width=42)
+    compare(world, models, known)
+    world.close()
+
+
+@pytest.mark.parametrize("projection", ["fixed", "trained"])
+def test_widths_that_differ_are_projected(projection):
+    world = tiny.World(tiny.scenario({**ONE, "projection": projection}, mixed=True))
+    for round in (1, 2):
+        world.play(round)
+    drawn = torch.randn(42, 84, generator=world.generator("projection", "large")) / 42**0.5
+    matrices = {2: drawn}
+    if projection == "trained":
+        matrices |= {0: torch.eye(42), 1: torch.eye(42)}
+    trained = projection == "trained"
+    models, adapters, known = by_hand(world, 2, width=42, matrices=matrices, trained=trained)
+    compare(world, models, known)
+    if trained:
+        assert not torch.equal(adapters[2], drawn)
+        for c, adapter in adapters.items():
+            kept = world.host._own[c]["adapter"]
+            torch.testing.assert_close(kept, adapter.flatten(), rtol=1e-5, atol=1e-6)
+    world.close()
+
+
+def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_distance():
+    label = {"dataset": {"name": "method-stripes", "public": 0, "partition": {"kind": "shards", "shards_per_client": 1}}}  # fmt: skip
+    world = tiny.World(tiny.scenario(ONE, clients=4, **label))
+    world.play(1)
+    before = world.host._server["means"].clone()
+    outcome = world.play(2, clients=[0])
+    after, counts = world.host._server["means"], world.uploads[0].values["counts"]
+    assert 0 < int((counts == 0).sum()) < 4
+    assert torch.equal(after[counts == 0], before[counts == 0])
+    # alone, a client's means are the global ones
+    torch.testing.assert_close(after[counts > 0], world.uploads[0].values["means"][counts > 0])
+    assert outcome.shared_loss["small"] < 1e-12
+    world.close()
+
+
+def test_bytes_and_work_are_those_of_the_plan():
+    made = tiny.scenario({**ONE, "projection": "trained", "width": 30}, mixed=True,
+                         charge={"downlink": True})  # fmt: skip
+    world = tiny.World(made)
+    task = world.host.task(1, 2)
+    assert task.downlink_bytes == 4 * 30 * 4 + 4 / 8
+    assert world.host.execute(task, "dense", 0).uplink_bytes() == 4 * (4 * 30 + 4)
+    owned = len(world.data.owned[2])
+    assert task.plan.work == [
+        Work("training", "lenet5", 8, 2),
+        Work("inference", "lenet5", owned, name="class means"),
+        Work("auxiliary", "fedproto/adapter-84-30", 8, 2),
+    ]
+    # a matrix product, and one for the gradient
+    assert world.method.auxiliary(world.kit.setting)["fedproto/adapter-84-30"] == 2 * 2 * 84 * 30
+    assert world.method.server_work(world.kit.setting, [task.who], 1) == ()
+    world.close()
+
+
+def test_compressed_means_are_chosen_by_the_policy():
+    made = tiny.scenario({"kind": "fedproto", "compress": True}, compression={"k": 10, "strategies": ["top-k"], "index_code": "fixed"}, policy={"kind": "uniform", "strategy": "top-k"})  # fmt: skip
+    world = tiny.World(made)
+    upload = world.host.execute(world.host.task(1, 0), "top-k", 10)
+    # 8 bits for each place among 168
+    assert upload.uplink_bytes() == 10 * 4 + 10 + 4 * 4
+    world.host.merge(1, [upload])
+    assert int((upload.values["means"] != 0).sum()) == 10
+    assert not world.host._residuals
+    world.close()
+
+
+@pytest.mark.parametrize("option", [{"pull": -1}, {"width": 0}, {"projection": "none"}])
+def test_options_are_judged(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        tiny.scenario({"kind": "fedproto", **option})
+
+
+def test_models_without_an_embedding_are_refused():
+    from simfed.learn.methods.fedproto import FedProto
+    from simfed.method import Setting, Size
+
+    size = Size("conv-only", 10, 0, 0, 1)
+    setting = Setting(1, 1, 1, 4, 0, 8, 1, None, {"a": size})
+    with pytest.raises(InputError, match="conv-only of a"):
+        FedProto().check(setting)
+
+
+def test_a_time_only_run_knows_its_plan():
+    plain = tiny.scenario(ONE).model_dump()
+    plain["clients"][0]["device"] = {"profile": "x86-2core-vm"}
+    check(Scenario.model_validate(plain), time_only=True)

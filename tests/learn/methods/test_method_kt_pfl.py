@@ -1,0 +1,96 @@
+"""KT-pFL: targets of one's own, and coefficients that descend the paper's objective."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from textbook import TWO, Textbook, answers, assert_close, distilled, flat, played, scenario
+
+from simfed.errors import InputError
+from simfed.learn.methods.kt_pfl import KtPfl
+
+
+def objective(c, z, rows, samples, rho, temperature):
+    """The paper's second and third term, for autograd."""
+    total = 0.0
+    for n in rows:
+        target = torch.softmax(torch.tensordot(c[n], z, 1) / temperature, 1)
+        own = F.log_softmax(z[n] / temperature, 1)
+        share = samples[n] / sum(samples[m] for m in rows)
+        total = total + share * F.kl_div(own, target, reduction="batchmean")
+    return total + rho * ((c - 1 / len(c)) ** 2)[rows].sum()
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
+    made = scenario(
+        {
+            "kind": "kt-pfl", "digest_batch": 8, "coefficient_rate": 0.05, "rho": 0.3,
+            "coefficient_steps": 2, "temperature": 1.5,
+        },
+        prototypes=TWO,
+        participation={} if everybody else {"clients_per_round": 3},
+    )  # fmt: skip
+    workload, _ = played(made)
+    book = Textbook(made)
+    models = {client: book.module(book.groups[client]) for client in range(4)}
+    c = torch.full((4, 4), 0.25, dtype=torch.float64)
+    known = {}
+
+    def table():
+        mean = sum(known.values()) / len(known)
+        return torch.stack([known.get(client, mean) for client in range(4)]).double()
+
+    for round in (1, 2, 3):
+        public, clients = book.public(round), book.cohort(round)
+        targets = torch.softmax(torch.tensordot(c, table(), 1) / 1.5, 2) if known else None
+        for client in clients:
+            model = models[client]
+            if targets is not None:
+                model = distilled(book, model, client, round, public, targets[client], 8, 1.5)
+            models[client] = book.trained(model, client, round)
+        for client in clients:
+            known[client] = answers(models[client], public)
+        for _ in range(2):
+            c.requires_grad_(True)
+            [slope] = torch.autograd.grad(
+                objective(c, table(), clients, book.samples, 0.3, 1.5), [c]
+            )
+            c = (c - 0.05 * slope).detach()
+    arrays = workload.state()[1]
+    assert_close(torch.tensor(arrays["server/coefficients"]), c)
+    for client in (key.split("/")[1] for key in arrays if key.startswith("own/")):
+        assert_close(torch.tensor(arrays[f"own/{client}/weights"]), flat(models[int(client)]), 2e-6)
+
+
+def test_a_client_comes_to_listen_to_itself_where_nothing_holds_it():
+    method = {"kind": "kt-pfl", "rho": 0.0, "coefficient_rate": 0.5, "coefficient_steps": 20}
+    workload, last = played(scenario(method))
+    coefficients = workload.state()[1]["server/coefficients"]
+    assert (coefficients.argmax(1) == range(4)).all()
+    held = played(scenario({**method, "rho": 0.9}))[0].state()[1]["server/coefficients"]
+    assert abs(held - 0.25).max() < abs(coefficients - 0.25).max()
+    assert last.outcome.losses["a"]["transfer_loss"] > 0
+
+
+def test_bytes_and_work():
+    made = scenario({"kind": "kt-pfl", "coefficient_steps": 3}, prototypes=TWO)
+    workload, last = played(made, rounds=1)
+    assert workload.task(1, 0).downlink_bytes == 0
+    assert workload.task(2, 0).downlink_bytes == 4 * 24 * 4
+    assert set(last.uplink_bytes.values()) == {4.0 * 24 * 4}
+    [work] = workload.tasks.server_work([workload.tasks.who(c) for c in (0, 1)], 1)
+    assert work[:4] == ("auxiliary", "kt-pfl/coefficients", 24, 6)
+    assert workload.method.auxiliary(workload.tasks.setting) == {work.model: 4.0 * 4 * 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"coefficient_rate": 0}, "coefficient_rate: a number above 0, got 0"),
+        ({"coefficient_steps": 0}, "coefficient_steps: a number of at least 1"),
+        ({"rho": -0.1}, "rho: a number of at least 0"),
+    ],
+)
+def test_bad_options_are_one_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        KtPfl(**options)

@@ -1,0 +1,83 @@
+"""SCAFFOLD against option II of the paper, written out."""
+
+import pytest
+import torch
+from textbook import Textbook, assert_close, flat, played, scenario, with_weights
+
+from simfed.errors import InputError
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.methods.scaffold import Scaffold
+from simfed.seeding import Streams
+
+
+def test_three_rounds_are_those_of_the_paper():
+    made = scenario(
+        {"kind": "scaffold", "server_rate": 0.7}, participation={"clients_per_round": 3}
+    )
+    workload, _ = played(made)
+    book = Textbook(made)
+    model = book.module("a")
+    x = flat(model)
+    c, c_i = torch.zeros_like(x), [torch.zeros_like(x) for _ in range(4)]
+    for round in (1, 2, 3):
+        clients = book.cohort(round)
+        moves, changes = [], []
+        for i in clients:
+            drift = c - c_i[i]
+            local = book.trained(with_weights(model, x), i, round, added=lambda w, d=drift: d)
+            y = flat(local)
+            new = c_i[i] - c + (x - y) / (3 * 0.05)
+            moves.append(y - x)
+            changes.append(new - c_i[i])
+            c_i[i] = new
+        x = x + 0.7 * sum(moves) / len(clients)
+        c = c + len(clients) / 4 * sum(changes) / len(clients)
+    arrays = workload.state()[1]
+    assert_close(torch.tensor(arrays["server/a/weights"]), x)
+    assert_close(torch.tensor(arrays["server/a/control"]), c, 1e-5)
+    for i in range(4):
+        assert_close(torch.tensor(arrays[f"own/{i}/control"]), c_i[i], 1e-5)
+
+
+def test_under_compression_the_servers_control_stays_the_mean_of_the_clients():
+    made = scenario("scaffold", arm="top-k", participation={"clients_per_round": 2})
+    workload, last = played(made)
+    arrays = workload.state()[1]
+    own = [torch.tensor(arrays[key]) for key in arrays if key.startswith("own/")]
+    assert_close(torch.tensor(arrays["server/a/control"]), sum(own) / 4)
+    assert any(bool(one.any()) for one in own)
+    # two fields of 30 entries each
+    [size] = set(last.uplink_bytes.values())
+    assert size == 2 * workload.tasks.field_bytes(
+        workload.task(4, 0).plan.up["update"], "top-k", 30
+    )
+
+
+def test_a_lost_upload_leaves_the_clients_control_where_it_was():
+    made = scenario("scaffold", arm="top-k")
+    workload, _ = played(made, rounds=1)
+    before = workload.state()[1]
+    workload.discard(workload.execute(workload.task(2, 0), "top-k", 30))
+    after = workload.state()[1]
+    same = [key for key in before if not key.startswith("residuals/0:update")]
+    assert all((after[key] == before[key]).all() for key in same)
+
+
+def test_twice_the_model_travels_both_ways():
+    made = scenario("scaffold")
+    workload, last = played(made, rounds=1)
+    d = workload.tasks.setting.prototypes["a"].parameters
+    assert workload.task(2, 0).downlink_bytes == 8 * d
+    assert set(last.uplink_bytes.values()) == {8.0 * d}
+
+
+@pytest.mark.parametrize("training", [{"momentum": 0.9}, {"optimizer": "adam"}])
+def test_steps_that_are_not_plain_are_refused(training):
+    made = scenario("scaffold", training=training)
+    with pytest.raises(InputError, match="plain sgd without momentum with method scaffold"):
+        HostedWorkload(made, Streams(0))
+
+
+def test_bad_options_are_one_sentence():
+    with pytest.raises(InputError, match="server_rate: a number above 0, got 0"):
+        Scaffold(server_rate=0)

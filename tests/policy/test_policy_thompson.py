@@ -1,0 +1,102 @@
+"""Thompson sampling against its formulas."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+
+from simfed.errors import InputError
+from simfed.policy import Pull, Thompson
+
+ARMS = ("top-k", "random-k", "periodic-k")
+
+
+def with_plays(plays, **options):
+    policy = Thompson(ARMS, (0.0, 1.0), **options)
+    for arm, reward in plays:
+        policy.update(Pull(arm, "explore", 0.5), reward)
+    return policy
+
+
+def test_beliefs_are_those_of_one_prior_play_in_the_middle_and_discounted_rewards():
+    policy = with_plays([("top-k", 1.0), ("random-k", 0.25), ("top-k", 0.5)], discount=0.8)
+    n = (0.8**2 + 1, 0.8, 0)
+    s = (0.8**2 * 1.0 + 0.5, 0.8 * 0.25, 0)
+    means, sds = policy._beliefs()
+    assert means == pytest.approx([(0.5 + s[i]) / (1 + n[i]) for i in range(3)])
+    assert sds == pytest.approx([0.5 / math.sqrt(1 + n[i]) for i in range(3)])
+    assert policy.values()[:2] == pytest.approx(means[:2])
+    assert math.isnan(policy.values()[2])
+
+
+PLAYS = [("top-k", 0.9), ("top-k", 0.7), ("random-k", 0.8), ("periodic-k", 0.1)]
+
+
+def test_pulls_follow_their_probabilities():
+    policy = with_plays(PLAYS)
+    pulls = [policy.pull(np.random.default_rng(seed)) for seed in range(2000)]
+    for arm in ARMS:
+        probability = next(pull.probability for pull in pulls if pull.arm == arm)
+        count = sum(pull.arm == arm for pull in pulls)
+        assert binomtest(count, 2000, probability).pvalue > 1e-4
+
+
+def test_of_two_arms_the_probability_is_that_of_a_normal_difference():
+    policy = Thompson(("a", "b"), (0.0, 1.0), discount=1.0, sd=0.3)
+    for arm, reward in [("a", 0.9)] * 7 + [("b", 0.6)] * 2:
+        policy.update(Pull(arm, "explore", 0.5), reward)
+    means, sds = policy._beliefs()
+    larger = norm.cdf((means[0] - means[1]) / math.hypot(*sds))
+    expected = {"a": larger, "b": 1 - larger}
+    for seed in range(30):
+        pull = policy.pull(np.random.default_rng(seed))
+        assert pull.probability == pytest.approx(expected[pull.arm], abs=0.004)
+
+
+def test_the_arm_of_the_largest_mean_is_exploited_and_every_other_explored():
+    policy = with_plays(PLAYS)
+    best = ARMS[int(np.argmax(policy._beliefs()[0]))]
+    pulls = [policy.pull(np.random.default_rng(seed)) for seed in range(200)]
+    assert {(pull.arm == best, pull.choice) for pull in pulls} == {
+        (True, "exploit"),
+        (False, "explore"),
+    }
+
+
+def test_an_arm_that_is_not_played_drifts_back_to_the_prior_and_not_without_a_discount():
+    one_bad = [("top-k", 0.0)] * 20 + [("random-k", 0.5)] * 500
+    forgets, remembers = (with_plays(one_bad, discount=discount) for discount in (0.98, 1.0))
+    assert forgets._beliefs()[0][0] == pytest.approx(0.5, abs=1e-3)
+    assert remembers._beliefs()[0][0] == pytest.approx(0.5 / 21)
+
+
+def test_a_hopeless_arm_has_a_probability_above_0():
+    policy = with_plays([("top-k", 1.0)] * 5000 + [("random-k", 0.0)] * 5000, discount=1.0, sd=1e-3)
+    means, sds = policy._beliefs()
+    from simfed.policy.thompson import _chance_of_largest
+
+    assert 0 < _chance_of_largest(1, means, sds) < 1e-300
+
+
+def test_forced_and_void_pulls_change_nothing():
+    policy = with_plays(PLAYS)
+    before = policy.state()
+    policy.update(Pull("top-k", "forced"), 1.0)
+    policy.void(Pull("top-k", "forced"))
+    policy.void(policy.pull(np.random.default_rng(0)))
+    assert policy.state() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"discount": -1}, "discount: a number above 0, up to 1, got -1"),
+        ({"sd": 0}, "sd: a number above 0, got 0"),
+        ({"sd": math.inf}, "sd: a number above 0, got inf"),
+    ],
+)
+def test_options_out_of_range_are_named(options, sentence):
+    with pytest.raises(InputError) as refused:
+        Thompson(ARMS, **options)
+    assert str(refused.value) == sentence

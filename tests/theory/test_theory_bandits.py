@@ -1,0 +1,120 @@
+"""What is known of bandits holds for those of simfed; figures and words are in docs/theory.md.
+
+Rewards are 0 or 1 with known means. Everything is seeded, so a test that passes passes again;
+confidences say how often a sound policy would fail under other seeds.
+"""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+from theory_bandits import (
+    EXP3_GRID,
+    FLOOR,
+    FORGETFUL,
+    GRID,
+    MOVING,
+    SIZES,
+    STILL,
+    UNFORGETTING,
+    averages,
+    best_arm_shares,
+    changing,
+    constant,
+    exploration_counts,
+    interval,
+    kind,
+    overtaken,
+    play,
+    slope,
+    totals,
+    tuned_exp3,
+)
+
+FALLS = [name for name in STILL if name != "exp3, mixing 0.1"]
+
+
+def with_slow_ones_long(names):
+    slow = ("thompson", "thompson, no discount")
+    return [pytest.param(n, marks=pytest.mark.long) if n in slow else n for n in names]
+
+
+def test_worlds_change_as_often_as_they_say():
+    for plays, changes in ((10, 0), (10, 1), (4000, 9)):
+        world = changing(plays, changes)
+        assert (np.diff(world, axis=0) != 0).any(axis=1).sum() == changes
+        assert (np.diff(world.argmax(axis=1)) != 0).sum() == changes
+    assert (changing(5, 0) == constant(5)).all()
+    before, after = overtaken(10)[[4, 5]]
+    assert (before == after).tolist() == [True, True, False]
+    assert (before.argmax(), after.argmax()) == (0, 2)
+
+
+def test_regret_is_what_the_best_arm_would_have_brought_more():
+    always = kind("uniform", strategy="periodic-k")(0, 0)
+    story = play(always, overtaken(10), seed=0)
+    assert story.regret == pytest.approx([0.3] * 5 + [0] * 5)
+    assert story.average[[0, -1]] == pytest.approx([0.3, 0.15])
+
+
+def test_ascend_explores_as_often_as_its_schedule_says():
+    """Each client inside the interval that 99.99 % of them are in, all together inside 99.9 %."""
+    counts, expected, sd = exploration_counts(4000, seeds=12)
+    for t in (100, 1000, 4000):
+        z = (counts[:, t - 1] - expected[t - 1]) / sd[t - 1]
+        assert np.abs(z).max() < norm.ppf(1 - 1e-4 / 2)
+        assert abs(z.sum()) / np.sqrt(len(z)) < norm.ppf(1 - 1e-3 / 2)
+    assert expected[-1] == pytest.approx(6 * np.sqrt(4000), rel=0.07)  # Σ c/√t ≈ 2·c·√T
+
+
+@pytest.mark.parametrize("name", with_slow_ones_long(FALLS))
+def test_average_regret_falls_where_nothing_changes(name):
+    """From 1,000 to 16,000 plays, to less than half, with intervals that do not meet (95 %)."""
+    average = averages(STILL[name], GRID[-1], seeds=3)
+    early, late = interval(average[:, 999]), interval(average[:, -1])
+    assert late.mean < early.mean / 2
+    gain = interval(average[:, 999] - average[:, -1])
+    assert gain.low > 0
+
+
+def test_with_fixed_mixing_exp3_has_a_floor():
+    """Per play γ·(gap to the mean of the arms), which no length of play undercuts."""
+    for seed in range(2):
+        regret = play(kind("exp3")(0, 0), constant(16_000), seed).regret[-8000:]
+        floor = FLOOR * len(regret)
+        # plays of mixing are binomial; 99.99 % of runs are above this
+        assert regret.sum() > floor - norm.ppf(1 - 1e-4) * np.sqrt(0.1 * len(regret)) * 0.4
+        assert regret.sum() < 1.5 * floor
+
+
+@pytest.mark.parametrize("name", with_slow_ones_long(FORGETFUL))
+def test_who_forgets_finds_the_arm_that_overtook_the_others(name):
+    best = best_arm_shares(MOVING[name], 4000, seeds=4)
+    found = int(best[:, -500:].sum())
+    assert binomtest(found, 4 * 500, 0.6, alternative="greater").pvalue < 1e-4
+    assert best[:, 1500:2000].mean() > 0.5
+
+
+@pytest.mark.parametrize("name", ["ascend, ema 1/n", "exp3, mixing 0.1"])
+def test_who_does_not_forget_has_not_found_it_as_many_plays_later(name):
+    best = best_arm_shares(UNFORGETTING[name], 4000, seeds=4)
+    assert best[:, 1500:2000].mean() > 0.8
+    assert best[:, -500:].mean() < 0.4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FORGETFUL)
+def test_regret_grows_no_faster_than_the_root_of_changes_times_plays(name):
+    """The 95 % interval of the slope of log regret over log(M·T) ends below 0.55."""
+    found = slope(totals(MOVING[name], SIZES, seeds=6), [t * m for t, m in SIZES])
+    assert found.high < 0.55
+    assert found.low > 0.2
+
+
+@pytest.mark.long
+def test_tuned_exp3_grows_like_the_root_of_plays_and_fixed_mixing_does_not():
+    sizes = [(t, 0) for t in EXP3_GRID]
+    tuned = slope(totals(tuned_exp3, sizes, seeds=8), EXP3_GRID)
+    fixed = slope(totals(kind("exp3"), sizes, seeds=8), EXP3_GRID)
+    assert tuned.low < 0.5
+    assert 0.4 < tuned.mean < 0.6
+    assert fixed.low > 0.75  # on its way to 1

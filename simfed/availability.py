@@ -313,7 +313,7 @@ class Trace:
         self._changes: list[Floats | None] = [None] * len(intervals.ids)
         self._intervals = intervals
         keep = used[device]
-        starts, ends, device = intervals.from_s[keep], intervals.to_s[keep], device[keep]
+        starts, ends, device = intervals.from_s[keep], self._ends_s(intervals)[keep], device[keep]
         self._starts_s = np.unique(starts[~self._goes_on(intervals, starts, device)])
         at_s, on = np.r_[starts, ends], np.repeat([True, False], len(starts))
         order = np.argsort(at_s, kind="stable")
@@ -322,19 +322,25 @@ class Trace:
         self._there = np.zeros(len(intervals.ids) + 1, dtype=bool)  # the last one: no device
         self._applied = 0
 
+    def _ends_s(self, intervals: Intervals) -> Floats:
+        """Within a turn: what lasts until its end is ended by the turn itself."""
+        return np.where(intervals.to_s == self._period_s, math.inf, intervals.to_s)
+
     def _goes_on(self, intervals: Intervals, starts: Floats, device: Ints) -> Mask:
         """Which intervals begin at 0 because the same device is there at the end of the period."""
         last_s = intervals.to_s[intervals.bounds[device + 1] - 1]
         return np.asarray((starts == 0) & (last_s == self._period_s), dtype=bool)
 
-    def _turn_s(self, at_s: float) -> float:
-        """When the present turn of the record began."""
+    def _turns_s(self, at_s: float) -> tuple[float, float]:
+        """When the present turn of the record began, and when the next one does."""
         if self._period_s == math.inf:
-            return 0.0
+            return 0.0, math.inf
         turn = math.floor(at_s / self._period_s)
         if (turn + 1) * self._period_s <= at_s:  # where the quotient was rounded
             turn += 1
-        return (turn if turn * self._period_s <= at_s else turn - 1) * self._period_s
+        elif turn * self._period_s > at_s:
+            turn -= 1
+        return turn * self._period_s, (turn + 1) * self._period_s
 
     @staticmethod
     def _past(times_s: Floats, turn_s: float, at_s: float) -> int:
@@ -347,7 +353,7 @@ class Trace:
         return k
 
     def mask(self, at_s: float) -> Mask:
-        k = self._past(self._event_s, self._turn_s(at_s), at_s)
+        k = self._past(self._event_s, self._turns_s(at_s)[0], at_s)
         if k < self._applied:
             self._there[:] = False
             self._applied = 0
@@ -365,32 +371,35 @@ class Trace:
         found = self._changes[device]
         if found is None:
             a, b = self._intervals.bounds[device : device + 2]
-            pairs = np.column_stack([self._intervals.from_s[a:b], self._intervals.to_s[a:b]])
+            ends_s = self._ends_s(self._intervals)[a:b]
+            pairs = np.column_stack([self._intervals.from_s[a:b], ends_s])
             found = self._changes[device] = pairs.ravel()
         return found
 
     def there(self, place: int, at_s: float) -> bool:
-        return self._past(self._changes_of(place), self._turn_s(at_s), at_s) % 2 == 1
+        return self._past(self._changes_of(place), self._turns_s(at_s)[0], at_s) % 2 == 1
 
     def change_after(self, place: int, at_s: float) -> float:
-        changes, turn_s = self._changes_of(place), self._turn_s(at_s)
+        changes, (turn_s, next_s) = self._changes_of(place), self._turns_s(at_s)
         k = self._past(changes, turn_s, at_s)
         if not len(changes):
             return math.inf
-        goes_on = changes[0] == 0 and changes[-1] == self._period_s
-        if k < len(changes) - goes_on:
+        stays = math.isinf(changes[-1])  # until the end of the turn
+        if k < len(changes) - stays:
             return float(turn_s + changes[k])
-        if self._period_s == math.inf or (goes_on and len(changes) == 2):
-            return math.inf
-        return float(turn_s + self._period_s + changes[1 if goes_on else 0])
+        if not stays:
+            return float(next_s + changes[0])
+        if changes[0] > 0:
+            return next_s
+        return float(next_s + changes[1])
 
     def arrival_after(self, at_s: float) -> float:
-        turn_s, starts = self._turn_s(at_s), self._starts_s
+        (turn_s, next_s), starts = self._turns_s(at_s), self._starts_s
         k = self._past(starts, turn_s, at_s)
         if k < len(starts):
             return float(turn_s + starts[k])
         again = len(starts) and self._period_s < math.inf
-        return float(turn_s + self._period_s + starts[0]) if again else math.inf
+        return float(next_s + starts[0]) if again else math.inf
 
 
 class Availability:

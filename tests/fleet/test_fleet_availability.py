@@ -109,6 +109,16 @@ def test_a_trace_once_and_again():
     assert again.arrival_after(6.0) == 15.0
 
 
+def test_changes_at_the_end_of_a_turn_are_where_the_next_one_begins():
+    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in between."""
+    again = Trace(RECORD, np.array([0, 1]), period_s=12.34)
+    at_s = 0.0
+    for _ in range(2000):
+        before = again.there(0, at_s)
+        at_s = again.change_after(0, at_s)
+        assert again.there(0, at_s) != before
+
+
 def test_a_night_in_two_time_zones():
     night = Daily(22 * H, 6 * H, np.array([0.0, 8 * H]))
     assert [night.mask(h * H).tolist() for h in (0, 6, 13.9, 14, 21.9, 22)] == [

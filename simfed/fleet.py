@@ -12,7 +12,7 @@ K where those are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -23,6 +23,7 @@ from simfed.availability import (
     Always,
     Availability,
     Daily,
+    Failure,
     Markov,
     Presence,
     Trace,
@@ -40,7 +41,7 @@ from simfed.scenario.presence import time_of_day_s
 from simfed.seeding import Streams
 from simfed.tables import read_columns
 
-__all__ = ["FIELDS", "Column", "Field", "Fleet", "forgotten_links"]
+__all__ = ["FIELDS", "Column", "Field", "Fleet", "FleetPresence", "forgotten_links"]
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -205,6 +206,16 @@ class Fleet:
             [(self.members(i), self._presence(i)) for i in range(len(self._scenario.clients))]
         )
 
+    def presence(self) -> FleetPresence | None:
+        """What a server asks of it, see `simfed.sim.population.Presence`; None: everybody is always
+        there, and nothing fails."""
+        availability = self.availability()
+        groups = self._scenario.clients
+        failures = [Failure(**group.failure.model_dump()) for group in groups]
+        if availability.always and not any(failures):
+            return None
+        return FleetPresence(availability, self.group, failures)
+
     def shares_there(self, at_s: Floats) -> Floats | None:
         """Per instant (a row) and group, the share of clients that are there; None: all, always."""
         availability = self.availability()
@@ -335,6 +346,41 @@ class Fleet:
     def _uniform(self, field: str) -> Floats:
         """A number in (0, 1) for every client; client i's is the i-th of the field's stream."""
         return np.maximum(self._streams("fleet", field).random(len(self)), _LEAST_U)
+
+
+class FleetPresence:
+    """Who is there and who fails, in the words of a server."""
+
+    def __init__(
+        self,
+        availability: Availability,
+        group: np.ndarray[Any, np.dtype[np.int32]],
+        failures: Sequence[Failure],
+    ) -> None:
+        """group: of each client, an index into `failures`."""
+        self._availability = availability
+        self._group = group
+        self._failures = failures
+
+    def available(self, at_s: float) -> Ints:
+        """The ids of the clients that are there, ascending."""
+        return np.flatnonzero(self._availability.mask(at_s))
+
+    def is_available(self, client: int, at_s: float) -> bool:
+        """Whether one client is."""
+        return self._availability.there(client, at_s)
+
+    def leaves_at_s(self, client: int, at_s: float) -> float:
+        """When a client that is there goes away; inf: never."""
+        return self._availability.change_after(client, at_s)
+
+    def next_return_s(self, at_s: float) -> float:
+        """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
+        return self._availability.arrival_after(at_s)
+
+    def failure(self, client: int, phase: str) -> float:
+        """The probability that a phase of this client fails."""
+        return float(getattr(self._failures[int(self._group[client])], phase, 0.0))
 
 
 def forgotten_links(scenario: Scenario) -> list[str]:

@@ -354,3 +354,21 @@ def test_what_no_server_heeds_yet_is_refused(tmp_path):
         "n: clients[0].availability: clients that are always there and never fail: others are not simulated yet",
         "n: clients[1].failure: clients that are always there and never fail: others are not simulated yet",
     ]
+
+
+def test_a_server_asks_in_its_own_words(tmp_path):
+    (tmp_path / "t.csv").write_text("client,from_s,to_s\n2,10,20\n")
+    made = scenario(
+        tmp_path, {"count": 2, "failure": {"upload": 0.25}}, {"availability": {"trace": "t.csv"}}
+    )
+    presence = Fleet(made, Streams(0)).presence()
+    assert presence.available(5.0).tolist() == [0, 1]
+    assert presence.available(10.0).tolist() == [0, 1, 2]
+    assert presence.leaves_at_s(2, 10.0) == 20.0
+    assert presence.leaves_at_s(0, 10.0) == math.inf
+    assert [presence.next_return_s(t) for t in (0.0, 10.0)] == [10.0, math.inf]
+    assert presence.is_available(2, 19.9)
+    assert not presence.is_available(2, 20.0)
+    failures = [presence.failure(c, p) for c in (0, 2) for p in ("upload", "training")]
+    assert failures == [0.25, 0.0, 0.0, 0.0]
+    assert Fleet(scenario(tmp_path, {"count": 2}), Streams(0)).presence() is None

@@ -25,13 +25,16 @@ from simfed.device import (
     work_size,
 )
 from simfed.errors import InputError, InputErrors
+from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
+from simfed.scenario.presence import Failure
 from simfed.seeding import Streams
 from simfed.tasks import Tasks
 
 if TYPE_CHECKING:
+    from simfed.fleet import Column
     from simfed.net import Model, Topology
     from simfed.policy import Policy
     from simfed.scenario.device import Device as DeviceSpec
@@ -52,7 +55,7 @@ class Parts:
         self.scenario = scenario
         self.streams = Streams(scenario.seed)
         self._source = Path(source) if source is not None else None
-        self._group_of_client: list[int] = scenario.group_of_client().tolist()
+        self.fleet = Fleet(scenario, self.streams)
 
     @property
     def name(self) -> str:
@@ -104,9 +107,13 @@ class Parts:
                 named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
         return {run: self._record(run, f"{policy}.arms_from") for run, policy in named.items()}
 
+    def columns(self) -> list[Column]:
+        """What every client has, and what was drawn for it."""
+        return self.fleet.columns({name: of.parameters for name, of in self.facts.items()})
+
     def group(self, client: int) -> ClientGroup:
         """The group a client belongs to."""
-        return self.scenario.clients[self._group_of_client[client]]
+        return self.scenario.clients[int(self.fleet.group[client])]
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -142,7 +149,8 @@ class Parts:
 
     def device(self, client: int) -> Device:
         """One client's device."""
-        return self.processors[self._group_of_client[client]].client(self.streams, client)
+        processor = self.processors[int(self.fleet.group[client])]
+        return processor.client(self.streams, client, self.fleet.speed(client))
 
     def server_device(self) -> Device | None:
         """The server's device; it is nobody's client, so its draws are keyed by -1."""
@@ -168,9 +176,9 @@ class Parts:
 
         return net.build(
             self.scenario.network.plain(),
-            [group.link.plain() for group in self.scenario.clients],
+            self.fleet.links(),
             self.streams,
-            link_of_client=self._group_of_client,
+            link_of_client=self.fleet.group,
         )
 
     @cached_property
@@ -185,7 +193,9 @@ class Parts:
         found: list[InputError] = []
         self._gather(found, None, lambda: self.facts)
         self._gather(found, None, lambda: self.recorded)
-        if not found:
+        if not found:  # what is drawn from tables
+            self._gather(found, None, self.columns)
+            self._gather(found, None, self.fleet.availability)
             method = self.scenario.method.made
             self._gather(found, "method", lambda: method.check(self.tasks.setting))
         if found:
@@ -203,8 +213,10 @@ class Parts:
         return list({str(error): error for error in found}.values())
 
     def warnings(self) -> list[str]:
-        """What the profiles in use have to say (after `errors` or a run): one sentence each."""
-        return list(dict.fromkeys(w for p in self.profiles.values() for w in p.warnings))
+        """What the scenario leaves out at the cost of realism, and what the profiles in use have to say
+        (after `errors` or a run): one sentence each."""
+        of_profiles = (w for p in self.profiles.values() for w in p.warnings)
+        return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles)]
 
     # ---- inside ----------------------------------------------------------------------------------
 
@@ -256,7 +268,7 @@ class Parts:
         policy = self.scenario.policy_of_group(self.scenario.clients[index])
         if policy.arms_from is not None:
             played = self.recorded[policy.arms_from]
-            clients = [c for c, g in enumerate(self._group_of_client) if g == index]
+            clients = self.fleet.members(index).tolist()
             return tuple(dict.fromkeys(arm for client in clients for arm in played.arms(client)))
         return self.scenario.arms_of_group(self.scenario.clients[index])
 
@@ -277,9 +289,9 @@ class Parts:
             processor.nominal_s(work.quantity, model=work.model, **work_size(work))
         arms = self._arms_and_forced(index, time_only)
         for field in task.plan.compressed.values():
-            k = min(self.scenario.k_of_group(group), field.entries)
-            for arm in arms:
-                processor.nominal_s("compression", model=model, strategy=arm, k=k)
+            for k in dict.fromkeys(self.fleet.range_of_k(index, field.entries)):
+                for arm in arms:
+                    processor.nominal_s("compression", model=model, strategy=arm, k=k)
         phases = {work.quantity for work in task.plan.work}
         phases |= {"compression"} if task.plan.compressed else set()
         for phase in sorted(phases, reverse=True):
@@ -299,7 +311,7 @@ class Parts:
             )  # fmt: skip
 
     def _try_policy(self, index: int) -> None:
-        self.policy(self._group_of_client.index(index))
+        self.policy(self.fleet.first(index))
 
     def _check_time_only(self, index: int) -> None:
         """Where nothing is learned, nothing is rewarded, and no size may depend on what is learned."""
@@ -317,12 +329,13 @@ class Parts:
         from simfed.sim import TimeOnlyWorkload
 
         task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)
+        k, _ = self.fleet.range_of_k(index, task.plan.longest)
         for arm in self._arms(index):
-            workload.size_bytes(task, arm, self.scenario.k_of_group(group))
+            workload.size_bytes(task, arm, k)
 
     def _task_of_group(self, index: int) -> Task:
         """The task of a group's first client in the first round."""
-        return self.tasks.task(1, self._group_of_client.index(index), 0)
+        return self.tasks.task(1, self.fleet.first(index), 0)
 
     def _try_server(self, time_only: bool) -> None:
         device = self.server_device()
@@ -335,11 +348,11 @@ class Parts:
             {"decompression"} if compressed else set()
         ):
             device.processor.noise_of(phase)
-        for i, (task, group) in enumerate(zip(first, self.scenario.clients, strict=True)):
+        for i, task in enumerate(first):
             for field in task.plan.compressed.values():
-                k = min(self.scenario.k_of_group(group), field.entries)
-                for arm in self._arms_and_forced(i, time_only):
-                    device.nominal_s("decompression", model=task.model, strategy=arm, k=k)
+                for k in dict.fromkeys(self.fleet.range_of_k(i, field.entries)):
+                    for arm in self._arms_and_forced(i, time_only):
+                        device.nominal_s("decompression", model=task.model, strategy=arm, k=k)
         for piece in work:
             device.nominal_s(piece.quantity, model=piece.model, **work_size(piece))
 
@@ -357,10 +370,23 @@ def check(
 
 def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
     parts = Parts(scenario, source)
-    errors = parts.errors(time_only=time_only)
+    errors = parts.errors(time_only=time_only) or not_simulated_yet(scenario)
     if errors:
         raise InputErrors([error.within(parts.name) for error in errors])
     return parts
+
+
+def not_simulated_yet(scenario: Scenario) -> list[InputError]:
+    """What a scenario may say, and `simfed show fleet` draws, before any server heeds it."""
+    found = []
+    for i, group in enumerate(scenario.clients):
+        for key, default in (("availability", "always"), ("failure", Failure())):
+            if getattr(group, key) != default:
+                allowed = (
+                    "clients that are always there and never fail: others are not simulated yet"
+                )
+                found.append(InputError(allowed, where=f"clients[{i}].{key}"))
+    return found
 
 
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:

@@ -60,7 +60,7 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
             seen.add("are of a client that the scenario does not have", who)
             continue
         task = parts.tasks.task(number, client, row["model_version"])
-        k = min(parts.scenario.k_of_group(parts.group(client)), task.plan.longest)
+        k = parts.fleet.k(client, task.plan.longest)
         if row["prototype"] != task.prototype:
             seen.add("are of another prototype than the scenario's", who)
         elif row["k"] != k:
@@ -120,7 +120,7 @@ def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
 
 
 def _cohorts_are_those_drawn(run: Run, parts: Parts) -> Broken:
-    from simfed.sim.selection import cohort
+    from simfed.selection import cohort
 
     scenario = parts.scenario
     if scenario.aggregation.mode != "synchronous":

@@ -45,12 +45,15 @@ def why_unreadable(error: Exception) -> str:
 
 
 def parse_yaml(text: str, *, where: str) -> Any:
-    """What YAML says, as people write it: `1e5` is a number, a key that stands twice is an error.
+    """What YAML says, as people write it: `1e5` is a number, a key that stands twice is an error, and
+    keys may be called on, off, yes or no.
 
     Raises: `InputError` that names the place and, where it is known, the line.
 
     >>> parse_yaml("{k: 1e3, 32: 5 ms}", where="a.yaml")
     {'k': 1000.0, 32: '5 ms'}
+    >>> parse_yaml("{on: 2 h, off: no}", where="a.yaml")
+    {'on': '2 h', 'off': False}
     >>> parse_yaml("k: 1\\nk: 2", where="a.yaml")
     Traceback (most recent call last):
     simfed.errors.InputError: a.yaml: line 2: valid YAML (the key 'k' stands twice)
@@ -151,6 +154,8 @@ def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     for key_node, _ in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":
             continue  # what it brings stands beneath the keys written here
+        if key_node.tag.endswith(":bool") and key_node.value.lower() not in ("true", "false"):
+            key_node.tag = "tag:yaml.org,2002:str"  # `on: 2 h` means a key of this name
         key = loader.construct_object(key_node, deep=True)
         problem = None
         if not isinstance(key, (str, int, float, bool)):

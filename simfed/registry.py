@@ -162,6 +162,16 @@ REGISTRIES: dict[str, Registry] = {
             },
         ),
         Registry(
+            "selection",
+            {
+                "all": "simfed.selection:All",
+                "uniform": "simfed.selection:Uniform",
+                "by-samples": "simfed.selection:BySamples",
+                "fastest": "simfed.selection:Fastest",
+                "oort": "simfed.selection:Oort",
+            },
+        ),
+        Registry(
             "method",
             {
                 "fedkd": "simfed.learn.methods.fedkd:FedKD",
@@ -188,7 +198,7 @@ REGISTRIES: dict[str, Registry] = {
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset` or `device`."""
+    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`."""
     if kind not in REGISTRIES:
         raise InputError(
             f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
@@ -199,7 +209,7 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Any, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `method`, `compressor`, `policy`, `model`, `dataset` or `device`; `part` is what the built-in ones
+    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part` is what the built-in ones
     are (a device: the path of a calibration profile; see `docs/extending.md`), or the string
     `"module:attribute"` to import it on first use.
     """

@@ -39,6 +39,7 @@ from simfed.policy import CHOICES, Policy, Pull
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
+from simfed.selection import Facts, Selection
 from simfed.tasks import NO_COMPRESSION, Tasks
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "check_method",
     "check_model",
     "check_policy",
+    "check_selection",
 ]
 
 _ROUNDS = 6
@@ -392,6 +394,76 @@ def _check_forced_pulls(policy: Policy) -> None:
     _require(json.dumps(policy.state()) == before, "forced pulls to update nothing")
     policy.void(Pull(_ARMS[0], "forced"))
     _require(repr(policy.values()) == values, "forced pulls to leave the values alone")
+
+
+def check_selection(cls: Callable[..., Selection], **options: Any) -> None:
+    """Check a selection class, made as `cls(**options)`.
+
+    - `choose` gives sorted, distinct int64 ids of those it was offered: as many as wanted, all of
+      them where there are not more, or always all of them;
+    - it is a function of ids, count, facts, round and rng: no global randomness, no memory;
+    - facts of clients that it was not offered make no difference, and no column is written to;
+    - it copes with clients of which nothing is known yet, and with equal ones.
+    """
+    with _no_global_randomness():
+        for world in range(12):
+            _check_choice(cls, options, Streams(world))
+
+
+def _check_choice(cls: Callable[..., Selection], options: Any, streams: Streams) -> None:
+    clients, round = 40, 1 + 9 * (streams.seed % 3)
+    facts = _made_up_facts(clients, streams)
+    before = [column.copy() for column in vars(facts).values()]
+    offered = np.flatnonzero(streams("offered").random(clients) < 0.7)
+    selection = cls(**options)
+    others = _made_up_facts(clients, Streams(1000 + streams.seed))
+    strange = Facts(
+        *(_replaced(a, b, offered) for a, b in zip(vars(others).values(), before, strict=True))
+    )
+    for count in (1, 2, len(offered) // 2, len(offered) - 1, len(offered), clients):
+        where = f"{count} of {len(offered)} clients, round {round}"
+
+        def choose(
+            of: Selection, known: Facts, count: int = count
+        ) -> np.ndarray[Any, np.dtype[np.int64]]:
+            return of.choose(offered, count, known, round=round, rng=streams("selection", round))
+
+        chosen = choose(selection, facts)
+        shaped = isinstance(chosen, np.ndarray) and chosen.dtype == np.int64 and chosen.ndim == 1
+        _require(shaped, f"a flat int64 array of ids; {where}")
+        _require(bool((np.diff(chosen) > 0).all()), f"sorted, distinct ids; {where}")
+        _require(bool(np.isin(chosen, offered).all()), f"ids of those it was offered; {where}")
+        enough = len(chosen) in (min(count, len(offered)), len(offered))
+        _require(enough, f"as many as wanted, or all, got {len(chosen)}; {where}")
+        again = choose(cls(**options), facts)
+        _require(np.array_equal(again, chosen), f"the same choice from the same facts; {where}")
+        same = np.array_equal(choose(selection, strange), chosen)
+        _require(same, f"no look at clients that were not offered; {where}")
+    untouched = all(
+        np.array_equal(a, b, equal_nan=True)
+        for a, b in zip(vars(facts).values(), before, strict=True)
+    )
+    _require(untouched, "columns that are left alone")
+
+
+def _made_up_facts(clients: int, streams: Streams) -> Facts:
+    """Of which a third is unknown; in every third world nothing is, in every other all are equal."""
+    facts = Facts.unknown(streams("samples").integers(1, 100, clients))
+    if streams.seed % 3 == 0:
+        return facts
+    seen = streams("seen").random(clients) < 2 / 3
+    scale = 0.0 if streams.seed % 2 else 1.0
+    facts.duration_s[seen] = 1.0 + scale * streams("duration").random(clients)[seen]
+    facts.loss[seen] = 0.5 + scale * streams("loss").random(clients)[seen]
+    facts.picked[seen] = 1 + (scale * streams("picked").integers(0, 30, clients)[seen])
+    facts.last_round[seen] = 1
+    return facts
+
+
+def _replaced(column: Any, by: Any, where: Any) -> Any:
+    column = column.copy()
+    column[where] = by[where]
+    return column
 
 
 def check_model(

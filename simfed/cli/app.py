@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.cli import cache, calibrate, data, inspect, network, report, run, study
+from simfed.cli import cache, calibrate, data, inspect, network, report, run, show, study
 
 app = typer.Typer(
     name="simfed",
@@ -41,6 +41,7 @@ app.command()(run.run)
 app.command()(inspect.validate)
 app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
+app.add_typer(show.app, name="show")
 app.command()(run.verify)
 app.command()(report.timeline)
 app.command()(report.report)

@@ -31,7 +31,7 @@ def validate(
     ] = False,
 ) -> None:
     """Check scenario files: every error of every file, one line each."""
-    from simfed.assembly import check
+    from simfed.assembly import checked
     from simfed.scenario import dump_scenario, load_scenario, parse_assignment
 
     pairs = [parse_assignment(text) for text in set_ or []]
@@ -39,7 +39,7 @@ def validate(
     for path in scenarios:
         try:
             scenario = load_scenario(path, pairs)
-            warnings = check(scenario, source=path, time_only=time_only)
+            parts = checked(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors
         except InputError as one:
@@ -47,10 +47,13 @@ def validate(
         else:
             if resolved:
                 typer.echo(dump_scenario(scenario), nl=False)
+                for column in parts.columns():
+                    if column.drawn:
+                        typer.echo(f"# drawn: {column}")
             else:
                 clients = f"{scenario.client_count:,} clients"
                 typer.echo(f"{path}: valid ({clients}, {scenario.rounds:,} rounds)")
-            for warning in warnings:
+            for warning in parts.warnings():
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
         raise InputErrors(errors)
@@ -73,7 +76,9 @@ def schema(
 
 
 def list_parts(
-    kind: Annotated[str, typer.Argument(help="compressors, policies, models, datasets, profiles")],
+    kind: Annotated[
+        str, typer.Argument(help="compressors, policies, models, datasets, selections, profiles")
+    ],
 ) -> None:
     """List what a scenario can name, with one line of explanation each."""
     if kind in ("profile", "profiles"):

@@ -50,9 +50,9 @@ class Processor:
             )  # fmt: skip
         return self.profile.noise[phase]
 
-    def client(self, streams: Streams, client: int) -> Device:
-        """The processor of one client."""
-        return Device(self, streams, client)
+    def client(self, streams: Streams, client: int, speed: float = 1.0) -> Device:
+        """The processor of one client; `speed`: its own factor on the group's speed."""
+        return Device(self, streams, client, speed)
 
 
 class Device:
@@ -66,11 +66,14 @@ class Device:
     0.009
     """
 
-    __slots__ = ("_load_offset_s", "_memory", "_streams", "client", "processor")
+    __slots__ = ("_load_offset_s", "_memory", "_streams", "client", "processor", "speed")
 
-    def __init__(self, processor: Processor, streams: Streams, client: int) -> None:
+    def __init__(
+        self, processor: Processor, streams: Streams, client: int, speed: float = 1.0
+    ) -> None:
         self.processor = processor
         self.client = client
+        self.speed = speed
         self._streams = streams
         self._memory = _FRESH
         self._load_offset_s = 0.0
@@ -91,7 +94,7 @@ class Device:
         `nth` the second and further work of one phase in a round.
         Calls of one client come in the order of their starts.
         """
-        work_s = nominal_s
+        work_s = nominal_s / self.speed
         noise = self.processor.noise_of(phase)
         if noise is not None and nominal_s > 0:
             key: tuple[int | str, ...] = (self.client, round, phase, *([nth] if nth else []))

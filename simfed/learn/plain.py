@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from simfed.contract import Outcome, Task, Workload
+from simfed.fleet import Fleet
 from simfed.policy import Policy, Pull, build_policy, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 from simfed.seeding import Streams
+from simfed.selection import cohort
 from simfed.tasks import pull_for
 
 __all__ = ["PlainRound", "build_policies", "plain_rounds"]
@@ -41,16 +43,6 @@ def build_policies(scenario: Scenario) -> list[Policy]:
     return policies
 
 
-def cohort(scenario: Scenario, streams: Streams, round: int) -> list[int]:
-    """The clients that take part in `round`, in the order of ids."""
-    size = scenario.participation.clients_per_round
-    if size is None:
-        return list(range(scenario.client_count))
-    rng = streams("selection", round)
-    # the clock side's draw, in its own room's words: neither side may import the other
-    return sorted(rng.choice(scenario.client_count, size, replace=False, shuffle=False).tolist())
-
-
 def plain_rounds(
     scenario: Scenario,
     workload: Workload,
@@ -60,15 +52,17 @@ def plain_rounds(
 ) -> Iterator[PlainRound]:
     """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator."""
     policies = build_policies(scenario)
+    fleet = Fleet(scenario, streams)
     groups = [scenario.clients[index] for index in scenario.group_of_client()]
     forced: str | None = None
     for round in range(1, scenario.rounds + 1):
         pulls: dict[int, Pull] = {}
         uploads = []
-        for client in cohort(scenario, streams, round):
+        size = scenario.participation.clients_per_round
+        for client in cohort(streams, round, scenario.client_count, size).tolist():
             task = workload.task(round, client)
             pulls[client] = pull_for(task, policies[client], forced, streams)
-            k = min(scenario.k_of_group(groups[client]), task.plan.longest)
+            k = fleet.k(client, task.plan.longest)
             uploads.append(workload.execute(task, pulls[client].arm, k))
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}

@@ -20,6 +20,8 @@ from simfed.seeding import Streams
 __all__ = ["build", "build_model"]
 
 Plain = Mapping[str, Any]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
 MOST_PIECES_TOGETHER = 100_000_000
 """Of all traces of a network, 16 bytes each."""
@@ -30,14 +32,15 @@ def build(
     links: Sequence[Plain],
     streams: Streams,
     *,
-    link_of_client: Sequence[int] | None = None,
+    link_of_client: Sequence[int] | Ints | None = None,
     folder: str | FilePath = ".",
 ) -> Topology:
     """The topology that a scenario describes.
 
     network: what `simfed.scenario.network.Network.plain()` gives; `links`: what `Link.plain()`
     gives, one per group of clients; base units throughout, None for unlimited, missing keys are
-    defaults. link_of_client: for each client the index of its link; by default links are per client.
+    defaults; rates, latencies and losses may be arrays, with a number for each of the link's clients
+    in the order of their ids. link_of_client: for each client the index of its link; by default links are per client.
     folder: where relative paths of trace and graph files start.
 
     Random traces and offsets come from `streams`: ("trace-offset", client) and
@@ -74,7 +77,7 @@ class _Builder:
         network: Plain,
         links: Sequence[Plain],
         streams: Streams,
-        link_of_client: Sequence[int] | None,
+        link_of_client: Sequence[int] | Ints | None,
         folder: FilePath,
     ) -> None:
         self.network = network
@@ -122,36 +125,43 @@ class _Builder:
                 raise InputError("only with topology tree or graph", where=f"clients[{i}].link.at", got=link["at"])  # fmt: skip
             self._check_loss(link.get("loss"), f"clients[{i}].link.loss")
 
-    def _check_loss(self, loss: float | None, where: str) -> None:
-        if loss and self.network.get("model", "fluid") == "fluid":
-            raise InputError("no loss with model fluid, which ignores it", where=where, got=loss)
+    def _check_loss(self, loss: Any, where: str) -> None:
+        if np.any(_or_zero(loss)) and self.network.get("model", "fluid") == "fluid":
+            raise InputError(
+                "no loss with model fluid, which ignores it", where=where, got=float(np.max(loss))
+            )
 
     # ---- clients -------------------------------------------------------------------------------
 
     def _access(self) -> Access:
         found: dict[tuple[int, Direction], LinkTrace] = {}
-        columns: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {}
         ways: tuple[Direction, Direction] = ("up", "down")
         for way in ways:
-            rates = np.full(len(self.links), inf)
             for i, link in enumerate(self.links):
                 spec, where = link.get(way), f"clients[{i}].link.{way}"
                 if isinstance(spec, Mapping):
                     for client in np.flatnonzero(self.link_of_client == i).tolist():
                         found[client, way] = self._trace(spec, where, client, way)
                 elif spec is not None:
-                    rates[i] = _checked_rate(spec, where)
-            columns[way] = rates[self.link_of_client]
-        latencies = np.array([_latencies_s(link) for link in self.links])
-        losses = [link.get("loss") or 0.0 for link in self.links]
+                    _check_rates(spec, where)
+        latencies = [_latencies_s(link) for link in self.links]
         return Access(
-            columns["up"],
-            columns["down"],
-            latencies[self.link_of_client, 0],
-            latencies[self.link_of_client, 1],
-            np.array(losses)[self.link_of_client],
+            self._column([_untraced(link.get("up")) for link in self.links]),
+            self._column([_untraced(link.get("down")) for link in self.links]),
+            self._column([up for up, _ in latencies]),
+            self._column([down for _, down in latencies]),
+            self._column([_or_zero(link.get("loss")) for link in self.links]),
             found,
         )
+
+    def _column(self, of_link: Sequence[Any]) -> Floats:
+        """A number per client: its link's, or its own where the link has an array of them."""
+        own = {i: value for i, value in enumerate(of_link) if isinstance(value, np.ndarray)}
+        alike = np.array([inf if i in own else value for i, value in enumerate(of_link)], float)
+        column: Floats = alike[self.link_of_client]
+        for i, values in own.items():
+            column[self.link_of_client == i] = values
+        return column
 
     # ---- the rest ------------------------------------------------------------------------------
 
@@ -243,7 +253,7 @@ class _Builder:
         """`link` is the client, or the name of a link that is not a client's."""
         try:
             if spec.get("file") is not None:
-                trace = self._read(spec)
+                trace = self._read(_with_own_column(spec, link))
             else:
                 trace = self._generate(spec, self.streams("trace", link, way))
                 trace = self._kept(trace.scaled(spec.get("scale", 1.0)))
@@ -304,13 +314,38 @@ class _Builder:
         )
 
 
-def _latencies_s(spec: Plain) -> tuple[float, float]:
+def _with_own_column(spec: Plain, link: int | str) -> Plain:
+    """`{client}` in the name of a column of capacities stands for the client's id."""
+    column = spec.get("rate_column")
+    if not isinstance(column, str) or "{client}" not in column:
+        return spec
+    if isinstance(link, str):
+        allowed = "a column's name without {client}: this link is no client's"
+        raise InputError(allowed, where="rate_column", got=column)
+    return {**spec, "rate_column": column.replace("{client}", str(link))}
+
+
+def _latencies_s(spec: Plain) -> tuple[Any, Any]:
     """Of the way up and the way down."""
-    up, down = spec.get("latency") or 0.0, spec.get("down_latency")
+    up, down = _or_zero(spec.get("latency")), spec.get("down_latency")
     return up, up if down is None else down
 
 
+def _or_zero(value: Any) -> Any:
+    return 0.0 if value is None else value
+
+
+def _untraced(rate: Any) -> Any:
+    """A rate as a number; a trace, which replaces it, as no limit."""
+    return inf if rate is None or isinstance(rate, Mapping) else rate
+
+
 def _checked_rate(rate: Any, where: str) -> float:
-    if not 0 < rate < inf:
-        raise InputError("a rate above 0 bytes/s", where=where, got=rate)
+    _check_rates(rate, where)
     return float(rate)
+
+
+def _check_rates(rates: Any, where: str) -> None:
+    """Of one client, or of many."""
+    for rate in np.ravel(rates)[~((np.ravel(rates) > 0) & (np.ravel(rates) < inf))]:
+        raise InputError("a rate above 0 bytes/s", where=where, got=float(rate))

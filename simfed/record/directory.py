@@ -185,7 +185,7 @@ class RunDirectory:
         with contextlib.suppress(OSError):  # what is left, the next one who writes here clears up
             aside.put_back(self.path)
 
-    def recorder(self, *, rows_in_memory: int = 200_000, losses: tuple[str, ...] = ()) -> Recorder:
+    def recorder(self, *, rows_in_memory: int = 50_000, losses: tuple[str, ...] = ()) -> Recorder:
         """A recorder that spills into this directory."""
         return Recorder(
             self._checkpoints.path / "segments",

@@ -54,7 +54,7 @@ class Recorder:
         segments: Path | None = None,
         *,
         run: str = "",
-        rows_in_memory: int = 200_000,
+        rows_in_memory: int = 50_000,
         losses: tuple[str, ...] = (),
     ) -> None:
         """`segments`: the folder for full lists of rows; None keeps them in memory, as columns.

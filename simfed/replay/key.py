@@ -17,10 +17,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from simfed.fleet import Fleet
 from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
+from simfed.seeding import Streams
 
 __all__ = [
     "code_digest",
@@ -34,7 +36,7 @@ __all__ = [
 _CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint")
 """Keys of a scenario that only the clock side reads."""
 
-_GROUP_CLOCK = ("count", "device", "link", "policy", "k")
+_GROUP_CLOCK = ("count", "device", "link", "policy", "k", "devices", "availability", "failure")
 """The same of a client group (K counts, per client, after its default)."""
 
 _CHOOSES_KERNELS = (
@@ -96,10 +98,12 @@ def last_round_if_special(scenario: Scenario) -> int | None:
 def _clients(scenario: Scenario) -> dict[str, Any]:
     """Per client id what learning sees of it, as distinct kinds and who is of which."""
     kinds = []
-    for group in scenario.clients:
+    fleet = Fleet(scenario, Streams(scenario.seed))
+    for i, group in enumerate(scenario.clients):
         policy = scenario.policy_of_group(group)
         seen = group.model_dump(mode="json", exclude=set(_GROUP_CLOCK))
-        seen["k"] = scenario.k_of_group(group)
+        drawn = fleet.drawn(i, "k")
+        seen["k"] = scenario.k_of_group(group) if drawn is None else digest_of(drawn.tolist())
         # f_n is computed for clients whose policy wants rewards
         seen["local_loss"] = (
             policy.reward.local_loss.model_dump(mode="json") if policy.learns else None

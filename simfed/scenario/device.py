@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from simfed.errors import InputError
+from simfed.scenario.distribution import Distribution, DrawnNumber
 from simfed.scenario.fields import (
     BelowOne,
     Duration,
@@ -119,7 +120,7 @@ class Device(Part):
     """A client's processor: a calibration profile and what scales it. `profile` alone may be written as its name."""
 
     profile: str = Field(description="name or file of a calibration profile")
-    speed: Positive = Field(
+    speed: DrawnNumber = Field(
         default=1.0, description="factor on the profile's speed; 0.5 is half as fast"
     )
     cores: Cores | None = Field(
@@ -150,8 +151,13 @@ class Device(Part):
         return {"count": value} if isinstance(value, int) else value
 
     def plain(self) -> dict[str, Any]:
-        """Plain values in base units, without what is left at None: the argument of `simfed.device.build_processor`."""
+        """Plain values in base units, without what is left at None: the argument of `simfed.device.build_processor`.
+
+        A speed that is drawn per client is left out: it is no property of the group.
+        """
         plain: dict[str, Any] = _plain(self)
+        if isinstance(self.speed, Distribution):
+            del plain["speed"]
         return plain
 
 

@@ -8,6 +8,7 @@ to the very same numbers.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -17,8 +18,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
+    Tag,
     ValidationInfo,
 )
 
@@ -29,7 +32,9 @@ from simfed.registry import registry
 __all__ = [
     "BelowOne",
     "Duration",
+    "Entries",
     "File",
+    "FoundFile",
     "Fraction",
     "Int",
     "Named",
@@ -43,6 +48,7 @@ __all__ = [
     "Rate",
     "Size",
     "WholeNumber",
+    "entries",
     "files_in",
     "renamed",
 ]
@@ -112,6 +118,45 @@ PositiveInt = Annotated[
     BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1)),
     AfterValidator(_countable),
 ]
+_PERCENT = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*%\s*$")
+
+
+def _count_or_share(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    match = _PERCENT.match(value)
+    if match is None or not 0 < float(match[1]) <= 100:
+        allowed = "a whole number of at least 1, or a share of the parameters such as 1%"
+        raise ValueError(InputError(allowed, got=value))
+    return value.strip()
+
+
+def _by_type(value: Any) -> str:
+    return "share[]" if isinstance(value, str) else "count[]"
+
+
+# The brackets keep a tag out of the key paths in error messages.
+Entries = Annotated[
+    Annotated[PositiveInt, Tag("count[]")]
+    | Annotated[str, BeforeValidator(_count_or_share), Field(examples=["1%"]), Tag("share[]")],
+    Discriminator(_by_type),
+]
+"""How many entries of an update: a number, or a share of all of them as text, see `entries`."""
+
+
+def entries(written: int | float | str, parameters: int) -> int:
+    """K of a model with `parameters` parameters: at least 1, at most all of them.
+
+    A share is rounded to the nearest whole number.
+
+    >>> [entries(k, 61_706) for k in (1000, "1%", "0.0001%", 100_000)]
+    [1000, 617, 1, 61706]
+    """
+    if isinstance(written, str):
+        written = float(written.rstrip("% ")) / 100 * parameters
+    return max(1, min(round(written), parameters))
+
+
 WholeNumber = Annotated[
     int, BeforeValidator(_integer("a whole number", lambda n: True)), AfterValidator(_countable)
 ]
@@ -134,6 +179,14 @@ File = Annotated[str, BeforeValidator(_located)]
 """A path that starts at the scenario's own folder."""
 
 _FILE_MARK = get_args(File)[1]
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).resolve())
+
+
+# The resolved scenario stands in the run directory, elsewhere than the file it came from.
+FoundFile = Annotated[File, AfterValidator(_absolute)]
 
 
 def _above_zero(seconds: float) -> float:

@@ -279,14 +279,24 @@ def _key_path(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
 def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     here: Any = model
     for step in loc:
+        if isinstance(step, str) and step.endswith("[]"):
+            here = _tagged(here, step) or here
+            continue
         inner = _model_of(here)
         if inner is None:
             here = _element(here)
         elif step in inner.model_fields:
             here = inner.model_fields[str(step)].annotation
-        # else: the tag of a union, which is no key
     inner = _model_of(here)
     return list(inner.model_fields) if inner is not None else []
+
+
+def _tagged(annotation: Any, tag: str) -> Any:
+    """The member of a union that has this tag, or None."""
+    if any(getattr(mark, "tag", None) == tag for mark in getattr(annotation, "__metadata__", ())):
+        return annotation
+    found = (_tagged(inner, tag) for inner in get_args(annotation))
+    return next((inner for inner in found if inner is not None), None)
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

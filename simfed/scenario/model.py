@@ -17,8 +17,10 @@ from simfed.method import Method
 from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
 from simfed.scenario.device import Device
+from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.fields import (
     BelowOne,
+    Entries,
     Int,
     Named,
     NonNegative,
@@ -29,6 +31,7 @@ from simfed.scenario.fields import (
 from simfed.scenario.network import Link, Network
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import AnyPolicy, Policy, Reward
+from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.vocabulary import IndexCode
 
 __all__ = [
@@ -167,7 +170,9 @@ AnyMethod = Annotated[
 class Compression(Part):
     """What travels up: K entries of the residual-corrected gradient, and how their indices are coded."""
 
-    k: PositiveInt = Field(default=1000, description="entries kept of an update")
+    k: Entries = Field(
+        default=1000, description="entries kept of an update; `1%`: of the model's parameters"
+    )
     strategies: tuple[Named("compressor"), ...] = Field(  # type: ignore[valid-type]
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
@@ -226,6 +231,13 @@ class Server(Part):
 
     device: Device | None = Field(default=None, description="null: the server takes no time")
 
+    @field_validator("device")
+    @classmethod
+    def _nothing_drawn(cls, value: Device | None) -> Device | None:
+        if value is not None and isinstance(value.speed, Distribution):
+            raise ValueError(InputError("a number: there is one server", where="speed"))
+        return value
+
 
 class Charge(Part):
     """Which transfers take simulated time."""
@@ -271,9 +283,32 @@ class ClientGroup(Part):
     count: PositiveInt = Field(default=1, description="clients of this kind")
     prototype: str = Field(description="a key of `prototypes`")
     device: Device = Field(description="processor; a name alone is its `profile`")
-    link: Link = Field(default=Link(), description="access link")
-    k: PositiveInt | None = Field(default=None, description="in place of compression.k")
+    link: Link = Field(
+        default=Link(), description="access link; omitted: unlimited, with a warning"
+    )
+    k: DrawnEntries | None = Field(default=None, description="in place of compression.k")
+    devices: Devices | None = Field(
+        default=None, description="a table whose rows are devices: one for each client"
+    )
+    availability: AvailabilityOf = Field(default="always", description="when clients are there")
+    failure: Failure = Field(default=Failure(), description="of participations, per phase")
     policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
+
+    @model_validator(mode="after")
+    def _columns_of_devices(self) -> ClientGroup:
+        drawn = {
+            path: value
+            for path, value in drawn_in(self)
+            if value.column is not None and value.table is None
+        }
+        for path, value in drawn.items():
+            if self.devices is None:
+                allowed = "the key 'table' beside column, or a table `devices` in the group"
+                raise ValueError(InputError(allowed, where=path, got=value.column))
+        if self.devices is not None and not drawn:
+            allowed = "some field of the group with a `column` of this table"
+            raise ValueError(InputError(allowed, where="devices"))
+        return self
 
 
 class Scenario(Part):
@@ -458,8 +493,8 @@ class Scenario(Part):
         order: np.ndarray[Any, np.dtype[np.int64]] = grouped[np.lexsort((grouped, turn))]
         return order
 
-    def k_of_group(self, group: ClientGroup) -> int:
-        """K of a group's clients, before the limit d."""
+    def k_of_group(self, group: ClientGroup) -> int | str | Distribution:
+        """K of a group's clients as it is written: a number, a share, or a distribution."""
         return group.k if group.k is not None else self.compression.k
 
     def policy_of_group(self, group: ClientGroup) -> Policy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,10 +15,11 @@ from pydantic import (
 )
 
 from simfed.errors import InputError, listed
+from simfed.scenario.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
 from simfed.scenario.fields import (
     BelowOne,
     Duration,
-    File,
+    FoundFile,
     NonNegative,
     Part,
     Positive,
@@ -45,14 +45,6 @@ def _some_size(size: float) -> float:
 
 
 SomeRate = Annotated[Rate, AfterValidator(_some_rate)]
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).resolve())
-
-
-# The resolved scenario stands in the run directory, elsewhere than the file it came from.
-FoundFile = Annotated[File, AfterValidator(_absolute)]
 
 
 class Generator(Part):
@@ -124,7 +116,9 @@ class Trace(Part):
     scale: Positive = Field(default=1.0, description="factor on every capacity")
     bin: PositiveDuration = Field(default=0.1, description="mahimahi: packets are counted per bin")
     time_column: str | int = Field(default=0, description="csv: name or number from 0")
-    rate_column: str | int = Field(default=1, description="csv: name or number from 0")
+    rate_column: str | int = Field(
+        default=1, description="csv: name or number from 0; ue{client}: each client its own"
+    )
     time_unit: str = Field(default="s", description="csv: s, ms, …")
     rate_unit: str = Field(default="Mbps", description="csv: Mbps, kB/s, …")
 
@@ -158,14 +152,30 @@ LinkRate = Annotated[
 _DOWN_LATENCY = "one-way delay of the way down, where it differs from `latency`"
 
 
+def _rate_trace_or_drawn(value: Any) -> str:
+    if isinstance(value, Distribution):
+        return "distribution[]"
+    if isinstance(value, Mapping) and not value.keys() & Trace.model_fields.keys():
+        return "distribution[]"
+    return _rate_or_trace(value)
+
+
+AccessRate = Annotated[
+    Annotated[SomeRate, Tag("rate[]")]
+    | Annotated[Trace, Tag("trace[]")]
+    | Annotated[Distribution, drawn_as("rate"), Tag("distribution[]")],
+    Discriminator(_rate_trace_or_drawn),
+]
+
+
 class Link(Part):
     """A client's access link. Rates omitted are unlimited."""
 
-    up: LinkRate | None = Field(default=None, description="uplink capacity, client to server")
-    down: LinkRate | None = Field(default=None, description="downlink capacity, server to client")
-    latency: Duration = Field(default=0.0, description="one-way delay of the access link")
-    down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
+    up: AccessRate | None = Field(default=None, description="uplink capacity, client to server")
+    down: AccessRate | None = Field(default=None, description="downlink capacity, server to client")
+    latency: DrawnDuration = Field(default=0.0, description="one-way delay of the access link")
+    down_latency: DrawnDuration | None = Field(default=None, description=_DOWN_LATENCY)
+    loss: DrawnLoss = Field(default=0.0, description="packets lost at random; needs model tcp")
     at: str | None = Field(default=None, description="tree, graph: the node it is attached to")
 
     def plain(self) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from simfed.errors import InputError
 from simfed.registry import registry
-from simfed.scenario.fields import Named, NonNegative, Number, Part, PositiveInt
-from simfed.scenario.network import FoundFile
+from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, Part, PositiveInt
 from simfed.scenario.options import OfKind
 
 __all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]

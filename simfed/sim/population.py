@@ -13,12 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from simfed.device import Device
+from simfed.fleet import Fleet
 from simfed.policy import Policy
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.seeding import Streams
+from simfed.selection import cohort
 from simfed.sim.modes import Mode
-from simfed.sim.selection import cohort
 
 __all__ = ["Population", "Presence"]
 
@@ -57,13 +58,13 @@ class Population:
         scenario: Scenario,
         make_policy: Callable[[int], Policy],
         make_device: Callable[[int], Device],
+        streams: Streams,
         presence: Presence | None = None,
     ) -> None:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes
         part. `presence` None: everybody is always there."""
         groups = scenario.clients
-        self._group = scenario.group_of_client().astype(np.int32)
-        self._k = tuple(scenario.k_of_group(group) for group in groups)
+        self._fleet = Fleet(scenario, streams)
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._make_device = make_device
@@ -76,7 +77,7 @@ class Population:
         """Those in flight."""
 
     def __len__(self) -> int:
-        return len(self._group)
+        return len(self._fleet)
 
     def choose(
         self, mode: Mode, streams: Streams, round: int, starts: int, at_s: float
@@ -136,11 +137,11 @@ class Population:
 
     def k(self, client: int, longest: int) -> int:
         """Entries this client keeps of a field of so many."""
-        return min(self._k[int(self._group[client])], longest)
+        return self._fleet.k(client, longest)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""
-        return self._reward[int(self._group[client])]
+        return self._reward[int(self._fleet.group[client])]
 
     def policy(self, client: int) -> Policy:
         """This client's policy."""

@@ -82,7 +82,7 @@ class Simulation:
         self._streams = streams
         self._server_device = server_device
         self._mode = mode_of(scenario)
-        self._population = Population(scenario, make_policy, make_device, presence)
+        self._population = Population(scenario, make_policy, make_device, streams, presence)
         self._losses = scenario.method.made.losses
         self._round = 0
         self._now_s = 0.0

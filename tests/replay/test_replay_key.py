@@ -22,6 +22,9 @@ CLOCK = (
     "client_order",  # counts through who becomes which client: tested below
     "clients[0].device",
     "clients[0].link",
+    "clients[0].devices",
+    "clients[0].availability",  # and failures: who took part is the way down the tree
+    "clients[0].failure",
     "policy.kind",  # policies act through their decisions alone, once they learn or do not
     "policy.c",
     "policy.ema",

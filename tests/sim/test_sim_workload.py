@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from simfed.errors import InputError
 from simfed.seeding import Streams
+from simfed.selection import cohort
 from simfed.sim import Recorded, TimeOnlyWorkload
 from simfed.sim.population import Population
-from simfed.sim.selection import cohort
 
 
 def workload(index_code="ideal", recorded=None, **changes):
@@ -122,7 +122,9 @@ def test_only_clients_that_took_part_have_objects():
         clients=[{"count": 100_000, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
         participation={"clients_per_round": 5},
     )
-    people = Population(plain, lambda client: made.append(client) or object(), lambda client: None)
+    people = Population(
+        plain, lambda client: made.append(client) or object(), lambda client: None, Streams(0)
+    )
     assert len(people) == 100_000
     assert made == []
     assert people.policy(7) is people.policy(7)

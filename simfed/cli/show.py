@@ -1,0 +1,85 @@
+"""`simfed show`: what a scenario comes to before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simfed.errors import InputErrors
+
+if TYPE_CHECKING:
+    from simfed.fleet import Column
+
+app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
+
+__all__ = ["app"]
+
+_SHOWN_HOURS = 48
+
+
+@app.callback()
+def show() -> None:
+    """Show what a scenario comes to before anything runs."""
+
+
+@app.command()
+def fleet(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Picture to write: png, svg or pdf; NAME-fleet.png here if omitted."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the scenario's.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
+    ] = None,
+    width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
+) -> None:
+    """Print and draw what the clients of a scenario have: speeds, links, K, when they are there."""
+    import numpy as np
+
+    from simfed.assembly import Parts
+    from simfed.report.fleet import fleet_figure
+    from simfed.report.pictures import parse_width, save_picture
+    from simfed.scenario import load_scenario, parse_assignment
+
+    pairs = [parse_assignment(text) for text in set_ or []]
+    if seed is not None:
+        pairs.append(("seed", seed))
+    loaded = load_scenario(scenario, pairs)
+    width_in = parse_width(width)
+    parts = Parts(loaded, scenario)
+    if errors := parts.errors(time_only=True):
+        raise InputErrors([error.within(parts.name) for error in errors])
+    columns = parts.columns()
+    hours = np.linspace(0, _SHOWN_HOURS, 4 * _SHOWN_HOURS + 1)
+    there = parts.fleet.shares_there(3600 * hours)
+    names = [
+        f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile}"
+        for i, group in enumerate(loaded.clients)
+    ]
+    for i, name in enumerate(names):
+        typer.echo(name)
+        _print_table([column for column in columns if column.group == i])
+        if there is not None:
+            shares = (float(x) for x in np.quantile(there[:, i], (0, 0.5, 1)))
+            least, median, most = (f"{share:.0%}" for share in shares)
+            typer.echo(
+                f"  there: {least} to {most} of its clients, median {median}, in {_SHOWN_HOURS} h"
+            )
+    path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
+    typer.echo(save_picture(fleet_figure(columns, names, there, hours, width_in=width_in), path))
+    for warning in parts.warnings():
+        typer.echo(f"{scenario}: warning: {warning}", err=True)
+
+
+def _print_table(columns: list[Column]) -> None:
+    rows = [("field", "drawn from", "min", "median", "max")]
+    rows += [(column.field, column.how, *column.summary()) for column in columns]
+    widths = [max(len(row[k]) for row in rows) for k in range(5)]
+    for row in rows:
+        left = "  ".join(f"{row[k]:<{widths[k]}}" for k in (0, 1))
+        typer.echo("  " + left + "  " + "  ".join(f"{row[k]:>{widths[k]}}" for k in (2, 3, 4)))

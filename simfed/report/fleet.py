@@ -1,0 +1,146 @@
+"""The picture of a fleet: how each quantity is spread over the clients, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from simfed.fleet import FIELDS, Column
+from simfed.report.pictures import new_figure, picture_style
+from simfed.report.style import SERIES_COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["fleet_figure"]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+_LABELS = {
+    "device.speed": "device speed, × profile",
+    "link.up": "uplink, Mbps",
+    "link.down": "downlink, Mbps",
+    "link.latency": "latency, ms",
+    "link.down_latency": "latency of the way down, ms",
+    "link.loss": "packet loss, %",
+    "availability.markov.on": "mean stay, h",
+    "availability.markov.off": "mean absence, h",
+    "k": "K, entries of an update",
+}
+_SCALES = {
+    "link.up": 8e-6,
+    "link.down": 8e-6,
+    "link.latency": 1e3,
+    "link.down_latency": 1e3,
+    "link.loss": 100.0,
+    "availability.markov.on": 1 / 3600,
+    "availability.markov.off": 1 / 3600,
+}
+_MOST_POINTS = 400
+_DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+
+
+@picture_style()
+def fleet_figure(
+    columns: Sequence[Column],
+    names: Sequence[str],
+    there: Floats | None = None,
+    hours: Floats | None = None,
+    *,
+    width_in: float = 7.0,
+) -> Figure:
+    """Per quantity the share of each group's clients that have at most so much, and who is there when.
+
+    `there[k, i]`: the share of group i's clients that are there at `hours[k]`; None: no such panel.
+    A drawn quantity is a rising curve, one that is alike for all a step. Quantities that are nowhere
+    finite (unlimited links, traces) or 0 for everybody have no panel.
+    """
+    from matplotlib.lines import Line2D
+
+    fields = [field for field in FIELDS if _worth_a_panel(field, columns)] or ["device.speed"]
+    looks = [
+        (SERIES_COLOURS[i % len(SERIES_COLOURS)], _DASHES[i // len(SERIES_COLOURS) % len(_DASHES)])
+        for i in range(len(names))
+    ]
+    legend = [
+        Line2D([], [], color=colour, linestyle=dash, linewidth=1.2, label=name)
+        for name, (colour, dash) in zip(names, looks, strict=True)
+    ]
+    count = len(fields) + (there is not None)
+    across = 1 if width_in < 5 else min(3, count)
+    down = -(-count // across)
+    figure, frames = new_figure(
+        width_in, [1.35] * down, gap_in=0.5, legend=legend, left_in=0.45, bottom_in=0.42
+    )
+    panels: list[Axes] = []
+    for frame in frames:
+        box = frame.get_position()
+        frame.remove()
+        each = (box.width + 0.05) / across
+        for k in range(across):
+            if len(panels) < count:
+                panels.append(figure.add_axes((box.x0 + k * each, box.y0, each - 0.05, box.height)))
+    for k, (axes, field) in enumerate(zip(panels, fields, strict=False)):
+        for column in columns:
+            if column.field == field and np.isfinite(column.values).any():
+                colour, dash = looks[column.group]
+                x, share = _steps(column.values * _SCALES.get(field, 1.0))
+                axes.step(x, share, where="post", color=colour, linestyle=dash, linewidth=1.2)
+        _scale_across(axes)
+        _frame(axes, _LABELS[field])
+        if k % across == 0:
+            axes.set_ylabel("share of the group")
+    if there is not None and hours is not None:
+        for shares, (colour, dash) in zip(there.T, looks, strict=True):
+            panels[-1].step(
+                hours, shares, where="post", color=colour, linestyle=dash, linewidth=1.2
+            )
+        _frame(panels[-1], "there at, simulated h")
+        panels[-1].set_xlim(hours[0], hours[-1])
+        panels[-1].set_xticks(np.arange(hours[0], hours[-1] + 1, 12))
+    return figure
+
+
+def _worth_a_panel(field: str, columns: Sequence[Column]) -> bool:
+    """Whether something is finite and above 0; constant stays are said in the table."""
+    own = [column for column in columns if column.field == field]
+    if field.startswith("availability") and not any(column.drawn for column in own):
+        return False
+    values = [column.values for column in own]
+    return any((np.isfinite(v) & (v > 0)).any() for v in values)
+
+
+def _steps(values: Any) -> tuple[Any, Any]:
+    """The empirical distribution as a step curve, thinned to a few hundred points."""
+    ordered = np.sort(values[np.isfinite(values)])
+    at = np.unique(np.linspace(0, len(ordered) - 1, _MOST_POINTS).astype(int))
+    share = (at + 1) / len(values)
+    return np.concatenate([ordered[at[:1]], ordered[at]]), np.concatenate([[0.0], share])
+
+
+def _scale_across(axes: Axes) -> None:
+    """Logarithmic where the values span more than a decade or so, else from 0."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    positive = [x for line in axes.get_lines() for x in np.asarray(line.get_xdata()) if x > 0]
+    if positive and max(positive) > 20 * min(positive):
+        axes.set_xscale("log")
+        decades = np.log10(max(positive) / min(positive))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
+        axes.xaxis.set_major_formatter(
+            FuncFormatter(lambda x, _: f"{x:g}" if x < 1e5 else f"{x:.0e}")
+        )
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif positive:
+        axes.set_xlim(0, 1.08 * max(positive))
+
+
+def _frame(axes: Axes, label: str) -> None:
+    axes.set_ylim(0, 1.03)
+    axes.set_yticks([0, 0.5, 1])
+    axes.set_xlabel(label, labelpad=2)
+    axes.grid(True, linewidth=0.3, color="#D9DBDE")
+    axes.set_axisbelow(True)

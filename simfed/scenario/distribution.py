@@ -1,0 +1,397 @@
+"""Quantities of a client group that may be drawn per client: a value, or a distribution of values.
+
+A distribution's parameters are written as the quantity itself is (`median: 10 Mbps` for a rate) and
+kept as they were written; `Distribution.law` reads them as what they stand for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
+
+from simfed import distributions as laws
+from simfed import units
+from simfed.distributions import Law
+from simfed.errors import InputError, listed
+from simfed.scenario.fields import (
+    BelowOne,
+    Duration,
+    Entries,
+    FoundFile,
+    NonNegative,
+    Part,
+    Positive,
+    PositiveDuration,
+)
+
+__all__ = [
+    "KINDS",
+    "QUANTITIES",
+    "Devices",
+    "Distribution",
+    "DrawnDuration",
+    "DrawnEntries",
+    "DrawnLoss",
+    "DrawnNumber",
+    "DrawnStay",
+    "Quantity",
+    "drawn_as",
+    "drawn_in",
+]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a field's values must be, and how they are written."""
+
+    allowed: str
+    """In an error: `a rate above 0 such as 20 Mbps`."""
+    parse: Callable[[object], float]
+    """A value as written → base units. Raises: `InputError`."""
+    strict: bool = True
+    """0 itself is no value."""
+    below: float = math.inf
+    """Values are below this."""
+    whole: bool = False
+    """Draws are rounded to the nearest whole number, at least 1."""
+    format: Callable[[float], str] = "{:.4g}".format
+    """For people."""
+    has_unit: bool = False
+
+    def unit(self, text: str | None) -> float:
+        """What 1 in a table's column stands for, in base units.
+
+        Raises: `InputError` where a unit is missing, wrong or not wanted.
+        """
+        if not self.has_unit:
+            if text is not None:
+                raise InputError("no unit: this is a plain number", where="unit", got=text)
+            return 1.0
+        if text is None:
+            raise InputError("the key 'unit' beside column, such as unit: Mbps")
+        try:
+            return self.parse(f"1 {text}")
+        except InputError:
+            raise InputError(f"the unit of {self.allowed}", where="unit", got=text) from None
+
+    def holds(self, values: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which of `values` the field may have."""
+        least = values > 0 if self.strict else values >= 0
+        found: np.ndarray[Any, np.dtype[np.bool_]] = least & (values < self.below)
+        return found
+
+    def check(self, law: Law) -> None:
+        """Raises: `InputError` if a value that the law may give is none of this quantity."""
+        low_is_fine = law.low > 0 or (law.low == 0 and not (self.strict and law.attains_low))
+        if not low_is_fine:
+            raise InputError(f"only values that are {self.allowed}", got=f"down to {law.low:g}")
+        if law.high >= self.below < math.inf:
+            hint = None if law.high < math.inf else "the key `high` bounds it"
+            raise InputError(
+                f"only values that are {self.allowed}", got=f"up to {law.high:g}", hint=hint
+            )
+
+
+def _plain_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InputError("a number without a unit", got=value)
+    return float(value)
+
+
+QUANTITIES: dict[str, Quantity] = {
+    "number": Quantity("a number above 0", _plain_number),
+    "loss": Quantity("a number from 0 to below 1", _plain_number, strict=False, below=1.0),
+    "entries": Quantity(
+        "a number of entries, at least 1", _plain_number, whole=True, format="{:,.0f}".format
+    ),
+    "rate": Quantity(
+        "a rate above 0 such as 20 Mbps",
+        units.parse_rate,
+        format=units.format_rate,
+        has_unit=True,
+    ),
+    "stay": Quantity(
+        "a duration above 0 such as 2 h",
+        units.parse_duration,
+        format=units.format_duration,
+        has_unit=True,
+    ),
+    "duration": Quantity(
+        "a duration with its unit such as 20 ms",
+        units.parse_duration,
+        strict=False,
+        format=units.format_duration,
+        has_unit=True,
+    ),
+}
+
+
+def _as_written(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError(InputError("a value of this quantity, with its unit", got=value))
+    return value
+
+
+Amount = Annotated[
+    Any,
+    BeforeValidator(_as_written, json_schema_input_type=str | float),
+    Field(examples=["10 Mbps"]),
+]
+_LOW = "no value is below: the law under that condition"
+_HIGH = "no value is above: the law under that condition"
+
+
+class _Brief(Part):
+    """Dumped without the keys that are not given, so that a resolved scenario stays readable."""
+
+    @model_serializer(mode="wrap")
+    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if value is not None}
+
+
+class Lognormal(_Brief):
+    """Log-normal; `low` and `high` truncate it."""
+
+    median: Amount | None = Field(default=None, description="half of the values are below")
+    mean: Amount | None = Field(default=None, description="in place of the median")
+    cv: Positive = Field(description="coefficient of variation: sd over mean")
+    low: Amount | None = Field(default=None, description=_LOW)
+    high: Amount | None = Field(default=None, description=_HIGH)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Lognormal:
+        if (self.median is None) == (self.mean is None):
+            raise ValueError(InputError("either median or mean beside cv"))
+        return self
+
+
+class UniformBetween(_Brief):
+    """Every value from `low` to `high` alike."""
+
+    low: Amount = Field(description="the smallest value")
+    high: Amount = Field(description="the largest value")
+
+
+class Normal(_Brief):
+    """Normal under the condition that the value is above `low`, or 0, and below `high`.
+
+    `mean` and `sd` are those before this truncation.
+    """
+
+    mean: Amount = Field(description="before truncation")
+    sd: Amount = Field(description="standard deviation, before truncation")
+    low: Amount | None = Field(default=None, description=f"{_LOW}; 0 if omitted")
+    high: Amount | None = Field(default=None, description=_HIGH)
+
+
+class Pareto(_Brief):
+    """P(X > x) = (minimum/x)^shape."""
+
+    minimum: Amount = Field(description="the smallest value")
+    shape: Positive = Field(description="the smaller, the heavier the tail; 0.1 to 1000")
+    high: Amount | None = Field(default=None, description=_HIGH)
+
+
+class Choice(_Brief):
+    """One of a few values."""
+
+    values: tuple[Amount, ...] = Field(description="what there is to choose from")
+    weights: tuple[NonNegative, ...] | None = Field(
+        default=None, description="probabilities, up to a factor; alike if omitted"
+    )
+
+
+class Distribution(_Brief):
+    """A value drawn for every client, from the run's seed, in place of one value for the group.
+
+    One of the laws `lognormal`, `uniform`, `normal`, `pareto`, `choice`, or a `column` of a CSV or
+    Parquet `table`: each client gets the value of a row drawn at random, or, without `table`, of
+    the row of the group's table `devices` that was drawn for it. See fleets.
+    """
+
+    lognormal: Lognormal | None = Field(default=None, description="median or mean, and cv")
+    uniform: UniformBetween | None = Field(default=None, description="low and high")
+    normal: Normal | None = Field(default=None, description="mean and sd, truncated at 0")
+    pareto: Pareto | None = Field(default=None, description="minimum and shape")
+    choice: Choice | None = Field(default=None, description="values and their weights")
+    column: str | None = Field(default=None, description="of `table`, or of the group's `devices`")
+    table: FoundFile | None = Field(default=None, description="CSV with a header line, or Parquet")
+    unit: str | None = Field(default=None, description="of the column: Mbps, kB/s, ms, …")
+    weights: str | None = Field(
+        default=None, description="a column of `table`: how likely a row is, up to a factor"
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Distribution:
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(InputError(f"one of {listed(KINDS)}", got=given))
+        if self.column is None:
+            for key in ("table", "unit", "weights"):
+                if getattr(self, key) is not None:
+                    raise ValueError(InputError(f"the key {key!r} only beside column"))
+        if self.weights is not None and self.table is None:
+            raise ValueError(InputError("the key 'weights' only beside table"))
+        return self
+
+    def law(self, quantity: Quantity) -> Law | None:
+        """The law in base units; None for a column.
+
+        Raises: `InputError` for parameters that make no distribution of this quantity.
+        """
+        if self.column is not None:
+            quantity.unit(self.unit)
+            return None
+        kind = next(kind for kind in KINDS if getattr(self, kind) is not None)
+        try:
+            law = _LAWS[kind](getattr(self, kind), quantity)
+            quantity.check(law)
+        except InputError as error:
+            where = ".".join(filter(None, (kind, error.where)))
+            raise InputError(error.allowed, where=where, got=error.got, hint=error.hint) from None
+        return law
+
+
+KINDS = ("lognormal", "uniform", "normal", "pareto", "choice", "column")
+
+
+def _lognormal(part: Lognormal, quantity: Quantity) -> Law:
+    low, high = _bounds(part, quantity)
+    if part.mean is not None:
+        return laws.Lognormal.of_mean(_value(part, "mean", quantity), part.cv, low, high)
+    return laws.Lognormal(_value(part, "median", quantity), part.cv, low, high)
+
+
+def _uniform(part: UniformBetween, quantity: Quantity) -> Law:
+    return laws.Uniform(*_bounds(part, quantity))
+
+
+def _normal(part: Normal, quantity: Quantity) -> Law:
+    mean, sd = _value(part, "mean", quantity), _value(part, "sd", quantity)
+    return laws.Normal(mean, sd, *_bounds(part, quantity))
+
+
+def _pareto(part: Pareto, quantity: Quantity) -> Law:
+    high = math.inf if part.high is None else _value(part, "high", quantity)
+    return laws.Pareto(_value(part, "minimum", quantity), part.shape, high)
+
+
+def _choice(part: Choice, quantity: Quantity) -> Law:
+    values = tuple(_parsed(value, "values", quantity) for value in part.values)
+    return laws.Choice(values, part.weights or ())
+
+
+_LAWS: dict[str, Callable[[Any, Quantity], Law]] = {
+    "lognormal": _lognormal,
+    "uniform": _uniform,
+    "normal": _normal,
+    "pareto": _pareto,
+    "choice": _choice,
+}
+
+
+def _bounds(part: Any, quantity: Quantity) -> tuple[float, float]:
+    low = 0.0 if part.low is None else _value(part, "low", quantity)
+    return low, math.inf if part.high is None else _value(part, "high", quantity)
+
+
+def _value(part: Any, key: str, quantity: Quantity) -> float:
+    return _parsed(getattr(part, key), key, quantity)
+
+
+def _parsed(written: object, key: str, quantity: Quantity) -> float:
+    try:
+        value = quantity.parse(written)
+    except InputError as error:
+        raise InputError(error.allowed, where=key, got=error.got, hint=error.hint) from None
+    if value < 0:
+        raise InputError(quantity.allowed, where=key, got=written)
+    return value
+
+
+def drawn_as(quantity: str) -> AfterValidator:
+    """Checks that a distribution is one of this quantity, see `QUANTITIES`."""
+
+    def check(value: Distribution) -> Distribution:
+        try:
+            value.law(QUANTITIES[quantity])
+        except InputError as error:
+            raise ValueError(error) from None
+        return value
+
+    return AfterValidator(check)
+
+
+def _value_or_distribution(value: Any) -> str:
+    return "distribution[]" if isinstance(value, (dict, Distribution)) else "value[]"
+
+
+# The brackets keep a tag out of the key paths in error messages.
+DrawnNumber = Annotated[
+    Annotated[Positive, Tag("value[]")]
+    | Annotated[Distribution, drawn_as("number"), Tag("distribution[]")],
+    Discriminator(_value_or_distribution),
+]
+DrawnLoss = Annotated[
+    Annotated[BelowOne, Tag("value[]")]
+    | Annotated[Distribution, drawn_as("loss"), Tag("distribution[]")],
+    Discriminator(_value_or_distribution),
+]
+DrawnDuration = Annotated[
+    Annotated[Duration, Tag("value[]")]
+    | Annotated[Distribution, drawn_as("duration"), Tag("distribution[]")],
+    Discriminator(_value_or_distribution),
+]
+DrawnStay = Annotated[
+    Annotated[PositiveDuration, Tag("value[]")]
+    | Annotated[Distribution, drawn_as("stay"), Tag("distribution[]")],
+    Discriminator(_value_or_distribution),
+]
+DrawnEntries = Annotated[
+    Annotated[Entries, Tag("value[]")]
+    | Annotated[Distribution, drawn_as("entries"), Tag("distribution[]")],
+    Discriminator(_value_or_distribution),
+]
+
+
+def drawn_in(part: Part, path: str = "") -> Iterator[tuple[str, Distribution]]:
+    """Every distribution in a part of a scenario, with its key path."""
+    for name in type(part).model_fields:
+        value, where = getattr(part, name), f"{path}.{name}".lstrip(".")
+        if isinstance(value, Distribution):
+            yield where, value
+        elif isinstance(value, Part):
+            yield from drawn_in(value, where)
+
+
+class Devices(Part):
+    """A table of devices, one a row: every client of the group is one of them.
+
+    All fields of the group with a `column` and no `table` of their own take it from the client's one
+    row, so that what belongs together (a fast phone, its fast link) stays together.
+    """
+
+    table: FoundFile = Field(description="CSV with a header line, or Parquet")
+    weights: str | None = Field(
+        default=None, description="a column: how likely a row is, up to a factor; alike if omitted"
+    )
+    rows: Literal["drawn", "in-order"] = Field(
+        default="drawn",
+        description="drawn: a random row for each client; in-order: the first row for the group's first client, and so on from the top again",
+    )

@@ -1,0 +1,137 @@
+"""The part of a client group that says when its clients are there, and how often they fail."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+
+from simfed.errors import InputError
+from simfed.scenario.distribution import DrawnStay
+from simfed.scenario.fields import FoundFile, Fraction, Number, Part, PositiveDuration
+
+__all__ = ["AvailabilityOf", "Daily", "Failure", "Markov", "Presence", "time_of_day_s"]
+
+_TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
+
+
+def time_of_day_s(text: object) -> float:
+    """Seconds after midnight from `22:00`, up to `24:00`.
+
+    >>> time_of_day_s("06:30")
+    23400.0
+    """
+    match = _TIME.match(text) if isinstance(text, str) else None
+    seconds = 3600.0 * int(match[1]) + 60.0 * int(match[2]) if match else -1.0
+    if not 0 <= seconds <= 86_400:
+        raise InputError('a time of day in quotes such as "22:00"', got=text)
+    return seconds
+
+
+def _time(value: Any) -> str:
+    try:
+        time_of_day_s(value)
+    except InputError as error:
+        raise ValueError(error) from None
+    return str(value)
+
+
+def _hours(value: Any) -> Any:
+    if isinstance(value, (int, float)) and not -12 <= value <= 14:
+        raise ValueError(InputError("hours ahead of UTC, from -12 to 14", got=value))
+    return value
+
+
+TimeOfDay = Annotated[
+    str, BeforeValidator(_time, json_schema_input_type=str), Field(examples=["22:00"])
+]
+Zone = Annotated[Number, BeforeValidator(_hours)]
+
+
+class Markov(Part):
+    """There and away in turn, for exponentially distributed times; at 0 s as at any other instant."""
+
+    on: DrawnStay = Field(description="mean stay")
+    off: DrawnStay = Field(description="mean absence")
+
+
+class _Daily(Part):
+    """There from one time of day to another, which may be on the next day.
+
+    Simulated time 0 is midnight at UTC. A client lives in one of the `zones`, drawn from the run's
+    seed, and keeps its local time.
+    """
+
+    zones: tuple[Zone, ...] = Field(
+        default=(0.0,), min_length=1, description="hours ahead of UTC; each client lives in one"
+    )
+
+    @model_validator(mode="after")
+    def _some_time(self) -> _Daily:
+        if time_of_day_s(getattr(self, "from")) % 86_400 == time_of_day_s(self.to) % 86_400:
+            raise ValueError(InputError("two different times of day", where="to", got=self.to))
+        return self
+
+    if TYPE_CHECKING:
+        to: str
+
+
+# `from` is no name that a class could write down
+Daily = create_model(
+    "Daily",
+    __base__=_Daily,
+    __doc__=_Daily.__doc__,
+    **{
+        "from": (TimeOfDay, Field(description="when clients come, in their local time")),
+        "to": (TimeOfDay, Field(description="when they go")),
+    },  # type: ignore[call-overload]
+)
+
+
+class Presence(Part):
+    """When clients are there: a recorded `trace`, `markov` or `daily`.
+
+    A trace is a CSV or Parquet table with the columns `client, from_s, to_s`: intervals in seconds,
+    in any order; a client that stands in no row is never there.
+    """
+
+    trace: FoundFile | None = Field(default=None, description="table of client, from_s, to_s")
+    period: PositiveDuration | None = Field(
+        default=None, description="trace: repeats after so long; omitted: once"
+    )
+    devices: Literal["by-id", "drawn"] | None = Field(
+        default=None,
+        description="trace: its clients are those of this scenario (by-id, if omitted), or each client is one of the trace's at random",
+    )
+    markov: Markov | None = Field(default=None, description="mean stays on and off")
+    daily: Daily | None = Field(default=None, description="by the time of day")  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Presence:
+        given = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(InputError("one of trace, markov or daily", got=given))
+        for key in ("period", "devices"):
+            if getattr(self, key) is not None and self.trace is None:
+                raise ValueError(InputError(f"the key {key!r} only beside trace"))
+        return self
+
+
+def _written(value: Any) -> str:
+    return "always[]" if isinstance(value, str) else "presence[]"
+
+
+# The brackets keep a tag out of the key paths in error messages.
+AvailabilityOf = Annotated[
+    Annotated[Literal["always"], Tag("always[]")] | Annotated[Presence, Tag("presence[]")],
+    Discriminator(_written),
+]
+
+
+class Failure(Part):
+    """With which probability a participation fails at the end of each of its phases."""
+
+    download: Fraction = Field(default=0.0, description="of those that began it")
+    training: Fraction = Field(default=0.0, description="of those that began it")
+    upload: Fraction = Field(default=0.0, description="of those that began it")

@@ -1,0 +1,374 @@
+"""Who is there when: tiny worlds, one truth however it is asked, closed forms at a stated confidence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfed.availability import (
+    PHASES,
+    Always,
+    Availability,
+    Daily,
+    Failure,
+    Intervals,
+    Markov,
+    Trace,
+    read_trace,
+)
+from simfed.errors import InputError, InputErrors
+from simfed.fleet import Fleet
+from simfed.scenario.load import validated
+from simfed.seeding import Streams
+
+H = 3600.0
+
+
+def intervals(*rows):
+    ids, starts, ends = zip(*rows, strict=True)
+    return Intervals.of(np.array(ids), np.array(starts, float), np.array(ends, float))
+
+
+RECORD = intervals((4, 5, 8), (0, 0, 3), (0, 6, 10), (4, 8, 9), (7, 2, 4))
+"""Device 0: 0–3 and 6–10; 4: 5–9, in two rows that touch; 7: 2–4."""
+
+
+def presences():
+    """(presence, how many clients) of every kind."""
+    zones = np.array([0.0, 8 * H, -5 * H])
+    return [
+        (Always(3), 3),
+        (Daily(22 * H, 6 * H, zones), 3),
+        (Daily(9.1 * H, 9.2 * H, zones), 3),
+        (Markov(Streams(1), np.array([3, 4, 900_000]), 700.0, np.array([500.0, 3000.0, 1e5])), 3),
+        (Trace(RECORD, np.array([0, 1, 2, 0, -1])), 5),
+        (Trace(RECORD, np.array([0, 1, 2, 0, -1]), period_s=10.0), 5),
+        (Trace(RECORD, np.array([0, 1]), period_s=12.34), 2),
+        (Trace(intervals((0, 0, 7)), np.array([0]), period_s=7.0), 1),
+    ]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 7), st.lists(st.floats(0, 1e4), min_size=1, max_size=3), st.data())
+def test_all_answers_are_one_truth(which, instants, data):
+    """Masks in any order of instants, single clients, and walks from change to change agree."""
+    presence, count = presences()[which]
+    fresh, _ = presences()[which]
+    for at_s in instants:
+        at_s *= 1 if which == 3 else 30  # several days, where that costs nothing
+        mask = presence.mask(at_s)
+        place = data.draw(st.integers(0, count - 1))
+        assert mask[place] == presence.there(place, at_s) == fresh.there(place, at_s)
+        change_s = presence.change_after(place, at_s)
+        assert change_s > at_s
+        assert change_s == fresh.change_after(place, at_s)
+        if change_s == math.inf:
+            assert presence.there(place, at_s + 1e7) == mask[place]
+            continue
+        before_s = np.nextafter(change_s, 0)
+        assert presence.there(place, before_s) == mask[place]
+        assert presence.there(place, change_s) != mask[place]
+        assert presence.mask(change_s)[place] != mask[place]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 7), st.floats(0, 1e4))
+def test_an_arrival_is_the_first_instant_at_which_somebody_comes(which, at_s):
+    presence, count = presences()[which]
+    comes_s = []
+    for place in range(count):
+        next_s = presence.change_after(place, at_s)
+        if presence.there(place, at_s) and next_s < math.inf:
+            next_s = presence.change_after(place, next_s)
+        elif presence.there(place, at_s):
+            next_s = math.inf
+        comes_s.append(next_s)
+    assert presence.arrival_after(at_s) == min(comes_s)
+
+
+def test_a_trace_once_and_again():
+    once = Trace(RECORD, np.array([0, 1, 2, -1]))
+    assert [once.mask(t).tolist() for t in (0, 3, 4, 8, 9, 10)] == [
+        [True, False, False, False],
+        [False, False, True, False],
+        [False, False, False, False],
+        [True, True, False, False],
+        [True, False, False, False],
+        [False, False, False, False],
+    ]
+    assert [once.change_after(1, t) for t in (0, 5, 8, 9)] == [5, 9, 9, math.inf]
+    assert once.change_after(3, 0.0) == math.inf
+    assert [once.arrival_after(t) for t in (0, 2, 5, 6)] == [2, 5, 6, math.inf]
+    again = Trace(RECORD, np.array([0, 1]), period_s=10.0)
+    assert again.mask(16).tolist() == [True, True]
+    assert again.change_after(0, 7.0) == 13.0, "there until the record's end and from its beginning"
+    assert again.arrival_after(6.0) == 15.0
+
+
+def test_changes_at_the_end_of_a_turn_are_where_the_next_one_begins():
+    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in between."""
+    again = Trace(RECORD, np.array([0, 1]), period_s=12.34)
+    at_s = 0.0
+    for _ in range(2000):
+        before = again.there(0, at_s)
+        at_s = again.change_after(0, at_s)
+        assert again.there(0, at_s) != before
+
+
+def test_a_night_in_two_time_zones():
+    night = Daily(22 * H, 6 * H, np.array([0.0, 8 * H]))
+    assert [night.mask(h * H).tolist() for h in (0, 6, 13.9, 14, 21.9, 22)] == [
+        [True, False],
+        [False, False],
+        [False, False],
+        [False, True],
+        [False, True],
+        [True, False],
+    ]
+    assert night.change_after(0, 0.0) == 6 * H
+    assert night.change_after(0, 6 * H) == 22 * H
+    assert night.arrival_after(14 * H) == 22 * H
+    assert night.arrival_after(22 * H) == (24 + 14) * H
+
+
+def test_markov_clients_do_not_hang_on_each_other():
+    few = Markov(Streams(0), np.array([5]), 10.0, 30.0)
+    many = Markov(Streams(0), np.arange(100), 10.0, 30.0)
+    at_s = 0.0
+    for _ in range(20):
+        many.mask(at_s)
+        assert few.there(0, at_s) == many.there(5, at_s)
+        assert few.change_after(0, at_s) == many.change_after(5, at_s)
+        at_s = few.change_after(0, at_s)
+
+
+def test_markov_presence_is_stationary_from_the_beginning():
+    """Share there = on/(on + off) at 0 and later, at 4.5 standard errors of independent clients."""
+    n, on_s, off_s = 40_000, 2 * H, 6 * H
+    fleet = Markov(Streams(0), np.arange(n), on_s, off_s)
+    share = on_s / (on_s + off_s)
+    bound = 4.5 * math.sqrt(share * (1 - share) / n)
+    masks = [fleet.mask(t) for t in (0.0, 1800.0, 1e5)]
+    for mask in masks:
+        assert abs(mask.mean() - share) < bound
+    # a client that is there now is there t later with share + (1 − share)·exp(−t/on − t/off)
+    kept = share + (1 - share) * math.exp(-1800 / on_s - 1800 / off_s)
+    of = masks[0].sum()
+    assert abs(masks[1][masks[0]].mean() - kept) < 4.5 * math.sqrt(kept * (1 - kept) / of)
+
+
+def test_markov_time_until_everybody_is_away_once_has_its_closed_form():
+    """Three clients, rates λ (leaving) and μ (coming): the number there is a birth–death chain.
+
+    Mean time from all there to nobody there (absorbing): from k there, one leaves at kλ, one comes
+    at (3 − k)μ. The sample mean of 300 independent trios is within 4.5 standard errors of it.
+    """
+    on_s, off_s, trios = 40.0, 100.0, 300
+    leave, come = 1 / on_s, 1 / off_s
+    rates = np.zeros((3, 3))
+    for k in (1, 2, 3):
+        rates[k - 1, k - 1] = -(k * leave + (3 - k) * come)
+        if k < 3:
+            rates[k - 1, k] = (3 - k) * come
+        if k > 1:
+            rates[k - 1, k - 2] = k * leave
+    means_s = np.linalg.solve(rates, -np.ones(3))
+    spent = []
+    for trio in range(trios):
+        fleet = Markov(Streams(3), np.arange(3 * trio, 3 * trio + 3), on_s, off_s)
+        at_s = started_s = None
+        at_s = 0.0
+        there = [fleet.there(k, at_s) for k in range(3)]
+        number = sum(there)
+        if number == 0:
+            continue
+        started_s = at_s
+        until_s = [fleet.change_after(k, at_s) for k in range(3)]
+        while any(there):
+            k = int(np.argmin(until_s))
+            at_s, there[k] = until_s[k], not there[k]
+            until_s[k] = fleet.change_after(k, at_s)
+        spent.append((at_s - started_s) / means_s[number - 1])
+    spent = np.array(spent)
+    # stays are memoryless, so time 0 is as good a beginning as any; each ratio has mean 1
+    assert abs(spent.mean() - 1) < 4.5 * spent.std() / math.sqrt(len(spent))
+
+
+def test_a_fleet_asks_each_client_where_it_belongs():
+    fleet = Availability(
+        [
+            (np.array([0, 2]), Always(2)),
+            (np.array([1, 4]), Trace(RECORD, np.array([0, 1]))),
+            (np.array([3]), Daily(6 * H, 12 * H, np.array([0.0]))),
+        ]
+    )
+    assert fleet.mask(7.0).tolist() == [True, True, True, False, True]
+    assert [fleet.next_at(c, 9.5) for c in range(5)] == [9.5, 9.5, 9.5, 6 * H, math.inf]
+    assert fleet.change_after(0, 0.0) == math.inf
+    assert fleet.arrival_after(6.0) == 6 * H
+    assert not fleet.always
+    idle = Availability([(np.arange(5), Always(5))])
+    assert idle.always
+    assert idle.mask(3.0).all()
+    assert idle.arrival_after(0.0) == math.inf
+
+
+def test_a_million_markov_clients_cost_columns_and_their_changes():
+    fleet = Markov(Streams(0), np.arange(1_000_000), 2 * H, 8 * H)
+    assert abs(fleet.mask(0.0).mean() - 0.2) < 4.5 * 0.4 / 1000
+    assert abs(fleet.mask(600.0).mean() - 0.2) < 4.5 * 0.4 / 1000
+
+
+def test_failures_are_keyed_and_as_frequent_as_said():
+    failure, n = Failure(training=0.1, upload=0.5), 4000
+    phases = [failure.phase(Streams(0), client, 1) for client in range(n)]
+    assert phases[:50] == [failure.phase(Streams(0), client, 1) for client in range(50)]
+    for phase, share in (("download", 0.0), ("training", 0.1), ("upload", 0.9 * 0.5)):
+        bound = 4.5 * math.sqrt(share * (1 - share) / n)
+        assert abs(phases.count(phase) / n - share) <= bound
+    assert Failure(1.0, 1.0, 1.0).phase(Streams(0), 0, 1) == PHASES[0]
+    assert not Failure()
+    more = [Failure(training=0.2, upload=0.5).phase(Streams(0), c, 1) for c in range(n)]
+    assert all(b == "training" for a, b in zip(phases, more, strict=True) if a == "training")
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("0,5,5", "row 1: an interval from an instant of at least 0 s to a later one, got [5.0, 5.0]"),
+        ("0,1,2\n0,9,7", "row 2: an interval from an instant of at least 0 s to a later one"),
+        ("0,-1,2", "row 1: an interval from an instant of at least 0 s"),
+        ("3,1,4\n0,0,9\n3,3,7", "intervals of client 3 that do not overlap, got [[1.0, 4.0], [3.0, 7.0]]"),
+        ("0.5,1,4", "column client, row 1: a client's number, from 0 on, got 0.5"),
+        ("0,soon,4", "column from_s, row 1: a finite number, got 'soon'"),
+    ],
+)  # fmt: skip
+def test_a_trace_that_is_none_is_one_sentence(tmp_path, rows, sentence):
+    (tmp_path / "t.csv").write_text(f"client,from_s,to_s\n{rows}\n")
+    with pytest.raises(InputError) as refused:
+        read_trace(str(tmp_path / "t.csv"))
+    assert sentence in str(refused.value)
+    assert str(tmp_path / "t.csv") in str(refused.value)
+
+
+def scenario(folder, *groups):
+    data = {
+        "name": "n",
+        "rounds": 2,
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"p": {"model": "lenet5-half"}},
+        "clients": [{"prototype": "p", "device": "x86-2core-vm", "link": {}, **g} for g in groups],
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+    }
+    return validated(data, source="s", folder=folder)
+
+
+def test_a_scenario_says_who_is_there(tmp_path):
+    (tmp_path / "t.csv").write_text("client,from_s,to_s\n3,10,20\n4,15,30\n")
+    daily = {"from": "22:00", "to": "06:00", "zones": [0, 8]}
+    made = scenario(
+        tmp_path,
+        {"count": 3},
+        {"count": 2, "availability": {"trace": "t.csv", "period": "40 s"}},
+        {"count": 300, "availability": {"daily": daily}},
+        {"count": 300, "availability": {"markov": {"on": "2 h", "off": "8 h"}}},
+        {"count": 40, "availability": {"trace": "t.csv", "devices": "drawn"}},
+        {"availability": {"markov": {"on": {"choice": {"values": ["1 h"]}}, "off": "1 s"}}},
+    )
+    fleet = Fleet(made, Streams(0)).availability()
+    assert fleet.mask(12.0)[:5].tolist() == [True, True, True, True, False]
+    assert fleet.change_after(3, 20.0) == 50.0
+    shares = [fleet.mask(h * H)[5:305].mean() for h in (0, 14, 10)]
+    assert shares[0] + shares[1] == 1  # each client in one of the two zones, asleep in one of them
+    assert 0.3 < shares[0] < 0.7
+    assert shares[2] == 0
+    assert 0.1 < fleet.mask(0.0)[305:605].mean() < 0.3
+    assert fleet.mask(12.0)[605:645].any()
+    assert not fleet.mask(12.0)[605:645].all()
+    assert fleet.mask(17.0)[605:645].all()
+
+
+@pytest.mark.parametrize(
+    ("availability", "sentence"),
+    [
+        ("sometimes", "availability: always"),
+        ({}, "availability: one of trace, markov or daily, got []"),
+        ({"markov": {"on": "2 h"}}, "availability.markov.off: this key is required"),
+        ({"markov": {"on": "0 s", "off": "1 h"}}, "availability.markov.on: a duration above 0"),
+        ({"daily": {"from": 1320, "to": "06:00"}},
+         'availability.daily.from: a time of day in quotes such as "22:00", got 1320'),
+        ({"daily": {"from": "25:00", "to": "06:00"}}, "availability.daily.from: a time of day"),
+        ({"daily": {"from": "06:00", "to": "6:00"}},
+         "availability.daily.to: two different times of day"),
+        ({"daily": {"from": "06:00", "to": "7:00", "zones": []}}, "availability.daily.zones"),
+        ({"daily": {"from": "06:00", "to": "7:00", "zones": [15]}},
+         "availability.daily.zones[0]: hours ahead of UTC, from -12 to 14, got 15"),
+        ({"period": "3 s", "markov": {"on": "2 h", "off": "1 h"}},
+         "availability: the key 'period' only beside trace"),
+        ({"markov": {"on": {"column": "on_s", "unit": "s"}, "off": "1 h"}},
+         "availability.markov.on: the key 'table' beside column, or a table `devices`"),
+    ],
+)  # fmt: skip
+def test_a_presence_that_is_none_is_one_sentence(tmp_path, availability, sentence):
+    with pytest.raises(InputErrors) as refused:
+        scenario(tmp_path, {"availability": availability})
+    assert f"s: clients[0].{sentence}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("trace", "sentence"),
+    [
+        ({"trace": "none.csv"}, "none.csv: a file that exists"),
+        ({"trace": "t.csv"}, "clients of this scenario, 0 to 1, got 3 (`devices: drawn`"),
+        ({"trace": "u.csv"}, "intervals of some client of the group, got 'none'"),
+        ({"trace": "u.csv", "devices": "drawn", "period": "5 s"},
+         "period: a period of at least the trace's 20 s, got '5 s'"),
+    ],
+)  # fmt: skip
+def test_a_trace_that_does_not_fit_is_one_sentence(tmp_path, trace, sentence):
+    (tmp_path / "t.csv").write_text("client,from_s,to_s\n3,10,20\n")
+    (tmp_path / "u.csv").write_text("client,from_s,to_s\n0,10,20\n")
+    made = scenario(tmp_path, {}, {"availability": trace})
+    with pytest.raises(InputError) as refused:
+        Fleet(made, Streams(0)).availability()
+    assert str(refused.value).startswith("clients[1].availability.trace: ")
+    assert sentence in str(refused.value)
+
+
+def test_what_no_server_heeds_yet_is_refused(tmp_path):
+    from simfed.assembly import check
+
+    made = scenario(
+        tmp_path,
+        {"availability": {"markov": {"on": "1 h", "off": "1 h"}}},
+        {"failure": {"upload": 0.1}},
+        {"failure": {}, "availability": "always"},
+    )
+    with pytest.raises(InputErrors) as refused:
+        check(made)
+    assert str(refused.value).splitlines() == [
+        "n: clients[0].availability: clients that are always there and never fail: others are not simulated yet",
+        "n: clients[1].failure: clients that are always there and never fail: others are not simulated yet",
+    ]
+
+
+def test_a_server_asks_in_its_own_words(tmp_path):
+    (tmp_path / "t.csv").write_text("client,from_s,to_s\n2,10,20\n")
+    made = scenario(
+        tmp_path, {"count": 2, "failure": {"upload": 0.25}}, {"availability": {"trace": "t.csv"}}
+    )
+    presence = Fleet(made, Streams(0)).presence()
+    assert presence.available(5.0).tolist() == [0, 1]
+    assert presence.available(10.0).tolist() == [0, 1, 2]
+    assert presence.leaves_at_s(2, 10.0) == 20.0
+    assert presence.leaves_at_s(0, 10.0) == math.inf
+    assert [presence.next_return_s(t) for t in (0.0, 10.0)] == [10.0, math.inf]
+    assert presence.is_available(2, 19.9)
+    assert not presence.is_available(2, 20.0)
+    failures = [presence.failure(c, p) for c in (0, 2) for p in ("upload", "training")]
+    assert failures == [0.25, 0.0, 0.0, 0.0]
+    assert Fleet(scenario(tmp_path, {"count": 2}), Streams(0)).presence() is None

@@ -1,0 +1,300 @@
+"""What is drawn for a fleet: keyed by client, alike in every order of questions, cheap by the million."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfed.errors import InputError, InputErrors
+from simfed.fleet import FIELDS, Fleet, forgotten_links
+from simfed.scenario import dump_scenario, load_scenario
+from simfed.scenario.load import validated
+from simfed.seeding import Streams
+
+SPEED = {"lognormal": {"median": 0.3, "cv": 0.5}}
+UP = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
+TABLE = "name,score,up_mbps,rtt_ms,share\na,0.2,2,50,8\nb,0.5,6,20,4\nc,1.0,15,10,0\nd,2.0,40,5,1\n"
+
+
+def group(count=4, **keys):
+    device = {"profile": "x86-2core-vm", **keys.pop("device", {})}
+    return {"count": count, "prototype": "p", "device": device, "link": {}, **keys}
+
+
+def scenario(*groups, folder, **keys):
+    data = {
+        "name": "n",
+        "rounds": 2,
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"p": {"model": "lenet5-half"}},
+        "clients": list(groups),
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        **keys,
+    }
+    return validated(data, source="s", folder=folder)
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    def make(*groups, **keys):
+        made = scenario(*groups, folder=tmp_path, **keys)
+        return Fleet(made, Streams(made.seed))
+
+    (tmp_path / "t.csv").write_text(TABLE)
+    return make
+
+
+def test_more_clients_change_nobodys_draw(fleet):
+    few = fleet(group(5, device={"speed": SPEED}, link={"up": UP}))
+    many = fleet(group(500, device={"speed": SPEED}, link={"up": UP}))
+    for field in ("device.speed", "link.up"):
+        assert few.drawn(0, field).tolist() == many.drawn(0, field)[:5].tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans(), st.integers(0, 3))
+def test_a_draw_hangs_on_seed_field_and_client_alone(tmp_path_factory, counts, turns, seed):
+    """Whatever groups there are, in whatever order: client i of any group has the i-th draw."""
+    order = "round-robin" if turns else "grouped"
+    groups = [group(count, device={"speed": SPEED}) for count in counts]
+    made = scenario(*groups, folder=tmp_path_factory.getbasetemp(), client_order=order, seed=seed)
+    mixed = Fleet(made, Streams(seed))
+    one = scenario(group(sum(counts), device={"speed": SPEED}), folder=".", seed=seed)
+    alone = Fleet(one, Streams(seed))
+    assert [mixed.speed(c) for c in range(sum(counts))] == [
+        alone.speed(c) for c in range(sum(counts))
+    ]
+
+
+def test_a_client_keeps_its_rank_in_a_group_with_another_law(fleet):
+    slow, fast = (
+        fleet(group(50, device={"speed": {"lognormal": {"median": median, "cv": 0.5}}}))
+        for median in (0.1, 3)
+    )
+    a, b = slow.drawn(0, "device.speed"), fast.drawn(0, "device.speed")
+    assert b == pytest.approx(30 * a)
+
+
+def test_fields_and_seeds_are_independent(fleet):
+    law = {"uniform": {"low": 1, "high": 2}}
+    rate = {"uniform": {"low": "1 Mbps", "high": "2 Mbps"}}
+    n = 20_000
+    made = fleet(group(n, device={"speed": law}, link={"up": rate, "down": rate}))
+    other = fleet(group(n, device={"speed": law}), seed=1)
+    columns = [made.drawn(0, f) for f in ("device.speed", "link.up", "link.down")]
+    columns.append(other.drawn(0, "device.speed"))
+    off = np.abs(np.corrcoef(columns) - np.eye(4)).max()
+    assert off < 4.5 / np.sqrt(n)  # six pairs at 4.5 standard errors: p < 5e-5
+
+
+def test_every_field_may_be_drawn(fleet):
+    made = fleet(
+        group(
+            3,
+            device={"speed": {"choice": {"values": [0.5]}}},
+            link={
+                "up": {"choice": {"values": ["8 Mbps"]}},
+                "down": {"choice": {"values": ["16 Mbps"]}},
+                "latency": {"choice": {"values": ["20 ms"]}},
+                "down_latency": {"choice": {"values": ["1 s"]}},
+                "loss": {"choice": {"values": [0.25]}},
+            },
+            k={"choice": {"values": [7]}},
+            availability={
+                "markov": {
+                    "on": {"choice": {"values": ["2 h"]}},
+                    "off": {"choice": {"values": ["8 h"]}},
+                }
+            },
+        ),
+        network={"model": "tcp"},
+    )
+    drawn = {field: made.drawn(0, field).tolist() for field in FIELDS}
+    assert drawn == {
+        "device.speed": 3 * [0.5],
+        "link.up": 3 * [1e6],
+        "link.down": 3 * [2e6],
+        "link.latency": 3 * [0.02],
+        "link.down_latency": 3 * [1.0],
+        "link.loss": 3 * [0.25],
+        "availability.markov.on": 3 * [7200.0],
+        "availability.markov.off": 3 * [28_800.0],
+        "k": 3 * [7.0],
+    }
+
+
+def test_rows_of_a_table_of_devices_stay_together(fleet):
+    made = fleet(
+        group(
+            400,
+            devices={"table": "t.csv", "weights": "share"},
+            device={"speed": {"column": "score"}},
+            link={
+                "up": {"column": "up_mbps", "unit": "Mbps"},
+                "latency": {"column": "rtt_ms", "unit": "ms"},
+                "down": {"table": "t.csv", "column": "up_mbps", "unit": "Mbps"},
+            },
+        )
+    )
+    speed, up, latency, down = (
+        made.drawn(0, f) for f in ("device.speed", "link.up", "link.latency", "link.down")
+    )
+    rows = {(0.2, 2e6, 0.05), (0.5, 6e6, 0.02), (2.0, 40e6, 0.005)}  # c has no weight
+    found = set(zip(speed.tolist(), (up * 8).round(3).tolist(), latency.tolist(), strict=True))
+    assert found == rows
+    assert abs((speed == 0.2).mean() - 8 / 13) < 4.5 * np.sqrt(8 / 13 * 5 / 13 / 400)
+    assert len(set(zip(up.tolist(), down.tolist(), strict=True))) > 4  # a table of its own: any row
+
+
+def test_rows_in_order(fleet):
+    made = fleet(
+        group(2),
+        group(
+            6,
+            devices={"table": "t.csv", "rows": "in-order"},
+            device={"speed": {"column": "score"}},
+        ),
+    )
+    assert made.drawn(1, "device.speed").tolist() == [0.2, 0.5, 1.0, 2.0, 0.2, 0.5]
+    assert [made.speed(c) for c in range(8)] == [1.0, 1.0, 0.2, 0.5, 1.0, 2.0, 0.2, 0.5]
+
+
+def test_k_as_a_share_is_one_of_the_prototypes_parameters(fleet):
+    made = fleet(group(1, k="1%"), group(1), group(1, k={"choice": {"values": [10**6]}}),
+                 compression={"k": "0.0001%"})  # fmt: skip
+    assert [made.k(c, 15_738) for c in range(3)] == [157, 1, 15_738]
+    assert [made.k(c, 61_706) for c in range(3)] == [617, 1, 61_706]
+    assert made.range_of_k(0, 61_706) == (617, 617)
+    assert made.range_of_k(2, 61_706) == (61_706, 61_706)
+
+
+def test_drawn_entries_are_whole_and_at_least_1(fleet):
+    made = fleet(group(1000, k={"lognormal": {"median": 2, "cv": 2}}))
+    ks = made.drawn(0, "k")
+    assert ks.min() == 1
+    assert (ks == np.rint(ks)).all()
+    assert made.range_of_k(0, 10) == (1, 10)
+
+
+def test_a_million_draws_cost_columns_not_objects(fleet):
+    made = fleet(group(1_000_000, device={"speed": SPEED}, link={"up": UP}))
+    made.drawn(0, "link.up")  # imports
+    tracemalloc.start()
+    made.speed(0)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 9e6, "a float64 per client"
+    assert peak < 80e6
+
+
+def test_a_resolved_scenario_draws_the_same(fleet, tmp_path):
+    keys = group(
+        9,
+        devices={"table": "t.csv"},
+        device={"speed": {"column": "score"}},
+        link={"up": UP, "latency": {"normal": {"mean": "20 ms", "sd": "5 ms"}}},
+        k={"pareto": {"minimum": 10, "shape": 2}},
+    )
+    made = scenario(keys, folder=tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    resolved = tmp_path / "elsewhere" / "resolved.yaml"
+    resolved.write_text(dump_scenario(made))
+    again = load_scenario(resolved)
+    assert again == made
+    one, other = (Fleet(s, Streams(0)) for s in (made, again))
+    for field in ("device.speed", "link.up", "link.latency", "k"):
+        assert one.drawn(0, field).tolist() == other.drawn(0, field).tolist()
+
+
+def test_only_a_link_of_which_nothing_is_said_is_forgotten(tmp_path):
+    silent = group(3)
+    del silent["link"]
+    made = scenario(silent, group(2), folder=tmp_path)
+    [warning] = forgotten_links(made)
+    assert warning.startswith("clients[0].link is omitted: its 3 clients")
+    assert forgotten_links(validated_again(made, tmp_path)) == [], "a resolved scenario says it"
+
+
+def validated_again(made, folder):
+    return validated(made.model_dump(mode="json"), source="s", folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"device": {"speed": {"lognormal": {"cv": 0.5}}}},
+         "device.speed.lognormal: either median or mean beside cv"),
+        ({"device": {"speed": {"lognormal": {"median": 1}}}},
+         "device.speed.lognormal.cv: this key is required"),
+        ({"device": {"speed": {"lognormall": {}}}},
+         "device.speed: one of the keys lognormal, uniform, normal, pareto, choice, column, table, "
+         "unit or weights, got 'lognormall' (did you mean 'lognormal'?)"),
+        ({"device": {"speed": {}}},
+         "device.speed: one of lognormal, uniform, normal, pareto, choice or column, got []"),
+        ({"device": {"speed": {"uniform": {"low": 0, "high": 1}}}},
+         "device.speed.uniform: only values that are a number above 0, got 'down to 0'"),
+        ({"device": {"speed": {"uniform": {"low": 3, "high": 1}}}},
+         "device.speed.uniform: low below high, got [3.0, 1.0]"),
+        ({"device": {"speed": {"lognormal": {"median": "1 Mbps", "cv": 1}}}},
+         "device.speed.lognormal.median: a number without a unit, got '1 Mbps'"),
+        ({"link": {"up": {"lognormal": {"median": 10, "cv": 1}}}},
+         "link.up.lognormal.median: a rate with its unit such as 20 Mbps, got 10"),
+        ({"link": {"up": {"fil": "x", "end": "loop"}}}, "(did you mean 'file'?)"),
+        ({"link": {"loss": {"lognormal": {"median": 0.01, "cv": 1}}}},
+         "link.loss.lognormal: only values that are a number from 0 to below 1, got 'up to inf' "
+         "(the key `high` bounds it)"),
+        ({"link": {"latency": {"choice": {"values": ["1 ms", "-1 ms"]}}}},
+         "link.latency.choice.values: a duration with its unit such as 20 ms, got '-1 ms'"),
+        ({"link": {"latency": {"choice": {"values": ["1 ms"], "weights": [1, 2]}}}},
+         "link.latency.choice.weights: as many weights as values (1), got 2"),
+        ({"link": {"up": {"table": "t.csv", "column": "up_mbps"}}},
+         "link.up: the key 'unit' beside column"),
+        ({"link": {"up": {"table": "t.csv", "column": "up_mbps", "unit": "Mb"}}},
+         "link.up.unit: the unit of a rate above 0 such as 20 Mbps, got 'Mb'"),
+        ({"device": {"speed": {"table": "t.csv", "column": "score", "unit": "GHz"}}},
+         "device.speed.unit: no unit: this is a plain number, got 'GHz'"),
+        ({"device": {"speed": {"column": "score"}}},
+         "device.speed: the key 'table' beside column, or a table `devices` in the group"),
+        ({"devices": {"table": "t.csv"}},
+         "devices: some field of the group with a `column` of this table"),
+        ({"k": "0%"}, "k: a whole number of at least 1, or a share of the parameters such as 1%"),
+        ({"k": {"uniform": {"low": 0, "high": 9}}},
+         "k.uniform: only values that are a number of entries, at least 1, got 'down to 0'"),
+    ],
+)  # fmt: skip
+def test_a_distribution_that_is_none_is_one_sentence(tmp_path, keys, sentence):
+    with pytest.raises(InputErrors) as refused:
+        scenario(group(**keys), folder=tmp_path)
+    assert "s: clients[0]" in str(refused.value)
+    assert sentence in str(refused.value)
+
+
+def test_there_is_no_distribution_of_servers(tmp_path):
+    server = {"device": {"profile": "x86-2core-vm", "speed": SPEED}}
+    with pytest.raises(InputErrors, match=r"server.device.speed: a number: there is one server"):
+        scenario(group(), folder=tmp_path, server=server)
+
+
+@pytest.mark.parametrize(
+    ("speed", "sentence"),
+    [
+        ({"table": "none.csv", "column": "score"}, "none.csv: a file that exists"),
+        ({"table": "t.csv", "column": "scor"}, "(did you mean 'score'?)"),
+        ({"table": "t.csv", "column": "share"},
+         "column share: a column of which every value is a number above 0, got 0.0"),
+        ({"table": "t.csv", "column": "name"}, "column name, row 1: a finite number, got 'a'"),
+        ({"table": "w.csv", "column": "a", "weights": "b"},
+         "column b: weights of at least 0, one of them above 0, got 0.0"),
+    ],
+)  # fmt: skip
+def test_a_table_that_does_not_fit_is_one_sentence(fleet, tmp_path, speed, sentence):
+    (tmp_path / "w.csv").write_text("a,b\n1,0\n2,0\n")
+    made = fleet(group(4000, device={"speed": speed}))
+    with pytest.raises(InputError) as refused:
+        made.speed(0)
+    assert str(refused.value).startswith("clients[0].device.speed: ")
+    assert sentence in str(refused.value)

@@ -1,0 +1,116 @@
+"""Whom a server asks: rules in tiny worlds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from simfed.errors import InputError
+from simfed.seeding import Streams
+from simfed.selection import All, BySamples, Facts, Fastest, Oort, Uniform, cohort
+
+
+def facts(n, **columns):
+    known = Facts.unknown(np.ones(n, np.int64))
+    return dataclasses.replace(known, **{k: np.asarray(v) for k, v in columns.items()})
+
+
+def choose(selection, ids, count, of, round=1, seed=0):
+    rng = Streams(seed)("selection", round)
+    return selection.choose(np.asarray(ids), count, of, round=round, rng=rng).tolist()
+
+
+def test_all_and_uniform():
+    nothing = facts(10)
+    assert choose(All(), [2, 5, 7], 1, nothing) == [2, 5, 7]
+    assert choose(Uniform(), [2, 5, 7], 3, nothing) == [2, 5, 7]
+    for round in range(20):
+        everybody = choose(Uniform(), range(10), 4, nothing, round)
+        assert everybody == cohort(Streams(0), round, 10, 4).tolist()
+        assert set(choose(Uniform(), [2, 5, 7], 2, nothing, round)) < {2, 5, 7}
+
+
+def test_by_samples_asks_in_proportion():
+    """One of three with 1, 3, 6 samples; of two the pairs have their exact probabilities."""
+    of, n = facts(3, samples=[1, 3, 6]), 4000
+    ones = [choose(BySamples(), range(3), 1, of, seed=s)[0] for s in range(n)]
+    for client, share in enumerate((0.1, 0.3, 0.6)):
+        assert abs(ones.count(client) / n - share) < 4.5 * math.sqrt(share * (1 - share) / n)
+    pairs = [tuple(choose(BySamples(), range(3), 2, of, seed=s)) for s in range(n)]
+    share = 0.1 * 3 / 9 + 0.3 * 1 / 7  # 0 then 1, or 1 then 0
+    assert abs(pairs.count((0, 1)) / n - share) < 4.5 * math.sqrt(share * (1 - share) / n)
+
+
+def test_fastest_asks_the_unknown_then_the_shortest():
+    of = facts(5, duration_s=[3.0, 1.0, np.nan, 2.0, 1.0])
+    assert choose(Fastest(), range(5), 1, of) == [2]
+    assert choose(Fastest(), range(5), 2, of) == [1, 2]
+    assert choose(Fastest(), [0, 1, 3, 4], 2, of) == [1, 4]
+    assert choose(Fastest(), [0, 3, 4], 2, of) == [3, 4]
+
+
+@pytest.mark.parametrize("bound", [1, 3, None])
+def test_fastest_lets_nobody_get_far_ahead(bound):
+    picked = np.zeros(6, np.int64)
+    for round in range(1, 200):
+        of = facts(6, duration_s=np.arange(6) + 1.0, picked=picked)
+        chosen = choose(Fastest(bound), range(6), 2, of, round)
+        picked[chosen] += 1
+        if bound is not None:
+            assert picked.max() - picked.min() <= bound + 1
+    if bound is None:
+        assert picked.tolist() == [199, 199, 0, 0, 0, 0]
+    else:
+        assert picked.min() > 60
+
+
+def test_oort_explores_and_then_asks_the_useful():
+    n = 100
+    assert len(choose(Oort(), range(n), 10, facts(n))) == 10, "nobody is known: all are drawn"
+    known = np.arange(n) < 50
+    of = facts(
+        n,
+        loss=np.where(known, 1.0, np.nan),
+        picked=known.astype(int),
+        last_round=known.astype(int),
+        duration_s=np.where(known, 1.0, np.nan),
+    )
+    early, late = choose(Oort(), range(n), 20, of, 1), choose(Oort(), range(n), 20, of, 500)
+    assert sum(c >= 50 for c in early) == 18  # 0.9 of 20
+    assert sum(c >= 50 for c in late) == 4  # 0.2
+    assert len(choose(Oort(), range(45, n), 52, of, 500)) == 52, "filled up with what there is"
+
+
+def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
+    n = 6
+    of = facts(
+        n,
+        samples=[10, 10, 10, 10, 10, 50],
+        loss=[1.0, 2.0, 2.0, 1.0, 1.0, 1.0],
+        duration_s=[1.0, 1.0, 4.0, 1.0, np.nan, 1.0],
+        picked=np.ones(n, int),
+        last_round=np.ones(n, int),
+    )
+    plain = Oort(clip=1.0)
+    assert plain.utility(np.arange(n), of, 1).tolist() == [10, 20, 20 / 16, 10, 10, 50]
+    assert choose(plain, range(n), 2, of) == [1, 5]
+    assert Oort(clip=0.0).utility(np.array([0, 5]), of, 1).tolist() == [10, 10]
+    later = plain.utility(np.array([0, 3]), dataclasses.replace(of, last_round=np.array([9, 9, 9, 1, 9, 9])), 10)  # fmt: skip
+    assert later[1] > later[0], "who was not asked for long is more uncertain"
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Fastest(0), "bound: a whole number of at least 1, or null, got 0"),
+        (lambda: Oort(cutoff=2), "cutoff: a number from 0 to 1, got 2"),
+        (lambda: Oort(penalty=-1), "penalty: a number of at least 0, got -1"),
+    ],
+)
+def test_impossible_options_are_one_sentence(make, sentence):
+    with pytest.raises(InputError) as refused:
+        make()
+    assert str(refused.value) == sentence

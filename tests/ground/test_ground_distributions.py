@@ -1,0 +1,99 @@
+"""Laws as quantile functions: moments, truncation, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.distributions import Choice, Lognormal, Normal, Pareto, Uniform, positions
+from simfed.errors import InputError
+
+GRID = (np.arange(1_000_000) + 0.5) / 1_000_000
+"""Equally likely quantiles: means over it are integrals over the law."""
+
+LAWS = [
+    Uniform(2.0, 5.0),
+    Normal(1.0, 0.25),
+    Normal(1.0, 1.0),
+    Normal(1.0, 1.0, low=0.5, high=1.5),
+    Lognormal(0.3, 0.5),
+    Lognormal(0.3, 0.5, low=0.2, high=0.4),
+    Pareto(1.0, 2.5),
+    Pareto(1.0, 2.5, high=3.0),
+]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_quantiles_rise_inside_the_bounds_and_invert_the_distribution(law):
+    values = law.quantile(GRID)
+    assert np.all(np.diff(values) >= 0)
+    assert law.low <= values[0]
+    assert values[-1] <= law.high
+    if hasattr(law, "cdf"):
+        low, high = law.cdf(law.low), law.cdf(law.high) if law.high < math.inf else 1.0
+        for k in (1000, 500_000, 999_000):
+            assert (law.cdf(values[k]) - low) / (high - low) == pytest.approx(GRID[k], rel=1e-9)
+
+
+def test_moments_of_the_laws():
+    assert Uniform(2.0, 5.0).quantile(GRID).mean() == pytest.approx(3.5)
+    lognormal = Lognormal(0.3, 0.5).quantile(GRID)
+    assert np.median(lognormal) == pytest.approx(0.3, rel=1e-5)
+    assert lognormal.std() / lognormal.mean() == pytest.approx(0.5, rel=1e-3)
+    assert Lognormal.of_mean(0.3, 0.5, 0.0, math.inf).quantile(GRID).mean() == pytest.approx(
+        0.3, rel=1e-5
+    )
+    assert Pareto(2.0, 3.0).quantile(GRID).mean() == pytest.approx(3.0, rel=1e-3)  # a·m/(a − 1)
+
+
+def test_the_normal_law_is_truncated_at_0_not_clipped():
+    """The half of a normal around 0 that is above it has mean sd·√(2/π), and no lump at 0."""
+    values = Normal(0.0, 1.0).quantile(GRID)
+    assert values.mean() == pytest.approx(math.sqrt(2 / math.pi), rel=1e-4)
+    assert (values == 0).sum() == 0
+
+
+def test_choice_follows_its_weights():
+    values = Choice((1.0, 2.0, 3.0), (1.0, 0.0, 3.0)).quantile(GRID)
+    assert (values == 1).mean() == pytest.approx(0.25)
+    assert (values == 2).sum() == 0
+    assert (
+        np.bincount(Choice((0.0, 1.0, 2.0, 3.0)).quantile(GRID).astype(int)).tolist()
+        == [250_000] * 4
+    )
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=8).filter(any),
+    st.floats(0, 1 - 2**-53),
+)
+def test_a_pick_is_always_something_with_weight(weights, u):
+    [picked] = positions(np.array([u]), len(weights), np.array(weights))
+    assert weights[picked] > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Uniform(2.0, 1.0), "low below high, got [2.0, 1.0]"),
+        (lambda: Uniform(2.0, 2.0), "low below high"),
+        (lambda: Normal(1.0, 0.0), "sd: a value above 0, got 0.0"),
+        (lambda: Normal(1.0, 0.1, low=5.0), "bounds between which some of the distribution lies"),
+        (lambda: Lognormal(0.0, 1.0), "median: a value above 0"),
+        (lambda: Lognormal(1.0, 500.0), "cv: a number above 0, at most 100, got 500.0"),
+        (lambda: Lognormal(1.0, 1.0, high=1e-9), "bounds between which some"),
+        (lambda: Pareto(1.0, 0.01), "shape: a number from 0.1 to 1000, got 0.01"),
+        (lambda: Pareto(1.0, 1.0, high=0.5), "low below high"),
+        (lambda: Choice(()), "values: at least one value, got []"),
+        (lambda: Choice((1.0, 2.0), (1.0,)), "weights: as many weights as values (2), got 1"),
+        (lambda: Choice((1.0,), (0.0,)), "weights: numbers of at least 0, one of them above 0"),
+    ],
+)
+def test_impossible_parameters_are_one_sentence(make, sentence):
+    with pytest.raises(InputError) as refused:
+        make()
+    assert sentence in str(refused.value)

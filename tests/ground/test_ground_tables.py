@@ -1,0 +1,61 @@
+"""Columns of numbers from CSV and Parquet, and a sentence for each way in which they are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simfed.errors import InputError
+from simfed.tables import read_columns
+
+
+def test_csv_and_parquet_give_the_same_columns(tmp_path):
+    frame = pd.DataFrame({"name": ["a", "b"], "up": [1.5, 2.0], "cores": [2, 4]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    for file in ("t.csv", "t.parquet"):
+        found = read_columns(tmp_path / file, ["cores", "up"])
+        assert found["cores"].tolist() == [2.0, 4.0]
+        assert found["up"].dtype == np.float64
+
+
+def test_comments_spaces_and_a_byte_order_mark_are_no_trouble(tmp_path):
+    (tmp_path / "t.csv").write_text("\ufeff# measured in May\na, b\n1, 2\n# later\n3, 4\n")
+    assert read_columns(tmp_path / "t.csv", ["b"])["b"].tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a,b\n", "a table with at least one row, got 'none'"),
+        ("", "a table in CSV with a header line"),
+        ("a,c\n1,2\n", "a column of the table: a or c, got 'b'"),
+        ("a,bb\n1,2\n", "(did you mean 'bb'?)"),
+        ("b\n1\nfast\n", "column b, row 2: a finite number, got 'fast'"),
+        ("a,b\n1,\n", "column b, row 1: a finite number, got 'nothing'"),
+        ("b\ninf\n", "column b, row 1: a finite number, got 'inf'"),
+        ('b\n"1\n', "a table in CSV"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(tmp_path, text, sentence):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(InputError) as refused:
+        read_columns(tmp_path / "t.csv", ["b"])
+    assert sentence in str(refused.value)
+    assert str(refused.value).startswith(str(tmp_path / "t.csv"))
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "t.parquet").write_text("no parquet at all")
+    (tmp_path / "t.csv").write_bytes(b"b\n\xff\xfe\n")
+    for name, sentence in (
+        ("none.csv", "a file that exists"),
+        ("none.parquet", "a file that exists"),
+        (".", "a readable file"),
+        ("t.parquet", "a Parquet file"),
+        ("t.csv", "a table in CSV"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            read_columns(tmp_path / name, ["b"])

@@ -29,7 +29,6 @@ from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
-from simfed.scenario.presence import Failure
 from simfed.seeding import Streams
 from simfed.tasks import Tasks
 
@@ -118,7 +117,11 @@ class Parts:
     @cached_property
     def tasks(self) -> Tasks:
         """Who is asked to do what, and what it weighs."""
-        return Tasks(self.scenario, self.facts, lambda client: self._owned_samples[client])
+        return Tasks(self.scenario, self.facts, self.samples_of)
+
+    def samples_of(self, client: int) -> int:
+        """How many training samples a client owns."""
+        return self._owned_samples[client]
 
     @cached_property
     def _owned_samples(self) -> list[int]:
@@ -370,23 +373,10 @@ def check(
 
 def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
     parts = Parts(scenario, source)
-    errors = parts.errors(time_only=time_only) or not_simulated_yet(scenario)
+    errors = parts.errors(time_only=time_only)
     if errors:
         raise InputErrors([error.within(parts.name) for error in errors])
     return parts
-
-
-def not_simulated_yet(scenario: Scenario) -> list[InputError]:
-    """What a scenario may say, and `simfed show fleet` draws, before any server heeds it."""
-    found = []
-    for i, group in enumerate(scenario.clients):
-        for key, default in (("availability", "always"), ("failure", Failure())):
-            if getattr(group, key) != default:
-                allowed = (
-                    "clients that are always there and never fail: others are not simulated yet"
-                )
-                found.append(InputError(allowed, where=f"clients[{i}].{key}"))
-    return found
 
 
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:

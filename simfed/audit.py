@@ -123,15 +123,21 @@ def _cohorts_are_those_drawn(run: Run, parts: Parts) -> Broken:
     from simfed.selection import cohort
 
     scenario = parts.scenario
-    if scenario.aggregation.mode != "synchronous":
-        return
+    synchronous = scenario.aggregation.mode == "synchronous"
+    if not synchronous or scenario.participation.selection.kind != "uniform":
+        return  # others look at what clients told the server
     table = run.table("participations")
     rounds, clients = (table.column(name).to_numpy() for name in ("round", "client"))
+    begun, presence = table.column("started_at_s").to_numpy(), parts.fleet.presence()
+    per_round = scenario.participation.clients_per_round
     for number in range(1, len(run.table("rounds")) + 1):
         first, last = np.searchsorted(rounds, (number, number + 1))
-        asked = cohort(
-            parts.streams, number, scenario.client_count, scenario.participation.clients_per_round
-        )
+        if presence is None:
+            asked = cohort(parts.streams, number, scenario.client_count, per_round)
+        else:
+            there = presence.available(float(begun[first])) if first < last else clients[:0]
+            size = None if per_round is None else min(per_round, len(there))
+            asked = there[cohort(parts.streams, number, len(there), size)]
         if not np.array_equal(clients[first:last], asked):
             yield f"participations.parquet: round {number} is not of the clients that the scenario draws"
             return

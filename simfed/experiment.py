@@ -237,6 +237,8 @@ def _simulation(parts: Parts, workload: Workload, recorder: Recorder) -> Simulat
         recorder=recorder,
         streams=parts.streams,
         server_device=parts.server_device(),
+        presence=parts.fleet.presence(),
+        samples_of=parts.samples_of,
     )
 
 

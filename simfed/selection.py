@@ -8,7 +8,7 @@ and learning without a clock asks the same clients as a run with one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -45,7 +45,8 @@ class Facts:
 
 
 class Selection(Protocol):
-    """Chooses among clients."""
+    """Chooses among clients. One with `needs_losses = True` is told their own losses; to measure
+    these costs a forward pass over every participant's samples twice a round."""
 
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
@@ -98,7 +99,9 @@ class Fastest:
     fills in where there are too few). Ties go to the lower id. Draws nothing.
     """
 
-    bound: int | None = 10
+    bound: Annotated[int | None, "participations that a client may be ahead of the least asked"] = (
+        10
+    )
 
     def __post_init__(self) -> None:
         if self.bound is not None and self.bound < 1:
@@ -132,13 +135,14 @@ class Oort:
     is barred for having been asked often.
     """
 
-    exploration: float = 0.9
-    decay: float = 0.98
-    least_exploration: float = 0.2
-    preferred: float = 0.5
-    penalty: float = 2.0
-    cutoff: float = 0.95
-    clip: float = 0.95
+    exploration: Annotated[float, "share of clients never asked before, at first"] = 0.9
+    decay: Annotated[float, "what remains of that share per round"] = 0.98
+    least_exploration: Annotated[float, "the share does not fall below this"] = 0.2
+    preferred: Annotated[float, "quantile of the durations that is fast enough"] = 0.5
+    penalty: Annotated[float, "how much slowness beyond that counts"] = 2.0
+    cutoff: Annotated[float, "the best are those of at least this × the last needed utility"] = 0.95
+    clip: Annotated[float, "quantile at which utilities are cut"] = 0.95
+    needs_losses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("exploration", "decay", "least_exploration", "preferred", "cutoff", "clip"):

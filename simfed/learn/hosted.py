@@ -367,8 +367,9 @@ class HostedWorkload:
         }
 
     def _wants_gain(self, upload: HostedUpload) -> bool:
-        policy = self._policies[upload.task.client]
-        return bool(upload.task.plan.longest) and policy.learns
+        if self.scenario.participation.selection.needs_losses:
+            return True
+        return bool(upload.task.plan.longest) and self._policies[upload.task.client].learns
 
     def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
         who = upload.task.who

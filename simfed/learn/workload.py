@@ -130,9 +130,7 @@ class LearningWorkload:
         self._open: dict[tuple[int, int | str], Upload] = {}
         groups = scenario.group_of_client()
         self._group = [scenario.clients[group] for group in groups]
-        self._learners = [
-            learns and scenario.policy_of_group(group).learns for group in self._group
-        ]
+        self._learners = [learns and scenario.measures_losses(group) for group in self._group]
         self._local_loss = [scenario.policy_of_group(g).reward.local_loss for g in self._group]
 
     # ---- the contract ----------------------------------------------------------------------------

@@ -472,8 +472,8 @@ def _rewards_are_gains_over_time(facts: Facts) -> Broken:
 
 def _rows_are_in_order(facts: Facts) -> Broken:
     for table, names in (
-        ("participations", ("round", "client")),
-        ("policies", ("round", "client")),
+        ("participations", ("merge", "client")),
+        ("policies", ("round",) if facts.filled else ("round", "client")),
         ("prototypes", ("round",)),
         ("clients", ("round", "client")),
     ):

@@ -218,11 +218,43 @@ class Safeguard(Part):
     )
 
 
+class SelectionChoice(OfKind):
+    """Whom a server asks, of those who are there: a kind, and the options of that kind beside it."""
+
+    registry_kind: ClassVar[str] = "selection"
+
+    kind: Named("selection") = Field(default="uniform", description="see `simfed list selections`")  # type: ignore[valid-type]
+
+    @cached_property
+    def made(self) -> Any:
+        """The selection itself (`simfed.selection.Selection`)."""
+        return registry("selection").get(self.kind)(**self.options)
+
+    def check_options(self) -> None:
+        """Let the constructor judge its options."""
+        self.made  # noqa: B018 - making it is the check
+
+    @property
+    def needs_losses(self) -> bool:
+        """Whether it looks at clients' own losses."""
+        return bool(getattr(registry("selection").get(self.kind), "needs_losses", False))
+
+
+AnySelection = Annotated[
+    SerializeAsAny[SelectionChoice],
+    BeforeValidator(_by_name, json_schema_input_type=SelectionChoice | str),
+]
+
+
 class Participation(Part):
-    """Who takes part in a round: everybody, or a uniformly random cohort."""
+    """Who takes part in a round: everybody, or some of those who are there."""
 
     clients_per_round: PositiveInt | None = Field(
-        default=None, description="drawn anew each round; everybody if omitted"
+        default=None, description="chosen anew each round; everybody if omitted"
+    )
+    selection: AnySelection = Field(
+        default=SelectionChoice.model_validate({"kind": "uniform"}),
+        description="how they are chosen, see fleets",
     )
 
 
@@ -442,6 +474,15 @@ class Scenario(Part):
                     got=per_round,
                 )
             )
+        selection = self.participation.selection
+        if chosen.concurrency is not None and selection.kind != "uniform":
+            raise ValueError(
+                InputError(
+                    f"uniform with mode {chosen.mode}, which starts one client at a time",
+                    where="participation.selection",
+                    got=selection.kind,
+                )
+            )
         batch = self.dataset.public_batch
         if batch is not None and batch > self.dataset.public:
             raise ValueError(
@@ -504,6 +545,11 @@ class Scenario(Part):
     def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
         """What a group's clients may play by choice; what a recorded run played is not known here."""
         return self.policy_of_group(group).arms(self.compression.strategies)
+
+    def measures_losses(self, group: ClientGroup) -> bool:
+        """Whether clients of this group are asked for their own loss before and after a round: their
+        policy learns from it, or the selection looks at it."""
+        return self.policy_of_group(group).learns or self.participation.selection.needs_losses
 
     def learning_rate_factor(self, round: int) -> float:
         """The schedule's factor on both learning rates in `round` = 1, 2, …"""

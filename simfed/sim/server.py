@@ -41,6 +41,9 @@ from simfed.tasks import pull_for
 
 __all__ = ["MakeNetwork", "Progress", "Simulation"]
 
+_HOPELESS = 10_000
+"""So many losses in a row, and ten per client, before a server that waits for arrivals gives up."""
+
 Story = Generator[simpy.Event, Any, None]
 OnUse = Callable[[LinkUse], None]
 
@@ -71,10 +74,11 @@ class Simulation:
         streams: Streams,
         server_device: Device | None = None,
         presence: Presence | None = None,
+        samples_of: Callable[[int], int] = lambda client: 1,
     ) -> None:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes
         part; `server_device` None: the server's work takes no simulated time; `presence` None:
-        everybody is always there."""
+        everybody is always there; `samples_of(client)`: what a selection may look at."""
         self._scenario = scenario
         self._workload = workload
         self._make_network = make_network
@@ -82,13 +86,16 @@ class Simulation:
         self._streams = streams
         self._server_device = server_device
         self._mode = mode_of(scenario)
-        self._population = Population(scenario, make_policy, make_device, streams, presence)
+        self._population = Population(
+            scenario, make_policy, make_device, streams, presence, samples_of
+        )
         self._losses = scenario.method.made.losses
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
         self._phase_numbers = itertools.count()
         self._starts = 0
+        self._lost_in_a_row = 0
         self._in_flight: dict[int, Flight] = {}
         self._stories: dict[int, simpy.Process] = {}
         self._ended: list[Flight] = []
@@ -269,6 +276,11 @@ class Simulation:
             yield self._wake
             self._wake = None
             yield end_of_instant(self._env)
+            if self._lost_in_a_row > _HOPELESS + 10 * len(self._population):
+                raise RunFailed(
+                    f"round {self._round + 1}: {self._lost_in_a_row:,} participations in a row were "
+                    f"lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as it takes"
+                )
             if self._mode.filled and not self._due():
                 ids = self._population.choose(
                     self._mode, self._streams, self._round + 1, self._starts, self._env.now
@@ -351,6 +363,7 @@ class Simulation:
         ours = flight.task.round == self._round + 1
         self._cohort_ended += ours
         self._arrived += not flight.lost and (ours or self._mode.filled)
+        self._lost_in_a_row = self._lost_in_a_row + 1 if flight.lost else 0
         if self._wake is not None and not self._wake.triggered:
             self._wake.succeed()
 
@@ -383,6 +396,13 @@ class Simulation:
         return at(self._env, back_at_s)
 
     def _fails(self, flight: Flight, phase: str) -> bool:
+        if phase not in (
+            "download",
+            "upload",
+        ):  # local work is one phase, however many units it has
+            if any(work is not None for _, work in flight.steps()[flight.step :]):
+                return False
+            phase = "training"
         chance = self._population.failure(flight.client, phase)
         if not chance:
             return False
@@ -486,6 +506,8 @@ class Simulation:
             into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
             into.clients.extend(rows.client_rows(outcome))
             for flight, verdict in zip(taken, verdicts, strict=True):
+                whole_s = None if flight.lost else flight.elapsed_s
+                self._population.tell(flight.client, whole_s, verdict.local_loss)
                 end = rows.end_of(flight, played)
                 energy_j = self._population.device(flight.client).energy_j(
                     rows.energy_phases(flight, end)

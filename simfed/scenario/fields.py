@@ -145,16 +145,18 @@ Entries = Annotated[
 
 
 def entries(written: int | float | str, parameters: int) -> int:
-    """K of a model with `parameters` parameters: at least 1, at most all of them.
+    """K of an update of so many entries: at least 1, at most all of them; 0 where there are none.
 
     A share is rounded to the nearest whole number.
 
     >>> [entries(k, 61_706) for k in (1000, "1%", "0.0001%", 100_000)]
     [1000, 617, 1, 61706]
+    >>> entries(1000, 0)
+    0
     """
     if isinstance(written, str):
         written = float(written.rstrip("% ")) / 100 * parameters
-    return max(1, min(round(written), parameters))
+    return min(max(1, round(written)), parameters)
 
 
 WholeNumber = Annotated[

@@ -73,7 +73,7 @@ class Recorded:
                 where=where,
             )
         prototype, recorded_k, up_bytes, down_bytes = self._sent[task.round, task.client]
-        wanted = task.model, min(k, task.parameters), index_code
+        wanted = task.model, min(k, task.plan.longest), index_code
         got = self._models[prototype], recorded_k, self._index_code
         if wanted != got:
             names = ("model", "K", "index code")

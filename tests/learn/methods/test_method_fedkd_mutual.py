@@ -17,6 +17,7 @@ import personal_worlds as tiny
 
 from simfed import run
 from simfed.assembly import check
+from simfed.cli import main
 from simfed.errors import InputErrors
 from simfed.learn.catalogue import facts
 from simfed.learn.lowrank import decode, encode, most_entries
@@ -189,6 +190,7 @@ def test_the_clock_is_told_what_really_travels_and_a_time_only_run_replays_it(tm
     world.close()
     replayed = clocked(policy={"arms_from": str(tmp_path / "full")})
     clock = run(replayed, time_only=True, progress=False)
+    assert main(["verify", str(tmp_path / "full")]) == 0
     for column in ("uplink_bytes", "downlink_bytes", "uplink_s", "downlink_s", "finished_at_s"):
         again = clock.table("participations").column(column).to_pylist()
         assert again == [r[column] for r in rows], column

@@ -31,6 +31,8 @@ ANY = "any"
 Key = tuple[str, str, str]
 """(quantity, model, strategy); the strategy is empty for work without one."""
 
+_ANY_TRAINING: Key = ("training", ANY, "")
+
 FREE_STRATEGY = "dense"
 """Sends every entry as it is: there is nothing to compress, so it takes 0 s by definition."""
 
@@ -185,6 +187,9 @@ class Profile:
                 of = (quantity, of_model, of_strategy)
                 if of in self.curves:
                     return of, self.curves[of]
+        if quantity == "auxiliary":  # a step of a small network: as training, by its FLOPs
+            law = self.curves.get(_ANY_TRAINING)
+            return (_ANY_TRAINING, law) if isinstance(law, Fitted) else None
         return None
 
     def size_of(self, key: Key, curve: Curve, x: float) -> dict[str, float]:
@@ -198,7 +203,7 @@ class Profile:
                     f"the size of model {model}, which the law {curve.law.formula} counts",
                     where=f"{self.name}: {_spoken(key)}",
                 )
-            size.update(work.size(quantity, x))
+            size.update({"bytes": 0.0} | work.size(quantity, x))
         return size
 
     def _drawn(self, key: Key, curve: Curve) -> Curve:

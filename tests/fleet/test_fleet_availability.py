@@ -339,23 +339,6 @@ def test_a_trace_that_does_not_fit_is_one_sentence(tmp_path, trace, sentence):
     assert sentence in str(refused.value)
 
 
-def test_what_no_server_heeds_yet_is_refused(tmp_path):
-    from simfed.assembly import check
-
-    made = scenario(
-        tmp_path,
-        {"availability": {"markov": {"on": "1 h", "off": "1 h"}}},
-        {"failure": {"upload": 0.1}},
-        {"failure": {}, "availability": "always"},
-    )
-    with pytest.raises(InputErrors) as refused:
-        check(made)
-    assert str(refused.value).splitlines() == [
-        "n: clients[0].availability: clients that are always there and never fail: others are not simulated yet",
-        "n: clients[1].failure: clients that are always there and never fail: others are not simulated yet",
-    ]
-
-
 def test_a_server_asks_in_its_own_words(tmp_path):
     (tmp_path / "t.csv").write_text("client,from_s,to_s\n2,10,20\n")
     made = scenario(

@@ -1,0 +1,121 @@
+"""Clients that come, go and fail, and selections, through the command that users type."""
+
+import pytest
+
+import simfed
+from simfed.cli import main
+from simfed.errors import InputErrors, RunFailed
+from simfed.scenario import Scenario
+
+
+def scenario(**changes):
+    return Scenario.model_validate(
+        {
+            "name": "fleet",
+            "rounds": 6,
+            "dataset": {"name": "mnist-mini", "public": 16},
+            "prototypes": {"a": {"model": "logistic-regression"}},
+            "policy": {"kind": "uniform", "strategy": "top-k"},
+            "clients": [
+                {
+                    "count": 6,
+                    "prototype": "a",
+                    "device": {"profile": "x86-2core-vm", "speed": 0.01},
+                    "link": {"up": "1 Mbps", "down": "2 Mbps"},
+                    **changes.pop("group", {}),
+                }
+            ],
+            **changes,
+        }
+    )
+
+
+COMES_AND_GOES = {
+    "availability": {"markov": {"on": "2 s", "off": "1 s"}},
+    "failure": {"download": 0.05, "training": 0.1, "upload": 0.1},
+}
+
+
+@pytest.mark.parametrize("mode", [
+    {"mode": "synchronous"},
+    {"mode": "deadline", "deadline": "0.3 s", "late": "merge"},
+    {"mode": "first", "late": "drop"},
+    {"mode": "buffered", "buffer": 2, "concurrency": 4},
+    {"mode": "asynchronous", "concurrency": 3},
+], ids=lambda mode: mode["mode"])  # fmt: skip
+def test_a_fleet_that_comes_and_goes_keeps_every_invariant(tmp_path, mode):
+    size = {"clients_per_round": 3} if mode["mode"] == "first" else {}
+    made = scenario(group=COMES_AND_GOES, aggregation=mode, participation=size)
+    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    outcomes = set(run.participations["outcome"])
+    assert outcomes & {"dropped", "failed"}
+    assert outcomes <= {"aggregated", "late", "dropped", "failed"}
+    assert main(["verify", str(tmp_path / "run")]) == 0
+
+
+def test_who_is_never_there_again_ends_the_run_with_a_sentence(tmp_path):
+    trace = tmp_path / "online.csv"
+    trace.write_text("client,from_s,to_s\n0,0,1.5\n")
+    made = scenario(group={"count": 1, "availability": {"trace": str(trace)}}, rounds=100)
+    with pytest.raises(RunFailed, match="no client is ever available again"):
+        simfed.run(made, time_only=True, progress=False)
+
+
+def test_a_server_whose_clients_always_fail_gives_up(monkeypatch):
+    monkeypatch.setattr("simfed.sim.server._HOPELESS", 50)
+    made = scenario(
+        group={"failure": {"upload": 1.0}},
+        aggregation={"mode": "asynchronous", "concurrency": 3},
+    )
+    with pytest.raises(RunFailed, match="participations in a row were lost"):
+        simfed.run(made, time_only=True, progress=False)
+
+
+def test_the_fastest_are_asked_after_everybody_was_met():
+    fast = {"count": 3, "prototype": "a", "device": "x86-2core-vm", "link": {"up": "50 Mbps"}}
+    made = scenario(
+        group={"count": 3},
+        participation={"clients_per_round": 3, "selection": {"kind": "fastest", "bound": None}},
+    )
+    plain = made.model_dump(mode="json")
+    plain["clients"].append(fast)
+    run = simfed.run(Scenario.model_validate(plain), time_only=True, progress=False)
+    asked = run.participations.groupby("round")["client"].apply(list)
+    assert set(asked[1] + asked[2]) == set(range(6))
+    assert all(asked[number] == [3, 4, 5] for number in (3, 4, 5, 6))
+
+
+def test_utility_guided_selection_is_told_losses():
+    made = scenario(participation={"clients_per_round": 2, "selection": "oort"}, rounds=4)
+    run = simfed.run(made, progress=False, workers=1)
+    assert run.participations["local_loss"].notna().all()
+    assert (run.participations.groupby("round").size() == 2).all()
+
+
+def test_other_selections_need_cohorts():
+    with pytest.raises(ValueError, match="uniform with mode buffered"):
+        scenario(
+            aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
+            participation={"selection": "oort"},
+        )
+
+
+def test_wrong_modes_are_one_sentence_each(tmp_path):
+    text = (
+        "name: x\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {a: {model: lenet5}}\n"
+        "clients: [{count: 4, prototype: a, device: x86-2core-vm, link: {up: 5 Mbps}}]\n"
+    )
+    for aggregation, said in {
+        "{mode: deadline, deadline: 0 s}": "a duration above 0",
+        "{mode: deadline}": "the key 'deadline' beside mode deadline",
+        "{mode: buffered, buffer: 2, concurrency: 9}": "at most the 4 clients",
+        "{mode: synchronous, deadline: 3 s}": "deadline belongs to deadline",
+        "{mode: first, staleness: {kind: constant}}": "staleness only where the late are merged",
+        "{mode: frist}": "first",
+    }.items():
+        file = tmp_path / "x.yaml"
+        file.write_text(text + f"aggregation: {aggregation}\n")
+        with pytest.raises(InputErrors) as refused:
+            simfed.load_scenario(file)
+        assert said in str(refused.value)
+        assert len(refused.value.errors) == 1

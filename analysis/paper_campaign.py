@@ -105,6 +105,10 @@ def run_hash(scenario: Scenario) -> str:
     counts, so that a key that simfed gets later changes no hash.
     """
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"}, exclude_defaults=True)
+    if plain.get("training", {}).get("local_steps") == 1:  # what the method does unless told otherwise
+        del plain["training"]["local_steps"]
+        if not plain["training"]:
+            del plain["training"]
     if "policy" in plain:
         # the constants of the source's policies count even where they are the defaults
         said, options = plain["policy"], scenario.policy.options

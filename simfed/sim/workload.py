@@ -89,7 +89,7 @@ class Recorded:
 class TimeOnlyWorkload:
     """A `Workload` that knows plans and sizes only.
 
-    >>> from simfed.method import Size
+    >>> from simfed.learn.catalogue import facts
     >>> from simfed.scenario import Scenario
     >>> scenario = Scenario.model_validate({
     ...     "name": "one", "rounds": 1, "dataset": {"name": "mnist-mini"},
@@ -97,8 +97,8 @@ class TimeOnlyWorkload:
     ...     "clients": [{"prototype": "small", "device": "any"}],
     ...     "compression": {"index_code": "fixed"},
     ... })
-    >>> sizes = {"small": Size("lenet5-half", 15_738, buffers=0, features=42, clients=1)}
-    >>> workload = TimeOnlyWorkload(Tasks(scenario, sizes, samples_of=lambda client: 600))
+    >>> known = {"small": facts("lenet5-half", "mnist-mini")}
+    >>> workload = TimeOnlyWorkload(Tasks(scenario, known, samples_of=lambda client: 600))
     >>> task = workload.task(1, 0)
     >>> workload.execute(task, "top-k", 500).uplink_bytes()
     2875.0

@@ -160,6 +160,7 @@ class World:
                 gain=gain if rewarded else None, reward_raw=gain / busy_s if rewarded else None,
                 reward=reward if rewarded else None,
                 slack_s=float(times["waiting"][c]) - SERVER_S if outcome[c] == "aggregated" else None,
+                merge=t,
                 **{f: float(times[k][c]) for f, k in zip(PHASES, CLIENT_KINDS, strict=True)},
             )  # fmt: skip
             for a, name in enumerate(ARMS if self.learns else ()):

@@ -12,7 +12,7 @@ from typing import Any
 
 from simfed.errors import InputError
 
-__all__ = ["label_of", "read_label"]
+__all__ = ["label_of", "names_in", "read_label"]
 
 Link = tuple[str, dict[str | None, Any]]
 """Name and options; the key None is the constructor's first option."""
@@ -40,6 +40,15 @@ def read_label(text: str) -> list[Link]:
     Raises: `InputError` for text that is none.
     """
     return [_read_link(part.strip(), text) for part in _split(text, "+")]
+
+
+def names_in(text: str) -> list[str]:
+    """The names and option values of a label: whatever in it may be the name of a part.
+
+    >>> names_in("ef21(random-k+fp16)")
+    ['ef21', 'random-k', 'fp16']
+    """
+    return re.findall(r"[^()+,=\s]+", text)
 
 
 def _read_link(part: str, text: str) -> Link:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from simfed.compress import codec_from_spec
 from simfed.contract import FORCED_ARM, Evaluation, Task
 from simfed.learn.catalogue import ModelFacts, model_facts
 from simfed.learn.crew import Crew
@@ -78,7 +79,7 @@ class Engine:
                 arena,
                 input_shape=shape,
                 may_draw=registry("model").origin(model) != "built in",
-                k=_largest_k(scenario, name),
+                k=_largest_k(scenario, name, self.facts[name].parameters),
                 public=scenario.dataset.public_batch or len(data.public),
                 classes=classes,
                 parts=self.parts,
@@ -266,13 +267,12 @@ class Engine:
                 return facts.forward_flops * len(self.data.test_labels) / self.parts
 
 
-def _largest_k(scenario: Scenario, prototype: str) -> int | None:
-    """The most entries that a client of `prototype` may send; None for all of them."""
+def _largest_k(scenario: Scenario, prototype: str, parameters: int) -> int | None:
+    """The most entries that a client of `prototype` may send values for; None for all of them."""
     groups = [group for group in scenario.clients if group.prototype == prototype]
     if any(scenario.policy_of_group(group).arms_from for group in groups):
         return None  # what the recorded run played is not known here
     arms = {FORCED_ARM, *scenario.compression.strategies}
     arms.update(*map(scenario.arms_of_group, groups))
-    if any(getattr(registry("compressor").get(arm), "keeps_all", False) for arm in arms):
-        return None
-    return max(scenario.k_of_group(group) for group in groups)
+    k = max(scenario.k_of_group(group) for group in groups)
+    return max(codec_from_spec(arm).most_entries(parameters, k) for arm in arms)

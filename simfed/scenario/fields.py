@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from simfed import units
+from simfed.compress.codec import codec_from_spec
 from simfed.errors import InputError
 from simfed.registry import registry
 
@@ -42,6 +43,7 @@ __all__ = [
     "Power",
     "Rate",
     "Size",
+    "Strategy",
     "WholeNumber",
     "files_in",
     "renamed",
@@ -193,3 +195,31 @@ def Named(kind: str) -> Any:
         schema["enum"] = registry(kind).names()
 
     return Annotated[str, BeforeValidator(validate), Field(json_schema_extra=list_names)]
+
+
+def _label(value: Any) -> str:
+    try:
+        codec = codec_from_spec(value)
+        if codec.moves_point:
+            raise InputError(
+                "a codec whose gradient is taken at the weights themselves, as clients train there",
+                got=codec.label,
+                hint="with weight 0 it is plain error feedback",
+            )
+    except InputError as error:
+        raise ValueError(error) from None
+    return codec.label
+
+
+def _list_codecs(schema: dict[str, Any]) -> None:
+    schema["anyOf"][0] |= {"examples": registry("compressor").names()}
+    schema["anyOf"][1] |= {"minProperties": 1, "maxProperties": 1}
+
+
+Strategy = Annotated[
+    str,
+    BeforeValidator(_label, json_schema_input_type=str | dict[str, Any]),
+    Field(json_schema_extra=_list_codecs),
+]
+"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`; inside and in
+dumps it is its label, of which the same codec is made again."""

@@ -25,6 +25,7 @@ from simfed.scenario.fields import (
     Part,
     Positive,
     PositiveInt,
+    Strategy,
 )
 from simfed.scenario.network import Link, Network
 from simfed.scenario.options import OfKind
@@ -168,7 +169,7 @@ class Compression(Part):
     """What travels up: K entries of the residual-corrected gradient, and how their indices are coded."""
 
     k: PositiveInt = Field(default=1000, description="entries kept of an update")
-    strategies: tuple[Named("compressor"), ...] = Field(  # type: ignore[valid-type]
+    strategies: tuple[Strategy, ...] = Field(
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )

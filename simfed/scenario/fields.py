@@ -212,8 +212,13 @@ def _label(value: Any) -> str:
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:
-    schema["anyOf"][0] |= {"examples": registry("compressor").names()}
-    schema["anyOf"][1] |= {"minProperties": 1, "maxProperties": 1}
+    """A registered name, a label with options or of a chain, or a mapping of one key."""
+    del schema["anyOf"][0]
+    schema["anyOf"][:0] = [
+        {"enum": registry("compressor").names()},
+        {"type": "string", "pattern": "[(+]"},
+    ]
+    schema["anyOf"][-1] |= {"minProperties": 1, "maxProperties": 1}
 
 
 Strategy = Annotated[

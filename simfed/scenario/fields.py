@@ -198,6 +198,9 @@ def Named(kind: str) -> Any:
 
 
 def _label(value: Any) -> str:
+    known = registry("compressor")
+    if isinstance(value, str) and value in known and known.origin(value) != "built in":
+        return value  # the name that it was registered under
     try:
         codec = codec_from_spec(value)
         if codec.moves_point:

@@ -11,6 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 import engine_worlds as tiny
 
+import simfed
 from simfed.compress import codec_from_spec
 from simfed.compress.feedback import ErrorFeedback, feedback_for
 from simfed.learn.hosted import HostedWorkload
@@ -182,3 +183,30 @@ def test_a_codec_for_whole_updates_has_room_beside_one_of_k(workload):
     d = large.engine.prototypes["only"].parameters
     assert small.engine.prototypes["only"].capacity == K
     assert large.engine.prototypes["only"].capacity == d
+
+
+@pytest.mark.parametrize("arm", ["top-k+qsgd(4)", "powersgd(2)"])
+def test_a_time_only_run_takes_the_time_of_a_full_one(tmp_path, arm):
+    link = {"up": "10 Mbps", "down": "50 Mbps", "latency": "5 ms"}
+    assume = {"training": "2 ms", "compression": "0.3 ms"}
+    scenario = tiny.scenario(
+        rounds=2,
+        prototypes={"only": {"model": "lenet5-half"}},
+        clients=[
+            {"count": 2, "prototype": "only", "link": link,
+             "device": {"profile": "x86-2core-vm", "assume": assume}}
+        ],
+        policy={"kind": "uniform", "strategy": arm},
+        compression={"k": K, "index_code": "fixed"},
+        safeguard={"rollback": None},
+    )  # fmt: skip
+    source = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+    full, time_only = (
+        simfed.run(
+            scenario, tmp_path / str(fast), source=source, progress=False, workers=1, time_only=fast
+        ).participations
+        for fast in (False, True)
+    )
+    assert set(full["arm"]) == {arm}
+    for column in ("uplink_bytes", "compression_s", "uplink_s"):
+        assert full[column].tolist() == time_only[column].tolist(), column

@@ -105,7 +105,9 @@ def run_hash(scenario: Scenario) -> str:
     counts, so that a key that simfed gets later changes no hash.
     """
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"}, exclude_defaults=True)
-    if plain.get("training", {}).get("local_steps") == 1:  # what the method does unless told otherwise
+    if (
+        plain.get("training", {}).get("local_steps") == 1
+    ):  # what the method does unless told otherwise
         del plain["training"]["local_steps"]
         if not plain["training"]:
             del plain["training"]

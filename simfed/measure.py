@@ -32,9 +32,9 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from simfed.compress import Payload, with_error_feedback
+from simfed.compress import Chain, ErrorFeedback, Payload, codec_from_spec, feedback_for
 from simfed.compress.selection import beside
-from simfed.device.profile import QUANTITIES
+from simfed.device.profile import QUANTITIES, codec_key
 from simfed.device.table import MACHINE_COLUMNS
 from simfed.errors import InputError, Interrupted, listed
 from simfed.learn.catalogue import ModelFacts, facts
@@ -87,6 +87,7 @@ class Plan:
     models: tuple[tuple[str, str], ...]
     """(model, data set whose samples it takes)."""
     strategies: tuple[str, ...] = ("top-k", "random-k", "periodic-k")
+    """Codecs by label; a name without options stands for all options in the table."""
     ks: tuple[int, ...] = (500, 1000, 2000, 5000, 10_000)
     batches: tuple[int, ...] = (8, 16, 32, 64)
     samples: tuple[int, ...] = (64, 128, 256, 512)
@@ -98,8 +99,13 @@ class Plan:
 
     def cases(self, model: str, dataset: str) -> list[Case]:
         """All cases of one model."""
-        ks = [k for k in sorted(set(self.ks)) if k <= facts(model, dataset).parameters]
-        per_strategy = [(strategy, k) for strategy in self.strategies for k in ks]
+        d = facts(model, dataset).parameters
+        ks = [k for k in sorted(set(self.ks)) if k <= d]
+        per_strategy = [
+            (codec_key(strategy), k)
+            for strategy in self.strategies
+            for k in ([d] if _writes_all(strategy) else ks)
+        ]
         sizes = {
             "training": [("", b) for b in sorted(set(self.batches))],
             "compression": per_strategy,
@@ -225,13 +231,19 @@ def _check(plan: Plan) -> None:
         if quantity not in QUANTITIES:
             raise InputError(f"kinds of work: {listed(QUANTITIES)}", where="--only", got=quantity)
     for strategy in plan.strategies:
-        registry("compressor").get(strategy, where="--strategies")
+        codec_from_spec(strategy, where="--strategies")
     for model, dataset in plan.models:
         registry("model").get(model, where="--models")
         facts(model, dataset)
     left_out = plan.left_out()
     if left_out and not any(plan.cases(model, dataset) for model, dataset in plan.models):
         raise InputError("a K that a model has", where="--k", got=min(plan.ks), hint="; ".join(left_out))  # fmt: skip
+
+
+def _writes_all(strategy: str) -> bool:
+    """Whether it is a value codec alone: its time depends on d and not on K."""
+    codec = codec_from_spec(strategy)
+    return isinstance(codec, Chain) and codec.keeps_all and codec.values is not None
 
 
 def _alone_on_a_cpu(plan: Plan) -> bool:
@@ -335,9 +347,8 @@ class _Bench:
         self._client_passes = passes_of(self._client, known.input_shape)
         self._residual = self._zeros(known.parameters)
         self._gradient = self._zeros(known.parameters)
-        self._compressors = {
-            name: with_error_feedback(registry("compressor").get(name)())
-            for name in plan.strategies
+        self._players = {
+            codec_key(name): feedback_for(codec_from_spec(name)) for name in plan.strategies
         }
         self._states: dict[str, Any] = {}
         self._rehearsals = rehearsed or {}
@@ -368,8 +379,18 @@ class _Bench:
         """One payload's change of the server's weights."""
         self._step(_FILLER)
         payload = self._payload(case)
-        weights = self._server.weights
-        return lambda: weights.index_add_(0, payload.indices, payload.values * 0.0)
+        weights, codec = self._server.weights, self._players[case.strategy].codec
+
+        def call() -> None:
+            if payload.indices is None:
+                weights.add_(codec.decode(payload), alpha=0.0)
+                return
+            if isinstance(codec, Chain) and codec.values is not None:
+                for _ in codec.values.blocks(payload.symbols):
+                    pass  # reading them is the work
+            weights.index_add_(0, payload.indices, payload.values * 0.0)
+
+        return call
 
     def _inference(self, case: Case) -> Callable[[], object]:
         """Public logits of one client's model, weights included."""
@@ -418,9 +439,16 @@ class _Bench:
         )
 
     def _payload(self, case: Case) -> Payload:
-        payload = self._compressors[case.strategy].encode_in_place(
-            None, self._residual, case.size, self._rng, state=self._states.get(case.strategy)
-        )
+        player, state = self._players[case.strategy], self._states.get(case.strategy)
+        if isinstance(player, ErrorFeedback):
+            payload = player.encode_in_place(
+                None, self._residual, case.size, self._rng, state=state, layout=self._server.shapes
+            )
+        else:  # as a run does, which may have to go back
+            payload, _ = player.codec.encode(
+                self._residual, state, self._rng, case.size, layout=self._server.shapes
+            )
+            self._residual.zero_()
         self._states[case.strategy] = payload.state
         return payload
 

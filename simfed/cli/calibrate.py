@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simfed.compress.labels import split
 from simfed.errors import BrokenInvariant, InputError
 
 if TYPE_CHECKING:
@@ -45,7 +46,12 @@ def measure(
     samples: Annotated[
         str, typer.Option(help="Public samples of inference and of a distillation step.")
     ] = "64,128,256,512",
-    strategies: Annotated[str, typer.Option()] = "top-k,random-k,periodic-k",
+    strategies: Annotated[
+        str,
+        typer.Option(
+            help="Codecs; a name without options is measured with its defaults and stands for all."
+        ),
+    ] = "top-k,random-k,periodic-k",
     only: Annotated[
         str | None, typer.Option(help="Kinds of work, if not all: training, compression, …")
     ] = None,
@@ -182,7 +188,7 @@ def show(
 
 
 def _names(text: str, where: str) -> list[str]:
-    names = [part.strip() for part in text.split(",") if part.strip()]
+    names = [part.strip() for part in split(text, ",") if part.strip()]
     if not names:
         raise InputError("names separated by commas", where=where, got=text)
     return names

@@ -181,6 +181,11 @@ class Codec(ABC):
     own_memory: bool = False
     """Whether its state is a `Memory`, dense vectors included."""
 
+    @property
+    def moves_point(self) -> bool:
+        """Whether it wants the gradient taken beside the weights; the host has to move them."""
+        return False
+
     # ---- who it is ---------------------------------------------------------------------------------
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import Any
 
 from simfed.errors import InputError
 
-__all__ = ["label_of", "read_label"]
+__all__ = ["label_of", "names_in", "read_label", "split"]
 
 Link = tuple[str, dict[str | None, Any]]
 """Name and options; the key None is the constructor's first option."""
@@ -39,7 +39,16 @@ def read_label(text: str) -> list[Link]:
 
     Raises: `InputError` for text that is none.
     """
-    return [_read_link(part.strip(), text) for part in _split(text, "+")]
+    return [_read_link(part.strip(), text) for part in split(text, "+")]
+
+
+def names_in(text: str) -> list[str]:
+    """The names and option values of a label: whatever in it may be the name of a part.
+
+    >>> names_in("ef21(random-k+fp16)")
+    ['ef21', 'random-k', 'fp16']
+    """
+    return re.findall(r"[^()+,=\s]+", text)
 
 
 def _read_link(part: str, text: str) -> Link:
@@ -48,7 +57,7 @@ def _read_link(part: str, text: str) -> Link:
         raise InputError("a codec such as top-k, qsgd(16) or top-k+qsgd(4)", got=text)
     name, inside = found.groups()
     options: dict[str | None, Any] = {}
-    for place, item in enumerate(_split(inside, ",") if inside else []):
+    for place, item in enumerate(split(inside, ",") if inside else []):
         key, equals, value = _cut(item.strip())
         if place and not equals:
             raise InputError("option=value after the first option", where=part, got=item)
@@ -62,8 +71,12 @@ def _cut(item: str) -> tuple[str, str, str]:
     return (key.strip(), equals, value.strip()) if equals and "(" not in key else ("", "", item)
 
 
-def _split(text: str, separator: str) -> list[str]:
-    """`text` at the separators that stand outside parentheses."""
+def split(text: str, separator: str) -> list[str]:
+    """`text` at the separators that stand outside parentheses.
+
+    >>> split("dense,qsgd(4,code=elias)", ",")
+    ['dense', 'qsgd(4,code=elias)']
+    """
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")

@@ -498,6 +498,11 @@ class DetachedEF(_Around):
         if self.weight > 1:
             raise InputError("a number from 0 to 1", where="weight", got=self.weight)
 
+    @property
+    def moves_point(self) -> bool:
+        """Whether `point` ever says to move the weights."""
+        return self.weight != 0
+
     def point(self, state: State) -> Vector | None:
         """weight·e, by which the weights are moved before the gradient is taken; None for not at all."""
         if state is None or self.weight == 0:

@@ -16,7 +16,7 @@ import numpy as np
 from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
 from simfed.device.laws import LAWS, Law
 from simfed.device.noise import Measured
-from simfed.device.profile import ANY, QUANTITIES, Profile
+from simfed.device.profile import ANY, QUANTITIES, Profile, codec_key
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.reading import parse_yaml, read_text
 from simfed.registry import registry
@@ -163,9 +163,7 @@ def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:
         where = ".".join((quantity, *keys))
         if len(keys) < depth and isinstance(node, Mapping):
             for key, below in node.items():
-                if keys and str(key) != ANY and str(key) not in registry("compressor"):
-                    raise registry("compressor").unknown(key, where=where)
-                walk(below, (*keys, str(key)))
+                walk(below, (*keys, _strategy(str(key), where) if keys else str(key)))
             return
         filled = (*keys, *[ANY] * (depth - len(keys)))
         model, strategy = (*filled, "")[:2]
@@ -173,6 +171,13 @@ def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:
 
     walk(node, ())
     return found
+
+
+def _strategy(name: str, where: str) -> str:
+    try:
+        return name if name == ANY else codec_key(name)
+    except InputError as error:
+        raise error.within(where) from None
 
 
 def _curve(node: Any, variable: str, where: str) -> Curve:

@@ -15,15 +15,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
+from simfed.compress.codec import Chain, codec_from_spec
+from simfed.compress.labels import read_label
 from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.method import Work
 from simfed.seeding import Streams
 
-__all__ = ["ANY", "QUANTITIES", "Key", "ModelWork", "Profile", "is_free", "work_size"]
+__all__ = [
+    "ANY",
+    "QUANTITIES",
+    "Key",
+    "ModelWork",
+    "Profile",
+    "codec_key",
+    "is_free",
+    "work_size",
+]
 
 ANY = "any"
 """The key of what holds for every model (or strategy) that has no key of its own."""
@@ -68,6 +80,46 @@ QUANTITIES: dict[str, Quantity] = {
 def work_size(work: Work) -> dict[str, Any]:
     """The size of a unit of work as `Profile.seconds` wants it: by its quantity's keyword."""
     return {QUANTITIES[work.quantity].size: work.size}
+
+
+def codec_key(text: str) -> str:
+    """The name under which the times of a codec stand: its label, or names alone, which stand for
+    the codec with any options. Raises: `InputError` for what is no codec.
+
+    >>> codec_key("qsgd"), codec_key("top-k + qsgd(levels=4)")
+    ('qsgd', 'top-k+qsgd(4)')
+    """
+    codec, bare = codec_from_spec(text), _bare(text)
+    return bare if bare == text.replace(" ", "") else codec.label
+
+
+@lru_cache
+def _bare(label: str) -> str:
+    """A label without options."""
+    return "+".join(name for name, _ in read_label(label))
+
+
+@lru_cache
+def _links(strategy: str) -> tuple[str, ...]:
+    """The labels of a codec's links, where it is a chain of several; none of what is no codec."""
+    codec = _codec(strategy)
+    if not isinstance(codec, Chain) or len(codec.links) < 2:
+        return ()
+    return tuple(codec_from_spec(link).label for link in codec.label.split("+"))
+
+
+@lru_cache
+def _writes_all(strategy: str) -> bool:
+    """Whether the codec is a value codec alone, which goes by d and not by K."""
+    codec = _codec(strategy)
+    return isinstance(codec, Chain) and codec.keeps_all and codec.values is not None
+
+
+def _codec(strategy: str) -> Any:
+    try:
+        return codec_from_spec(strategy)
+    except InputError:
+        return None
 
 
 def is_free(quantity: str, strategy: str) -> bool:
@@ -140,6 +192,9 @@ class Profile:
 
         The size is `batch` for training, `k` for compression and decompression, `samples` for
         inference, distillation and auxiliary work, whose `model` is the name of the work. Strategy `dense` takes 0 s.
+        A codec takes the times of its label, else those of its label without options, else, as a
+        chain, those of its links one after the other; a value codec alone goes by the d entries of
+        the model in place of K.
         Raises: `InputError` naming what the profile lacks.
         """
         what = _known(quantity)
@@ -171,9 +226,20 @@ class Profile:
         return is_free(quantity, strategy) or self.find((quantity, model, strategy)) is not None
 
     def _evaluate(self, key: Key, x: float) -> float:
+        if key[2] and _writes_all(key[2]) and key[1] in self.models:
+            x = float(self.models[key[1]].parameters)
         found = self.find(key)
+        if found is None or found[0][2] == ANY:  # what is known of its links says more
+            links = [(key[0], key[1], link) for link in _links(key[2])]
+            known = [of for link in links if (of := self.find(link)) and of[0][2] != ANY]
+            if links and len(known) == len(links):
+                pairs = zip(links, known, strict=True)
+                return sum(self._by_curve(link, of, x) for link, of in pairs)
         if found is None:
             raise self._missing(key)
+        return self._by_curve(key, found, x)
+
+    def _by_curve(self, key: Key, found: tuple[Key, Curve], x: float) -> float:
         of, curve = found
         size = self.size_of(key, curve, x)
         self._note(key, curve, size, estimated=of[1] == ANY)
@@ -183,7 +249,7 @@ class Profile:
         """The curve that serves this work, under its own key."""
         quantity, model, strategy = key
         for of_model in (model, ANY):
-            for of_strategy in (strategy, ANY) if strategy else ("",):
+            for of_strategy in _spellings(strategy):
                 of = (quantity, of_model, of_strategy)
                 if of in self.curves:
                     return of, self.curves[of]
@@ -260,10 +326,14 @@ class Profile:
             got = model
         else:
             strategies = sorted({s for m, s in of_quantity if m == measured})
-            allowed, hint = (
-                f"a strategy measured for {measured}: {listed(strategies)}",
-                did_you_mean(strategy, strategies),
-            )
+            allowed = f"a strategy measured for {measured}: {listed(strategies)}"
+            hint = did_you_mean(strategy, strategies)
+            if _codec(strategy) is not None:
+                lacking = [x for x in _links(strategy) if self.find((quantity, model, x)) is None]
+                hint = (
+                    f'measure it with `calibrate measure --strategies "{",".join(lacking or [strategy])}"`, '
+                    f"or write `device: {{assume: {{{quantity}: 0.3 ms}}}}`"
+                )
             got = strategy
         return InputError(
             allowed,
@@ -271,6 +341,16 @@ class Profile:
             got=got,
             hint=hint or f"measure it, or write `assume: {{{quantity}: 0 s}}` beside the profile",
         )
+
+
+@lru_cache
+def _spellings(strategy: str) -> tuple[str, ...]:
+    """The names under which the times of a strategy may stand, the best first."""
+    if not strategy:
+        return ("",)
+    codec = _codec(strategy)
+    names = [strategy] if codec is None else [strategy, codec.label, _bare(codec.label)]
+    return tuple(dict.fromkeys((*names, ANY)))
 
 
 def _known(quantity: str) -> Quantity:

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from simfed.device.profile import QUANTITIES, Key
+from simfed.compress.labels import names_in
+from simfed.device.profile import QUANTITIES, Key, codec_key
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.reading import why_unreadable
 from simfed.registry import registry
@@ -65,11 +66,12 @@ class Table:
         """The curves: models in the order of the files, strategies in that of the registry."""
         strategies = ["", *registry("compressor").names()]
         models = list(dict.fromkeys(model for _, model, _ in self._by_key))
-        order = (list(QUANTITIES), models, strategies)
-        return sorted(
-            self._by_key,
-            key=lambda key: [names.index(k) for names, k in zip(order, key, strict=True)],
-        )
+
+        def place(key: Key) -> tuple[int, int, list[int], str]:
+            named = [strategies.index(name) for name in names_in(key[2]) if name in strategies]
+            return list(QUANTITIES).index(key[0]), models.index(key[1]), named, key[2]
+
+        return sorted(self._by_key, key=place)
 
     @property
     def sessions(self) -> int:
@@ -179,8 +181,11 @@ def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row
     if not text["model"]:
         raise InputError("the name of a model", where=f"{where}: model", got="")
     strategy = text.get("strategy", "") if what.per_strategy else ""
-    if what.per_strategy and strategy not in registry("compressor"):
-        raise registry("compressor").unknown(strategy, where=f"{where}: strategy")
+    if what.per_strategy:
+        try:
+            strategy = codec_key(strategy)
+        except InputError as error:
+            raise error.within(f"{where}: strategy") from None
     columns = ("k",) if what.variable == "k" else ("batch_size", "samples")
     size = next((text[c] for c in columns if text.get(c)), "")
     return Row(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from simfed.compress import codec_from_spec
 from simfed.contract import FORCED_ARM, Evaluation, Task
 from simfed.fleet import Fleet
 from simfed.learn.catalogue import ModelFacts, model_facts
@@ -268,13 +269,12 @@ class Engine:
 
 
 def _largest_k(scenario: Scenario, prototype: str, fleet: Fleet, parameters: int) -> int | None:
-    """The most entries that a client of `prototype` may send; None for all of them."""
+    """The most entries that a client of `prototype` may send values for; None for all of them."""
     indices = [i for i, g in enumerate(scenario.clients) if g.prototype == prototype]
     groups = [scenario.clients[i] for i in indices]
     if any(scenario.policy_of_group(group).arms_from for group in groups):
         return None  # what the recorded run played is not known here
     arms = {FORCED_ARM, *scenario.compression.strategies}
     arms.update(*map(scenario.arms_of_group, groups))
-    if any(getattr(registry("compressor").get(arm), "keeps_all", False) for arm in arms):
-        return None
-    return max(fleet.range_of_k(i, parameters)[1] for i in indices)
+    k = max(fleet.range_of_k(i, parameters)[1] for i in indices)
+    return max(codec_from_spec(arm).most_entries(parameters, k) for arm in arms)

@@ -63,6 +63,11 @@ class FlatModel:
         """d, the length of `weights`."""
         return self.weights.numel()
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the parameters that make up `weights`, in its order."""
+        return tuple(tuple(parameter.shape) for parameter in self._parameters)
+
     def split(self, flat: Tensor) -> Iterator[Tensor]:
         """Views of a flat vector of length d in the shapes of the parameters."""
         return _views(flat, self._parameters)

@@ -210,7 +210,8 @@ class HostedWorkload:
         assert upload.values is not None
         for name, memory in upload.if_lost.items():
             rest = self._residuals.get((client, name))
-            if rest is not None:
+            # what keeps its own error has it in its memory
+            if rest is not None and isinstance(self._player(upload.arm), ErrorFeedback):
                 lost = upload.values[name].reshape(-1)
                 # Where nothing came since, the value itself: 0.0 + -0.0 would lose its sign.
                 rest.copy_(torch.where((rest == 0) & (lost != 0), lost, rest + lost))

@@ -52,6 +52,8 @@ class Prototype:
         own = FlatModel(module)
         d, b, n = own.weights.numel(), own.statistics.numel(), len(clients)
         self.server = FlatModel(module, weights=arena.zeros(d), statistics=arena.zeros(b))
+        self.shapes = self.server.shapes
+        """Of the layers, for codecs that look at them."""
         self.scratch = FlatModel(build().to(device))
         """This process's stand-in for its clients; a copy of the server's weights between units."""
         self.passes = passes_of(self.server, input_shape)

@@ -102,6 +102,10 @@ class Sent(NamedTuple):
     memory: Any
     """What the compressor remembers afterwards."""
     seed: int | None
+    if_lost: Any = None
+    """What it is to remember instead if the upload is lost."""
+    wire_bytes: float | None = None
+    """Its size where that depends on the data."""
 
 
 class Result(NamedTuple):

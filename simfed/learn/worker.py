@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simfed.compress import with_error_feedback
+from simfed.compress import ErrorFeedback, Payload, codec_from_spec, feedback_for
+from simfed.compress.feedback import WithoutFeedback
 from simfed.compress.selection import beside
+from simfed.errors import InputError, RunFailed
 from simfed.learn.descent import Descent
 from simfed.learn.federation import (
     Federation,
@@ -43,7 +45,6 @@ from simfed.learn.units import (
     Train,
     Unit,
 )
-from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
@@ -89,7 +90,9 @@ class Worker:
         self._one_step = (
             self._method.sends_gradients and training.local_steps == 1 and training.plain_sgd
         )
-        self._compressors: dict[str, Any] = {}
+        self._index_code = scenario.compression.index_code
+        self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
+        self._sized: dict[tuple[str, int, str], bool] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
         self._local_losses = [groups[group] for group in scenario.group_of_client()]
@@ -260,24 +263,61 @@ class Worker:
         residual += change / unit.rate if self._method.sends_gradients else change
         return loss
 
+    def player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
+        """What plays the codec of an arm on a client's residual."""
+        if arm not in self._players:
+            self._players[arm] = feedback_for(codec_from_spec(arm))
+        return self._players[arm]
+
     def compress(self, unit: Send) -> Sent:
-        """The payload of residual + update, to the client's row."""
-        prototype = self.prototype_of[unit.client]
+        """What the server gets of residual + update, to the client's row."""
+        prototype, row = (
+            self.prototype_of[unit.client],
+            self.prototype_of[unit.client].row[unit.client],
+        )
+        codec = self.player(unit.arm).codec
         with self.stopwatch.spending("compression"):
-            if unit.arm not in self._compressors:
-                kind = registry("compressor").get(unit.arm)
-                self._compressors[unit.arm] = with_error_feedback(kind())
-            payload = self._compressors[unit.arm].encode_in_place(
-                None,
-                prototype.residuals[prototype.row[unit.client]],
-                unit.k,
-                self.streams(unit.arm, unit.client, unit.key),
-                state=unit.memory,
-            )
-            indices, values = prototype.sent(prototype.row[unit.client], payload.k)
-            indices.copy_(payload.indices)
-            values.copy_(payload.values)
-        return Sent(payload.k, payload.state, payload.seed)
+            payload = self._played(unit, prototype.residuals[row], prototype)
+            indices, values = prototype.sent(row, payload.k)
+            if payload.indices is None:
+                torch.arange(payload.k, out=indices)
+                values.copy_(codec.decode(payload))
+            else:
+                indices.copy_(payload.indices)
+                values.copy_(payload.values)
+            size = None if self._is_sized(unit, prototype) else payload.wire_bytes(self._index_code)
+        return Sent(payload.k, payload.state, payload.seed, codec.undo(payload), size)
+
+    def _played(self, unit: Send, residual: Tensor, prototype: Prototype) -> Payload:
+        """The payload; what it leaves out is in the residual, or in the codec's own memory."""
+        player = self.player(unit.arm)
+        draws = self.streams(unit.arm, unit.client, unit.key)
+        state, layout = unit.memory, prototype.shapes
+        try:
+            if isinstance(player, ErrorFeedback):
+                return player.encode_in_place(
+                    None, residual, unit.k, draws, state=state, layout=layout
+                )
+            # what arms with feedback left behind goes with the update
+            payload, _ = player.codec.encode(residual, state, draws, unit.k, layout=layout)
+        except InputError:
+            if bool(torch.isfinite(residual).all()):
+                raise
+            raise RunFailed(
+                f"client {unit.client}, round {unit.round}: the update has values that are not finite "
+                "numbers: the learning has diverged; a smaller training.learning_rate may help"
+            ) from None
+        residual.zero_()
+        return payload
+
+    def _is_sized(self, unit: Send, prototype: Prototype) -> bool:
+        """Whether the size on the wire is known without the data."""
+        key = unit.arm, unit.k, prototype.name
+        if key not in self._sized:
+            codec, d = self.player(unit.arm).codec, prototype.parameters
+            known = codec.size_bytes(d, min(unit.k, d), self._index_code, prototype.shapes)
+            self._sized[key] = known is not None
+        return self._sized[key]
 
     def _gradients(
         self, prototype: Prototype, batches: Sequence[Positions], into: Sequence[Tensor]

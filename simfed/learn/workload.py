@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from simfed.compress import Payload, undo
+from simfed.compress import ErrorFeedback, Payload, undo
 from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import AcceleratorEngine, device_of
@@ -17,6 +17,7 @@ from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
 from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
+from simfed.learn.tree import from_plain, to_plain
 from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Train, Unit
 from simfed.method import Work
 from simfed.scenario import Scenario
@@ -41,6 +42,7 @@ class Upload:
         "loss_before",
         "payload",
         "row",
+        "sent",
         "task",
     )
 
@@ -51,6 +53,8 @@ class Upload:
         self.k = min(k, task.parameters)
         self.payload: Payload | None = None
         """None until the work is done."""
+        self.sent: Sent | None = None
+        """What the worker said of it."""
         self.row = row
         """Where it is among its prototype's arrays: the client's own row, or a spare one."""
         self.known_for: int | None = None
@@ -63,18 +67,23 @@ class Upload:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
         return self._workload.uplink_bytes(self)
 
-    def facts(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it beside the arrays in its row."""
-        assert self.payload is not None
-        payload = self.payload
+    def facts(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """What a checkpoint keeps of it beside the arrays in its row; codecs' memories go to `arrays`."""
+        assert self.sent is not None
+        sent, name = self.sent, f"open/{self.task.client}/{self.task.key}"
         return {
             "task": self.task.name,
             "row": self.row,
             "arm": self.arm,
             "k": self.k,
             "losses": [self.loss_before, self.loss_after],
-            "sent": [payload.k, payload.state, payload.seed],
-            "before": payload.state_before,
+            "sent": [
+                sent.entries,
+                to_plain(sent.memory, f"{name}/memory", arrays),
+                sent.seed,
+                to_plain(sent.if_lost, f"{name}/if-lost", arrays),
+                sent.wire_bytes,
+            ],
         }
 
 
@@ -156,11 +165,10 @@ class LearningWorkload:
         """Make room in a client's row: an earlier upload of its still waits to be merged."""
         if upload.row != row:
             return
-        payload = self._payload(upload)
+        self._payload(upload)
         upload.row = self.engine.prototypes[upload.task.prototype].set_aside(row)
-        upload.payload = self._payload_in_row(
-            upload, Sent(payload.k, payload.state, payload.seed), payload.state_before
-        )
+        assert upload.sent is not None
+        self._note(upload, upload.sent)
 
     def uplink_bytes(self, upload: Upload) -> float:
         """Size of an upload on the wire, running statistics included where they are charged."""
@@ -169,8 +177,11 @@ class LearningWorkload:
             buffers = self.tasks.field_bytes(
                 upload.task, upload.task.plan.up["buffers"], upload.arm, upload.k
             )
+            self._payload(upload)
             assert buffers is not None
-            known = self._payload(upload).wire_bytes(self.tasks.index_code) + buffers
+            assert upload.sent is not None
+            assert upload.sent.wire_bytes is not None
+            known = upload.sent.wire_bytes + buffers
         return float(known)
 
     def merge(
@@ -250,15 +261,18 @@ class LearningWorkload:
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """All that a resumed run needs. Pending work is done first."""
         self._work()
+        arrays: dict[str, Any] = {}
         facts: dict[str, Any] = {
             "version": self.version,
             "rollbacks_in_a_row": self._rollbacks_in_a_row,
             "distillation_loss": self._distillation_loss,
-            "memories": [[*key, memory] for key, memory in sorted(self._memories.items())],
+            "memories": [
+                [*key, to_plain(memory, f"memories/{key[0]}/{key[1]}", arrays)]
+                for key, memory in sorted(self._memories.items(), key=lambda of: of[0])
+            ],
             "losses": [[client, *known] for client, known in sorted(self._losses.items())],
-            "open": [upload.facts() for upload in self._open.values()],
+            "open": [upload.facts(arrays) for upload in self._open.values()],
         }
-        arrays: dict[str, Any] = {}
         for name, prototype in self.engine.prototypes.items():
             mine = [u.row for u in self._open.values() if u.task.prototype == name]
             arrays |= prototype.arrays(sorted(mine))
@@ -266,10 +280,14 @@ class LearningWorkload:
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Inverse of `state`, on a workload of the same scenario that has done nothing yet."""
+
+        def tree(plain: Any) -> Any:
+            return from_plain(plain, arrays, self.data.device)
+
         self.version = int(facts["version"])
         self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
         self._distillation_loss = dict(facts["distillation_loss"])
-        self._memories = {(client, arm): memory for client, arm, memory in facts["memories"]}
+        self._memories = {(client, arm): tree(memory) for client, arm, memory in facts["memories"]}
         self._losses = {client: (version, loss) for client, version, loss in facts["losses"]}
         for prototype in self.engine.prototypes.values():
             prototype.restore(arrays)
@@ -278,7 +296,8 @@ class LearningWorkload:
             upload = Upload(self, task, known["arm"], known["k"], known["row"])
             self._open[task.client, task.key] = upload
             upload.loss_before, upload.loss_after = known["losses"]
-            upload.payload = self._payload_in_row(upload, Sent(*known["sent"]), known["before"])
+            entries, memory, seed, if_lost, size = known["sent"]
+            self._note(upload, Sent(entries, tree(memory), seed, tree(if_lost), size))
 
     # ---- clients ---------------------------------------------------------------------------------
 
@@ -341,7 +360,7 @@ class LearningWorkload:
         """Note what came of a `Send`. `now`: f_n at the weights as they are, unless it is known."""
         client, sent = unit.client, result.sent
         assert sent is not None
-        upload.payload = self._payload_in_row(upload, sent, unit.memory)
+        self._note(upload, sent)
         upload.known_for = unit.round if unit.with_knowledge else None
         self._memories[client, upload.arm] = sent.memory
         if self._learners[client]:
@@ -353,17 +372,19 @@ class LearningWorkload:
             if printed or self._local_loss[client].data != "batch":
                 self._losses[client] = (self.version, now)
 
-    def _payload_in_row(self, upload: Upload, sent: Sent, memory_before: Any) -> Payload:
+    def _note(self, upload: Upload, sent: Sent) -> None:
+        """What became of an upload; what the server gets of it lies in its row."""
+        upload.sent = sent
         prototype = self.engine.prototypes[upload.task.prototype]
         prototype.used.add(prototype.row[upload.task.client])
         indices, values = prototype.sent(upload.row, sent.entries)
-        return Payload(
+        upload.payload = Payload(
             strategy=upload.arm,
             length=prototype.parameters,
             indices=indices,
             values=values,
             state=sent.memory,
-            state_before=memory_before,
+            state_before=sent.if_lost,
             seed=sent.seed,
         )
 
@@ -373,10 +394,12 @@ class LearningWorkload:
         return Knowledge(upload.task.client, upload.row, round, entries, scale)
 
     def _take_back(self, upload: Upload) -> None:
-        """What was sent returns to the residual; the compressor forgets the play."""
+        """What was sent returns to the residual, or to the codec's own memory; it forgets the play."""
+        payload, client = self._payload(upload), upload.task.client
         prototype = self.engine.prototypes[upload.task.prototype]
-        residual = prototype.residuals[prototype.row[upload.task.client]]
-        self._memories[upload.task.client, upload.arm] = undo(residual, self._payload(upload))
+        if isinstance(self.engine.worker.player(upload.arm), ErrorFeedback):
+            undo(prototype.residuals[prototype.row[client]], payload)
+        self._memories[client, upload.arm] = payload.state_before
 
     def _payload(self, upload: Upload) -> Payload:
         if upload.payload is None:

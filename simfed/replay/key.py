@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from simfed.compress.labels import names_in
 from simfed.fleet import Fleet
 from simfed.registry import registry
 from simfed.replay.digest import digest_of
@@ -139,7 +140,12 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
     used = {
         "method": {scenario.method.kind},
         "model": {prototype.model for prototype in scenario.prototypes.values()},
-        "compressor": named | set(scenario.compression.strategies),
+        "compressor": {
+            name
+            for label in named | set(scenario.compression.strategies)
+            for name in names_in(label)
+            if name in registry("compressor")
+        },
         "policy": {policy.kind for policy in policies},
     }
     return {

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from simfed import units
+from simfed.compress.codec import codec_from_spec
 from simfed.errors import InputError
 from simfed.registry import registry
 
@@ -47,6 +48,7 @@ __all__ = [
     "Power",
     "Rate",
     "Size",
+    "Strategy",
     "WholeNumber",
     "entries",
     "files_in",
@@ -248,3 +250,39 @@ def Named(kind: str) -> Any:
         schema["enum"] = registry(kind).names()
 
     return Annotated[str, BeforeValidator(validate), Field(json_schema_extra=list_names)]
+
+
+def _label(value: Any) -> str:
+    known = registry("compressor")
+    if isinstance(value, str) and value in known and known.origin(value) != "built in":
+        return value  # the name that it was registered under
+    try:
+        codec = codec_from_spec(value)
+        if codec.moves_point:
+            raise InputError(
+                "a codec whose gradient is taken at the weights themselves, as clients train there",
+                got=codec.label,
+                hint="with weight 0 it is plain error feedback",
+            )
+    except InputError as error:
+        raise ValueError(error) from None
+    return codec.label
+
+
+def _list_codecs(schema: dict[str, Any]) -> None:
+    """A registered name, a label with options or of a chain, or a mapping of one key."""
+    del schema["anyOf"][0]
+    schema["anyOf"][:0] = [
+        {"enum": registry("compressor").names()},
+        {"type": "string", "pattern": "[(+]"},
+    ]
+    schema["anyOf"][-1] |= {"minProperties": 1, "maxProperties": 1}
+
+
+Strategy = Annotated[
+    str,
+    BeforeValidator(_label, json_schema_input_type=str | dict[str, Any]),
+    Field(json_schema_extra=_list_codecs),
+]
+"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`; inside and in
+dumps it is its label, of which the same codec is made again."""

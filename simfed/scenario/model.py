@@ -27,6 +27,7 @@ from simfed.scenario.fields import (
     Part,
     Positive,
     PositiveInt,
+    Strategy,
 )
 from simfed.scenario.network import Link, Network
 from simfed.scenario.options import OfKind
@@ -173,7 +174,7 @@ class Compression(Part):
     k: Entries = Field(
         default=1000, description="entries kept of an update; `1%`: of the model's parameters"
     )
-    strategies: tuple[Named("compressor"), ...] = Field(  # type: ignore[valid-type]
+    strategies: tuple[Strategy, ...] = Field(
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )

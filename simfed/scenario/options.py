@@ -36,7 +36,7 @@ from pydantic_core import InitErrorDetails
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import NameOf, registry
-from simfed.scenario.fields import Named, Number, Part, WholeNumber
+from simfed.scenario.fields import Named, Number, Part, Strategy, WholeNumber
 
 __all__ = ["OfKind"]
 
@@ -199,7 +199,11 @@ def _readable(annotation: Any) -> Any:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         name = next((m for m in inner[1:] if isinstance(m, NameOf)), None)
-        return Annotated[Named(name.kind), name] if name else _readable(inner[0])
+        if name is None:
+            return _readable(inner[0])
+        # what travels may have options and be a chain
+        kind = Strategy if name.kind == "compressor" else Named(name.kind)
+        return Annotated[kind, name]
     if origin in (Union, UnionType):
         together: Any = Union[tuple(map(_readable, inner))]  # noqa: UP007
         return Annotated[together, WrapValidator(_one_sentence(listed(map(_in_words, inner))))]

@@ -222,3 +222,30 @@ def test_a_profile_without_a_methods_own_work_names_method_and_entry():
         "`auxiliary: {fedtgp/prototypes-42-42-42x10: …}` in the profile, or `assume: {auxiliary: 0 s}` "
         "beside it)"
     )
+
+
+def test_codecs_are_measured_by_label_and_fitted(tmp_path):
+    out = tmp_path / "codecs.csv"
+    codecs = ("qsgd", "top-k+qsgd(4,code=elias)", "powersgd(1)", "ef21")
+    sizes = {**SMALL, "quantities": ("compression", "decompression"), "strategies": codecs}
+    measure(Plan(**sizes, repeat=1), out)
+    d = facts("lenet5-half", "mnist-mini").parameters
+    found = {(row["strategy"], int(row["k"])) for row in rows_of(out)}
+    assert found == {("qsgd", d)} | {(name, k) for name in codecs[1:] for k in (10, 100)}
+    assert measure(Plan(**sizes, repeat=1), out) == 0
+    strategies = {key[2] for key in read_table([out]).keys}
+    assert strategies == set(codecs)
+
+
+def test_labels_on_the_command_line_may_have_commas(tmp_path):
+    out = tmp_path / "codecs.csv"
+    words = ["--models", "lenet5-half", "--k", "10", "--repeat", "1", "--only", "compression"]
+    codecs = "top-k,qsgd(4,code=elias)"
+    main(["calibrate", "measure", "--out", str(out), *words, "--strategies", codecs])
+    assert {row["strategy"] for row in rows_of(out)} == {"top-k", "qsgd(4,code=elias)"}
+
+
+def test_an_unknown_codec_is_refused(tmp_path):
+    plan = Plan(**{**SMALL, "strategies": ("qsgd(1)",)})
+    with pytest.raises(InputError, match=r"--strategies: qsgd: levels: a whole number from 2"):
+        measure(plan, tmp_path / "codecs.csv")

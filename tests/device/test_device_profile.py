@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from simfed.device import load_profile, profile_folders, profile_names
 from simfed.device.curve import Points
+from simfed.device.profile import ModelWork
 from simfed.errors import InputError
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
@@ -254,3 +255,67 @@ def test_loading_a_profile_imports_neither_torch_nor_scipy_nor_pandas():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+CODECS = """
+kind: table
+compression:
+  net:
+    top-k: {100: 1 ms, 1000: 2 ms}
+    qsgd: {100: 0.25 ms, 5000: 4 ms}
+    qsgd(4): {100: 0.5 ms}
+    random-k+fp16: {100: 7 ms}
+    powersgd: {100: 3 ms}
+"""
+
+
+@pytest.fixture
+def codecs(tmp_path):
+    return load_profile(str(write(tmp_path, CODECS)))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "seconds"),
+    [
+        ("qsgd(4)", 0.5e-3),  # its own label
+        ("qsgd(levels=4)", 0.5e-3),  # however it is written
+        ("qsgd(8)", 0.25e-3),  # without options, for all options
+        ("top-k+qsgd(8)", 1e-3 + 0.25e-3),  # a chain: its selection and its value codec
+        ("top-k+qsgd(4)", 1e-3 + 0.5e-3),
+        ("random-k+fp16", 7e-3),  # unless it was measured as a whole
+        ("powersgd(4)", 3e-3),
+    ],
+)
+def test_a_codec_takes_the_times_of_the_nearest_thing_measured(codecs, strategy, seconds):
+    found = codecs.seconds("compression", model="net", strategy=strategy, k=100)
+    assert found == pytest.approx(seconds, rel=1e-12)
+
+
+def test_a_value_codec_alone_goes_by_all_entries_of_the_model(codecs):
+    codecs.models["net"] = ModelWork(5000, 1.0, 3.0)
+    alone = codecs.seconds("compression", model="net", strategy="qsgd(8)", k=100)
+    behind = codecs.seconds("compression", model="net", strategy="top-k+qsgd(8)", k=100)
+    assert (alone, behind) == pytest.approx((4e-3, 1.25e-3))
+
+
+def test_what_holds_for_any_strategy_serves_a_chain_once(tmp_path):
+    text = "kind: table\ncompression: {net: {any: {100: 1 ms}, top-k: {100: 5 ms}}}\n"
+    profile = load_profile(str(write(tmp_path, text)))
+    assert profile.seconds("compression", model="net", strategy="top-k+fp16", k=100) == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("strategy", "measured"), [("dgc(0.9)", "dgc(0.9)"), ("top-k+bf16", "bf16")]
+)
+def test_a_codec_that_nobody_measured_is_named_with_what_to_measure(codecs, strategy, measured):
+    with pytest.raises(InputError) as caught:
+        codecs.seconds("compression", model="net", strategy=strategy, k=100)
+    assert f"got {strategy!r}" in str(caught.value)
+    assert f'calibrate measure --strategies "{measured}"' in str(caught.value)
+    assert "device: {assume: {compression: 0.3 ms}}" in str(caught.value)
+
+
+def test_a_profile_names_codecs_that_exist(tmp_path):
+    text = "kind: table\ncompression: {net: {topk: {100: 1 ms}}}\n"
+    with pytest.raises(InputError, match=r"compression.net: a compressor: .*did you mean 'top-k'"):
+        load_profile(str(write(tmp_path, text)))

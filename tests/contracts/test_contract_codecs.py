@@ -1,0 +1,212 @@
+"""Every registered codec in a run: with a method of the batched engine, and with a hosted one."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
+import engine_worlds as tiny
+
+import simfed
+from simfed.compress import codec_from_spec
+from simfed.compress.feedback import ErrorFeedback, feedback_for
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.workload import LearningWorkload
+from simfed.registry import registry
+from simfed.seeding import Streams
+from simfed.sim import TimeOnlyWorkload
+
+K, CLIENTS = 60, 2
+
+ARMS = [
+    *(name for name in registry("compressor").names() if name != "detached-ef"),
+    "detached-ef(random-k,weight=0)",
+    "top-k+qsgd(4)",
+    "random-k+fp16",
+    "qsgd(4,code=elias)",
+    "ef21(top-k+fp16)",
+]
+LABELS = [codec_from_spec(arm).label for arm in ARMS]
+METHODS = ["fedkd", "fedprox"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def workload():
+    """What builds a workload of one arm, closed in the end."""
+    made = []
+
+    def build(method, arm, *, workers=1, clients=CLIENTS, **compression):
+        scenario = tiny.scenario(
+            method=method,
+            prototypes={"only": {"model": "lenet5-half"}},
+            clients=[{"count": clients, "prototype": "only", "device": "any"}],
+            dataset={"name": "mnist-mini", "public": 8 if method == "fedkd" else 0},
+            policy={"kind": "uniform", "strategy": arm},
+            compression={"k": K, "index_code": "fixed", **compression},
+            training={"batch_size": 8} | ({} if method == "fedkd" else {"local_steps": 1}),
+            safeguard={"rollback": None},
+        )
+        kind = LearningWorkload if method == "fedkd" else HostedWorkload
+        data = tiny.federation(scenario, train=48, test=8)
+        made.append(kind(scenario, Streams(3), workers=workers, data=data))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.close()
+
+
+def play(work, arm, rounds):
+    """Bytes of all uploads of these rounds; client 0's upload of round 2 is lost."""
+    sizes = []
+    for round in rounds:
+        uploads = [work.execute(work.task(round, c), arm, K) for c in range(CLIENTS)]
+        sizes += [upload.uplink_bytes() for upload in uploads]
+        if round == 2:
+            work.discard(uploads.pop(0))
+        work.merge(round, uploads)
+    return sizes
+
+
+def bits(work):
+    """All that a run goes on from, as text and bytes."""
+    facts, arrays = work.state()
+    return json.dumps(facts, sort_keys=True), {
+        k: np.asarray(a).tobytes() for k, a in arrays.items()
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("arm", LABELS)
+def test_a_resumed_run_is_an_uninterrupted_one(workload, method, arm):
+    whole = workload(method, arm)
+    sizes = play(whole, arm, [1, 2, 3])
+    first = workload(method, arm)
+    assert play(first, arm, [1, 2]) == sizes[: 2 * CLIENTS]
+    under_way = [first.execute(first.task(3, c), arm, K) for c in range(CLIENTS)]
+    facts, arrays = first.state()
+    second = workload(method, arm)
+    second.restore(json.loads(json.dumps(facts)), {k: np.array(a) for k, a in arrays.items()})
+    uploads = [second.contribution(upload.task) for upload in under_way]
+    assert [upload.uplink_bytes() for upload in uploads] == sizes[2 * CLIENTS :]
+    second.merge(3, uploads)
+    assert bits(second) == bits(whole)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("arm", ["powersgd(2)", "adacomp(500)", "ef21(top-k)", "top-k+qsgd(4)"])
+def test_processes_decide_no_bit(workload, method, arm):
+    one, two = workload(method, arm), workload(method, arm, workers=2)
+    assert play(one, arm, [1, 2, 3]) == play(two, arm, [1, 2, 3])
+    assert bits(one) == bits(two)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("arm", LABELS)
+def test_what_is_charged_is_what_an_encoder_writes(workload, method, arm, monkeypatch):
+    payloads = []
+    work = workload(method, arm)
+    of = work.engine.worker if method == "fedkd" else work
+    name = "_played" if method == "fedkd" else "_encoded"
+    inner = getattr(of, name)
+    monkeypatch.setattr(of, name, lambda *a: payloads.append(inner(*a)) or payloads[-1])
+    upload = work.execute(work.task(1, 0), arm, K)
+    size = upload.uplink_bytes()
+    work.state()
+    (payload,) = payloads
+    assert size == payload.wire_bytes("fixed") == len(payload.encoded("fixed"))
+    known = work.tasks.uplink_bytes(upload.task, arm, K)
+    assert known in (None, size)
+    if known is not None:
+        assert TimeOnlyWorkload(work.tasks).size_bytes(upload.task, arm, K) == size
+
+
+def first_update(workload, method):
+    """What client 0 would send of its first update if it sent everything."""
+    work = workload(method, "dense")
+    upload = work.execute(work.task(1, 0), "dense", K)
+    work.state()
+    if method == "fedkd":
+        return upload.payload.values.numpy().copy()
+    return upload.values["update"].numpy().copy()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("arm", LABELS)
+def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(workload, method, arm):
+    update = first_update(workload, method)
+    work = workload(method, arm)
+    work.discard(work.execute(work.task(1, 0), arm, K))
+    if method == "fedkd":
+        residual = work.engine.prototypes["only"].residuals[0].numpy()
+        memory = work._memories[0, arm]
+    else:
+        kept = work._residuals.get((0, "update"))
+        residual = np.zeros_like(update) if kept is None else kept.numpy()
+        memory = work._memories[0, "update", arm]
+    close = {"rtol": 1e-5, "atol": 1e-6 * np.abs(update).max()}
+    if isinstance(feedback_for(codec_from_spec(arm)), ErrorFeedback):
+        np.testing.assert_allclose(residual, update, **close)
+        return
+    assert not residual.any()
+    for name, array in memory.arrays.items() if memory else ():
+        # an estimate is of what has arrived; everything else holds what has not
+        np.testing.assert_allclose(array, 0 * update if name == "estimate" else update, **close)
+    assert memory or arm.startswith("terngrad"), "only what has no memory may lose an update"
+
+
+@pytest.mark.parametrize("arm", ["ef21(top-k)", "dgc(0.9)"])
+def test_arms_take_turns_and_nothing_is_left_behind(workload, arm):
+    """What top-k left in the residual goes with the update of a codec that keeps its own error."""
+    work = workload("fedkd", arm)
+    for round, played in enumerate(["top-k", arm], 1):
+        work.merge(round, [work.execute(work.task(round, c), played, K) for c in range(CLIENTS)])
+        left = work.engine.prototypes["only"].residuals
+        assert bool(left.any()) == (played == "top-k")
+
+
+def test_a_codec_for_whole_updates_has_room_beside_one_of_k(workload):
+    small = workload("fedkd", "top-k", strategies=["top-k"])
+    large = workload("fedkd", "adacomp", strategies=["top-k", "adacomp"])
+    d = large.engine.prototypes["only"].parameters
+    assert small.engine.prototypes["only"].capacity == K
+    assert large.engine.prototypes["only"].capacity == d
+
+
+@pytest.mark.parametrize("arm", ["top-k+qsgd(4)", "powersgd(2)"])
+def test_a_time_only_run_takes_the_time_of_a_full_one(tmp_path, arm):
+    link = {"up": "10 Mbps", "down": "50 Mbps", "latency": "5 ms"}
+    assume = {"training": "2 ms", "compression": "0.3 ms"}
+    scenario = tiny.scenario(
+        rounds=2,
+        prototypes={"only": {"model": "lenet5-half"}},
+        clients=[
+            {"count": 2, "prototype": "only", "link": link,
+             "device": {"profile": "x86-2core-vm", "assume": assume}}
+        ],
+        policy={"kind": "uniform", "strategy": arm},
+        compression={"k": K, "index_code": "fixed"},
+        safeguard={"rollback": None},
+    )  # fmt: skip
+    source = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+    full, time_only = (
+        simfed.run(
+            scenario, tmp_path / str(fast), source=source, progress=False, workers=1, time_only=fast
+        ).participations
+        for fast in (False, True)
+    )
+    assert set(full["arm"]) == {arm}
+    for column in ("uplink_bytes", "compression_s", "uplink_s"):
+        assert full[column].tolist() == time_only[column].tolist(), column

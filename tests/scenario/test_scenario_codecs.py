@@ -1,0 +1,108 @@
+"""Codecs in scenario files: every way of writing one, and the sentence for each wrong one."""
+
+import subprocess
+import sys
+
+import pytest
+
+from simfed.errors import InputErrors
+from simfed.scenario import Scenario, load_scenario
+from simfed.scenario.load import validated
+
+PLAIN = {
+    "name": "tiny",
+    "rounds": 3,
+    "dataset": {"name": "mnist-mini"},
+    "prototypes": {"small": {"model": "lenet5-half"}},
+    "clients": [{"count": 2, "prototype": "small", "device": "d"}],
+}
+
+
+def scenario(**changes):
+    return validated({**PLAIN, **changes}, source="tiny.yaml", folder=".")
+
+
+def test_every_spelling_becomes_the_label():
+    written = [
+        "top-k",
+        "qsgd",
+        {"qsgd": {"levels": 4}},
+        {"chain": ["top-k", {"qsgd": {"levels": 4, "code": "elias"}}]},
+        "random-k + fp16",
+        {"ef21": {"inner": {"chain": ["top-k", "bf16"]}}},
+        {"svd": {"energy": 0.9}},
+        {"detached-ef": {"weight": 0}},
+    ]
+    strategies = scenario(compression={"strategies": written}).compression.strategies
+    assert strategies == (
+        "top-k",
+        "qsgd(16)",
+        "qsgd(4)",
+        "top-k+qsgd(4,code=elias)",
+        "random-k+fp16",
+        "ef21(top-k+bf16)",
+        "svd(energy=0.9)",
+        "detached-ef(random-k,weight=0)",
+    )
+
+
+def test_a_policy_names_a_codec_in_the_same_words():
+    made = scenario(policy={"kind": "uniform", "strategy": {"qsgd": {"levels": 8}}})
+    assert made.policy.options == {"strategy": "qsgd(8)"}
+    assert made.arms_of_group(made.clients[0]) == ("qsgd(8)",)
+
+
+def test_what_is_dumped_loads_again():
+    made = scenario(
+        compression={"strategies": ["top-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}]},
+        policy={"kind": "uniform", "strategy": {"powersgd": {"rank": 1}}},
+    )
+    assert Scenario.model_validate(made.model_dump(mode="json")) == made
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"qsgd": {"levels": 0}}, "[1].qsgd: levels: a whole number from 2 to 16384, got 0"),
+        ({"qsgd": {"levels": 1}}, "[1].qsgd: levels: a whole number from 2 to 16384, got 1"),
+        ({"qsgd": {"level": 4}}, "(did you mean 'levels'?)"),
+        ({"chain": ["top-k", "random-k"]}, "[1].chain: at most one selection in a chain"),
+        ({"chain": ["qsgd", "top-k"]}, "[1].chain: the selection before the value codec"),
+        ({"chain": ["top-k", "dgc"]}, "dgc stands alone"),
+        ({"chain": ["top-k", "qsdg"]}, "got 'qsdg' (did you mean 'qsgd'?)"),
+        ("topk", "[1]: a compressor: "),
+        ({"svd": {"energy": 1.5}}, "[1].svd: energy: a share above 0, at most 1, got 1.5"),
+        ({"powersgd": {"rank": 0}}, "[1].powersgd: rank: a whole number from 1"),
+        ({"ef21": {"inner": "dgc"}}, "[1].ef21: inner: a codec without memory of its own"),
+        ("detached-ef", "[1]: a codec whose gradient is taken at the weights themselves"),
+        (7, "[1]: a codec: its name, {name: {option: value}} or {chain: [selection, values]}"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(wrong, sentence):
+    with pytest.raises(InputErrors) as caught:
+        scenario(compression={"strategies": ["random-k", wrong]})
+    (error,) = str(caught.value).splitlines()
+    assert error.startswith("tiny.yaml: compression.strategies[1]")
+    assert sentence in error
+
+
+def test_the_same_codec_twice_is_refused_however_it_is_written():
+    with pytest.raises(InputErrors, match="at least one strategy, each once"):
+        scenario(compression={"strategies": ["qsgd", {"qsgd": {"levels": 16}}]})
+
+
+def test_an_override_may_write_a_codec(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text("name: tiny\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {s: {model: lenet5}}\n"
+                    "clients: [{count: 1, prototype: s, device: d}]\n")  # fmt: skip
+    made = load_scenario(path, {"compression.strategies": ["top-k", {"qsgd": {"levels": 4}}]})
+    assert made.compression.strategies == ("top-k", "qsgd(4)")
+
+
+def test_codecs_are_read_without_torch():
+    code = (
+        "import sys; from simfed.scenario.load import validated as v;"
+        f"v({PLAIN!r} | {{'compression': {{'strategies': ['qsgd', 'svd', 'top-k+bf16']}}}}, source='x', folder='.');"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

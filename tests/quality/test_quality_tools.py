@@ -29,6 +29,18 @@ def test_every_scenario_that_ships_is_valid():
     assert main(["validate", *scenarios]) == 0
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "scenarios" / "studies").glob("*.yaml")), ids=lambda path: path.stem)  # fmt: skip
+def test_every_study_that_ships_has_valid_scenarios(path):
+    """As `simfed study run` checks them, for one seed: seeds differ in nothing checked."""
+    from simfed.assembly import check
+    from simfed.study import plan_study
+
+    plan = plan_study(path)
+    for run in plan.runs:
+        if run.seed == plan.seeds[0]:
+            check(run.scenario, source=plan.study.base)
+
+
 def test_every_scenario_says_what_it_asks():
     for path in (ROOT / "scenarios").rglob("*.yaml"):
         header = path.read_text().split("\n\n")[0]

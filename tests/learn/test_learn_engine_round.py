@@ -372,10 +372,8 @@ def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
 def test_who_trains_together_decides_no_bit(monkeypatch):
     scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
     work, rounds = played(scenario)
-    assert trained_together(work, range(10)) == [
-        (0, 2, 4, 6, 8),
-        (1, 3, 5, 7, 9),
-    ]  # eight batches of 16 fill a pass
+    # eight batches of 16 fill a pass
+    assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
     monkeypatch.setattr(LeNetPasses, "samples_together", 32)
     assert trained_together(work, range(10)) == [(0,), (2, 4), (6, 8), (1,), (3, 5), (7, 9)]
     other, again = played(scenario)

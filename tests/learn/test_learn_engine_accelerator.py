@@ -100,9 +100,10 @@ def test_clients_are_computed_together_in_slices(on_cpu, monkeypatch):
     scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
     expected = played(scenario)
     work = LearningWorkload(scenario, Streams(0))
-    assert [unit.clients for unit in work.engine.trainings(range(0, 10, 2), 1, 0.1)] == [(0, 2, 4, 6, 8)]  # fmt: skip
+    tasks = [work.task(1, client) for client in range(0, 10, 2)]
+    assert [u.clients for u in work.engine.trainings(tasks, 1, 0.1)] == [(0, 2, 4, 6, 8)]
     monkeypatch.setattr(accelerator, "_TOGETHER", 2)
-    assert [unit.clients for unit in work.engine.trainings(range(0, 10, 2), 1, 0.1)] == [(0,), (2, 4), (6, 8)]  # fmt: skip
+    assert [u.clients for u in work.engine.trainings(tasks, 1, 0.1)] == [(0,), (2, 4), (6, 8)]
     assert_same(played(scenario), expected)
 
 

@@ -62,6 +62,12 @@ def played(scenario, **options):
     return work, rounds
 
 
+def trained_together(work, clients):
+    """Which of these clients are dealt out as one training."""
+    tasks = [work.task(1, client) for client in clients]
+    return [unit.clients for unit in work.engine.trainings(tasks, 1, 0.1)]
+
+
 def weights(work):
     return {name: p.server.weights.clone() for name, p in work.engine.prototypes.items()}
 
@@ -366,11 +372,10 @@ def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
 def test_who_trains_together_decides_no_bit(monkeypatch):
     scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
     work, rounds = played(scenario)
-    units = [unit.clients for unit in work.engine.trainings(range(10), 1, 0.1)]
-    assert units == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]  # eight batches of 16 fill a pass
+    # eight batches of 16 fill a pass
+    assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
     monkeypatch.setattr(LeNetPasses, "samples_together", 32)
-    units = [unit.clients for unit in work.engine.trainings(range(10), 1, 0.1)]
-    assert units == [(0,), (2, 4), (6, 8), (1,), (3, 5), (7, 9)]
+    assert trained_together(work, range(10)) == [(0,), (2, 4), (6, 8), (1,), (3, 5), (7, 9)]
     other, again = played(scenario)
     assert [r.outcome for r in again] == [r.outcome for r in rounds]
     for name, prototype in work.engine.prototypes.items():
@@ -381,7 +386,7 @@ def test_who_trains_together_decides_no_bit(monkeypatch):
 
 def test_every_process_gets_some_training():
     work = workload(tiny.scenario(), workers=3)
-    assert [u.clients for u in work.engine.trainings([0, 2, 1], 1, 0.1)] == [(0,), (2,), (1,)]
+    assert trained_together(work, [0, 2, 1]) == [(0,), (2,), (1,)]
     work.close()
 
 
@@ -432,7 +437,7 @@ def test_no_more_units_of_distillation_than_chunks(public, parts):
 )
 def test_others_train_alone(changes):
     work = workload(tiny.scenario(**changes))
-    assert [unit.clients for unit in work.engine.trainings([0, 2, 1], 1, 0.1)] == [(0,), (2,), (1,)]
+    assert trained_together(work, [0, 2, 1]) == [(0,), (2,), (1,)]
 
 
 def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
@@ -519,7 +524,7 @@ def test_uploads_under_way_are_saved_and_go_on():
     facts, arrays = first.state()
     second = workload(scenario)
     second.restore(facts, arrays)
-    resumed = [second.contribution(c) for c in range(4)]
+    resumed = [second.contribution(u.task) for u in uploads]
     assert [u.task for u in resumed] == [u.task for u in uploads]
     assert second.merge(1, resumed) == first.merge(1, uploads)
     assert all(torch.equal(weights(first)[n], w) for n, w in weights(second).items())

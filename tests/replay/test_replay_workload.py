@@ -83,8 +83,8 @@ class Learner:
         del self.open[contribution.task.client]
         self.residuals[contribution.task.client] += 5
 
-    def contribution(self, client):
-        return self.open[client]
+    def contribution(self, task):
+        return self.open[task.client]
 
     def state(self):
         import numpy as np
@@ -308,7 +308,7 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
             pair = [workload.execute(workload.task(round, c), "top-k", 5) for c in (0, 1)]
             seen.append(workload.merge(round, pair))
         workload = between(workload)
-        seen.append(workload.merge(4, [workload.contribution(2)]))
+        seen.append(workload.merge(4, [workload.contribution(slow.task)]))
         workload.close()
         return seen
 
@@ -331,13 +331,13 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
     (kept,) = store.kept()
     assert kept.states >= 1
     workload, built = replaying(store)
-    workload.execute(workload.task(1, 2), "random-k", 4)
     plain = Learner()
-    plain.execute(plain.task(1, 2), "random-k", 4)
+    slow = [side.execute(side.task(1, 2), "random-k", 4).task for side in (workload, plain)]
     for side in (workload, plain):
         for round in (1, 2, 3):
             side.merge(round, [side.execute(side.task(round, c), "top-k", 5) for c in (0, 1)])
-    last = [side.merge(5, [side.contribution(2)]) for side in (workload, plain)]
+    sides = zip((workload, plain), slow, strict=True)
+    last = [side.merge(5, [side.contribution(task)]) for side, task in sides]
     assert last[0] == last[1]
 
 

@@ -16,9 +16,10 @@ import engine_worlds as tiny
 from simfed.learn.federation import Federation, draw_local, draw_public
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.models import build_model
-from simfed.learn.plain import cohort, plain_rounds
+from simfed.learn.plain import plain_rounds
 from simfed.method import Arrival, Size, Who
 from simfed.seeding import Streams
+from simfed.selection import cohort
 
 ONE = {"a": {"model": "logistic-regression"}}
 TWO = {"a": {"model": "logistic-regression"}, "b": {"model": "lenet5-half"}}
@@ -89,7 +90,8 @@ class Textbook:
         return build_model(name, self.data.input_shape, self.data.classes, seed=seed)
 
     def cohort(self, round):
-        return cohort(self.made, self.streams, round)
+        size = self.made.participation.clients_per_round
+        return cohort(self.streams, round, self.made.client_count, size).tolist()
 
     def public(self, round):
         size = len(self.data.public)

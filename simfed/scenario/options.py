@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -149,9 +150,9 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
     hints: dict[str, Any] = {}
     try:
         signature += inspect.signature(part).parameters.values()
-        hints = get_type_hints(
-            part.__init__ if inspect.isclass(part) else part, include_extras=True
-        )
+        # of a dataclass the class itself: options that it inherits are annotated in their own module
+        of_class = inspect.isclass(part) and not is_dataclass(part)
+        hints = get_type_hints(part.__init__ if of_class else part, include_extras=True)
     except (TypeError, ValueError, NameError):
         open_ended = True  # nothing is known before it is called
     for one in signature:
@@ -253,7 +254,7 @@ def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitError
         return None  # null is no value: older resolved scenarios name every kind's options
     keys = [key for key in model.model_fields if key != "kind"]
     hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
-    allowed = f"a key of {what} {kind}: {listed(keys)}"
+    allowed = f"a key of {what} {kind}: {listed(keys) or 'it has none'}"
     return _said(InputError(allowed, got=key, hint=hint), (), value)
 
 

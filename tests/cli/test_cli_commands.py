@@ -102,7 +102,7 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
         (["verify", "."], "a run directory"),
         (["verify", "nowhere"], "nowhere"),
         (["list", "compressor"], ""),
-        (["list", "modles"], "list: compressors, policies, models, datasets, methods, devices or profiles, got 'modles' (did you mean 'models'?)"),
+        (["list", "modles"], "list: compressors, policies, models, datasets, selections, methods, devices or profiles, got 'modles' (did you mean 'models'?)"),
     ],
 )  # fmt: skip
 def test_wrong_input_is_one_sentence(tiny, capsys, arguments, sentence):

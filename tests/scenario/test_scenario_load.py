@@ -135,7 +135,7 @@ BAD = [
     ({"clients[0].prototype": "smal"}, "clients[0].prototype: a prototype of this scenario: small or large, got 'smal' (did you mean 'small'?)"),
     ({"prototypes.third": {"model": "lenet5"}}, "prototypes: at most as many prototypes as clients have, got 'third'"),
     ({"policy": {"kind": "uniform"}}, "policy.strategy: this key is required with kind uniform"),
-    ({"policy": {"kind": "uniform", "strategy": "topk"}}, "policy.strategy: a compressor: top-k, random-k, periodic-k or dense, got 'topk' (did you mean 'top-k'?)"),
+    ({"policy": {"kind": "uniform", "strategy": "topk"}}, "detached-ef, powersgd or svd, got 'topk' (did you mean 'top-k'?)"),
     ({"policy": {"kind": "asend"}}, "policy.kind: a policy: "),
     ({"policy": {"kind": "usb1"}}, "(did you mean 'ucb1'?)"),
     ({"policy": {"kind": "uniform", "strategy": "top-k", "c": 3}}, "policy: a key of policy uniform: reward, arms_from or strategy, got 'c' (c is an option of ascend)"),

@@ -56,7 +56,7 @@ def test_options_are_written_out_and_read_again():
     made = scenario(method={"kind": "tuned", "mu": 0.5})
     plain = made.model_dump(mode="json")
     assert plain["method"] == {"kind": "tuned", "mu": 0.5, "rule": "mean"}
-    assert scenario().model_dump(mode="json")["method"] == "fedkd"
+    assert scenario().model_dump(mode="json")["method"] == {"kind": "fedkd"}
     again = Scenario.model_validate(plain)
     assert again.method.made == made.method.made
     assert again.model_dump(mode="json") == plain
@@ -67,10 +67,10 @@ def test_options_are_written_out_and_read_again():
     ("changes", "sentence"),
     [
         ({"method": "fedkdd"}, "method.*: a method: .*fedkd.*got 'fedkdd'.*did you mean 'fedkd'"),
-        ({"method": {"kind": "tuned", "rules": 1.0}}, "method.*an option of tuned: mu or rule, got 'rules'.*did you mean 'rule'"),
-        ({"method": {"kind": "fedavg", "mu": 1.0}}, "method.*an option of fedavg: it has none, got 'mu'"),
-        ({"method": {"kind": "tuned", "mu": "much"}}, r"method.*mu: a valid number, got 'much'"),
-        ({"method": {"kind": "tuned", "rule": 3}}, r"method.*rule: a valid string, got 3"),
+        ({"method": {"kind": "tuned", "rules": 1.0}}, "method.*a key of method tuned: mu or rule, got 'rules'.*did you mean 'rule'"),
+        ({"method": {"kind": "fedavg", "mu": 1.0}}, "method.*a key of method fedavg: it has none, got 'mu' .mu is an option of fedprox"),
+        ({"method": {"kind": "tuned", "mu": "much"}}, r"method.*mu: a number, got 'much'"),
+        ({"method": {"kind": "tuned", "rule": 3}}, r"method.*rule: text, got 3"),
         ({"method": {"kind": "tuned", "mu": -1.0}}, r"method.*mu: at least 0, got -1\.0"),
         ({"method": 3}, "method"),
         ({"training": {"optimizer": "adam", "momentum": 0.9}}, r"training\.momentum: momentum with optimizer sgd only, got 0\.9"),

@@ -204,7 +204,8 @@ def test_units_that_do_not_sum_to_the_work_are_found(tmp_path):
     def shorter(kinds):
         return ["busy" if kind == "digest" else kind for kind in kinds]
 
-    assert tamper(run, tmp_path / "renamed", "spans", kind=shorter) == []
+    renamed = tamper(run, tmp_path / "renamed", "spans", kind=shorter)
+    assert not any("do not sum" in sentence for sentence in renamed)
     broken = tamper(
         run, tmp_path / "moved", "spans", kind=lambda kinds: ["waiting" if k == "digest" else k for k in kinds]
     )  # fmt: skip

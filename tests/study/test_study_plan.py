@@ -88,7 +88,7 @@ def test_defaults_hang_on_each_points_own_values(write_study):
         ({"seeds": []}, "seeds: at least one seed, each once, got []"),
         ({"seeds": [1, 1]}, "seeds: at least one seed, each once, got [1, 1]"),
         ({"gird": {}}, "one of the keys name, base, set, seeds, grid, zip, list or compare, got 'gird' (did you mean 'grid'?)"),
-        ({"grid": {"clients[*].lnk.up": ["5 Mbps"]}}, "grid.clients[*].lnk.up: one of the keys count, prototype, device, link, k or policy, got 'lnk' (did you mean 'link'?)"),
+        ({"grid": {"clients[*].lnk.up": ["5 Mbps"]}}, "grid.clients[*].lnk.up: one of the keys count, prototype, device, link, k, devices, availability, failure or policy, got 'lnk' (did you mean 'link'?)"),
         ({"grid": {"clients[7].k": [3]}}, "grid.clients[7].k: an index below 1, got 7"),
         ({"grid": {"a..b": [3]}}, "grid.a..b: a key path such as clients[*].link.up, got 'a..b'"),
         ({"grid": {"seed": [3]}}, "grid.seed: seeds under the study's own key: seeds"),

@@ -75,7 +75,7 @@ def progress(
 
 def progress_of(study: StudyResult) -> pd.DataFrame:
     """`progress` of every finished run, with `method` and `seed` before it, and `step`, which
-    counts a run's evaluations."""
+    counts a run's evaluations. Seeds under which a method is not finished are left out."""
     import pandas as pd
 
     curves = dict(iter(study.curves.groupby("address")))
@@ -87,7 +87,8 @@ def progress_of(study: StudyResult) -> pd.DataFrame:
         one.insert(1, "seed", entry["seed"])
         rows.append(one.assign(step=range(len(one))))
     together: pd.DataFrame = pd.concat(rows, ignore_index=True)
-    return together
+    planned = len({entry["point"][ARM] for entry in study.plan["runs"]})
+    return together.groupby("seed").filter(lambda of_seed: of_seed["method"].nunique() == planned)
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:

@@ -119,7 +119,7 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
 
     figure = Figure(figsize=(8.2, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(rect=(0, 0, 0.87, 1))  # type: ignore[union-attr]
+    figure.get_layout_engine().set(rect=(0, 0, 0.87, 1))  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(len(FAMILIES), len(COSTS), sharex="col", sharey=True)
     of_method = dict(iter(rows.groupby("method")))
     for (family, methods), across in zip(FAMILIES.items(), axes, strict=True):

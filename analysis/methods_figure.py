@@ -8,12 +8,15 @@ draws accuracy against simulated time, bytes up, bytes down and device seconds, 
 Costs of an evaluated round are those of all participations that its model rests on: merged in this
 round or before. What is still under way (fedbuff, fedasync) counts at its own merge. Device seconds
 are a client's local work and compression; neither waiting, transfers nor the server's work are in them.
+Intervals are Student's t over seeds (95 %); two seeds are too few to show one.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +46,7 @@ COSTS: Mapping[str, str] = {
 }
 """Columns of `progress` and what they are called under an axis; MB are 10⁶ bytes of all clients."""
 REFERENCE = "fedavg"
+_FEWEST = 3
 _MARKERS = "osD^vPX"
 
 
@@ -71,7 +75,7 @@ def progress(
 
 def progress_of(study: StudyResult) -> pd.DataFrame:
     """`progress` of every finished run, with `method` and `seed` before it, and `step`, which
-    counts a run's evaluations."""
+    counts a run's evaluations. Seeds under which a method is not finished are left out."""
     import pandas as pd
 
     curves = dict(iter(study.curves.groupby("address")))
@@ -83,7 +87,14 @@ def progress_of(study: StudyResult) -> pd.DataFrame:
         one.insert(1, "seed", entry["seed"])
         rows.append(one.assign(step=range(len(one))))
     together: pd.DataFrame = pd.concat(rows, ignore_index=True)
-    return together
+    planned = len({entry["point"][ARM] for entry in study.plan["runs"]})
+    return together.groupby("seed").filter(lambda of_seed: of_seed["method"].nunique() == planned)
+
+
+def over_seeds(values: Sequence[float]) -> Estimate:
+    """Mean and 95 % interval; no interval of fewer than three seeds (two span 13 standard errors)."""
+    found = mean_interval(values)
+    return found if len(values) >= _FEWEST else replace(found, low=nan, high=nan, coverage=0.0)
 
 
 def line(rows: pd.DataFrame, cost: str) -> pd.DataFrame:
@@ -93,8 +104,8 @@ def line(rows: pd.DataFrame, cost: str) -> pd.DataFrame:
 
     found = []
     for _, of_step in rows.groupby("step"):
-        accuracy = mean_interval(of_step["accuracy"].tolist())
-        low, high = max(0.0, accuracy.low), min(1.0, accuracy.high)
+        accuracy = over_seeds(of_step["accuracy"].tolist())
+        low, high = (min(max(end, 0.0), 1.0) for end in (accuracy.low, accuracy.high))
         found.append((of_step[cost].mean(), accuracy.least, low, high))
     drawn: pd.DataFrame = pd.DataFrame(found, columns=["cost", "accuracy", "low", "high"])
     return drawn
@@ -108,6 +119,7 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
 
     figure = Figure(figsize=(8.2, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(rect=(0, 0, 0.87, 1))  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(len(FAMILIES), len(COSTS), sharex="col", sharey=True)
     of_method = dict(iter(rows.groupby("method")))
     for (family, methods), across in zip(FAMILIES.items(), axes, strict=True):
@@ -120,12 +132,17 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
             for method, look in looks.items():
                 _draw(ax, line(of_method[method], cost), method, *look)
             ax.set_xscale("log")
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_formatter("")
             ax.grid(color="0.92", lw=0.5)
             ax.set_axisbelow(True)
         across[0].set_ylim(0, 100)
         across[0].set_ylabel(f"{family}\naccuracy (%)")
         handles = across[0].get_legend_handles_labels()
-        across[-1].legend(*handles, loc="center left", bbox_to_anchor=(1.03, 0.5), frameon=False)
+        legend = across[-1].legend(
+            *handles, loc="center left", bbox_to_anchor=(1.03, 0.5), frameon=False
+        )
+        legend.set_in_layout(False)
     for label, ax in zip(COSTS.values(), axes[-1], strict=True):
         ax.set_xlabel(label)
     return figure
@@ -133,17 +150,19 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
 
 def _draw(ax: Axes, drawn: pd.DataFrame, name: str, colour: str, marker: str) -> None:
     paid = drawn[drawn["cost"] > 0]
+    last = drawn.iloc[-1]
+    end, low, high = (100 * last[key] for key in ("accuracy", "low", "high"))
     if paid.empty:  # never sent anything: no place on an axis in powers of ten
-        last = drawn.iloc[-1]
-        ax.axhspan(100 * last["low"], 100 * last["high"], color=colour, alpha=0.15, lw=0)
-        ax.axhline(100 * last["accuracy"], color=colour, lw=1, ls="--", label=name)
+        ax.axhline(end, color=colour, lw=1, ls="--", label=name)
         ax.text(
-            0.98, 100 * last["accuracy"] - 2, f"{name}: 0 MB", color=colour, fontsize=5.5,
-            ha="right", va="top", transform=ax.get_yaxis_transform(),
+            0.02, end + 2, f"{name}: 0 MB", color=colour, fontsize=5.5,
+            va="bottom", transform=ax.get_yaxis_transform(),
         )  # fmt: skip
         return
-    ax.fill_between(paid["cost"], 100 * paid["low"], 100 * paid["high"], color=colour, alpha=0.15, lw=0)  # fmt: skip
-    ax.plot(paid["cost"], 100 * paid["accuracy"], color=colour, lw=1, marker=marker, ms=2.6, label=name)  # fmt: skip
+    look: Any = {"color": colour, "lw": 1}
+    ax.plot(paid["cost"], 100 * paid["accuracy"], marker=marker, ms=2.6, label=name, **look)
+    if not isnan(low):
+        ax.errorbar(last["cost"], end, [[end - low], [high - end]], capsize=1.5, **look)
 
 
 def table(rows: pd.DataFrame) -> str:
@@ -157,13 +176,13 @@ def table(rows: pd.DataFrame) -> str:
         cells = [_percent(ends["accuracy"].tolist())]
         own = ends["own_accuracy"].dropna().tolist()
         cells += [_percent(own) if own else "–"]
-        cells += [_number(mean_interval(ends[cost].tolist())) for cost in COSTS]
+        cells += [_number(over_seeds(ends[cost].tolist())) for cost in COSTS]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def _percent(shares: Sequence[float]) -> str:
-    found = mean_interval([100 * share for share in shares])
+    found = over_seeds([100 * share for share in shares])
     if found.coverage == 0:
         return f"{found.least:.1f}"
     return f"{found.least:.1f} [{max(0.0, found.low):.1f}, {min(100.0, found.high):.1f}]"

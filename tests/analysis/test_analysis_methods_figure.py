@@ -60,11 +60,16 @@ def rows_of(method, accuracies, mb):
 
 
 def test_a_line_has_the_mean_over_seeds_and_an_interval_of_accuracies_there_are():
-    drawn = line(rows_of("fedavg", [[0.4, 0.9], [0.6, 1.0]], 1.0), "at_s")
+    drawn = line(rows_of("fedavg", [[0.1, 0.9], [0.2, 0.8], [0.9, 1.0]], 1.0), "at_s")
     assert drawn["cost"].tolist() == [1, 2]
-    assert drawn["accuracy"].tolist() == pytest.approx([0.5, 0.95])
-    assert drawn["high"].max() == 1.0  # Student's t with two seeds would go beyond
-    assert drawn["low"].min() == 0.0
+    assert drawn["accuracy"].tolist() == pytest.approx([0.4, 0.9])
+    assert drawn["low"].tolist() == [0.0, pytest.approx(0.9 - 4.303 * 0.1 / math.sqrt(3), abs=1e-3)]
+    assert drawn["high"].tolist() == [1.0, 1.0]  # Student's t would go beyond
+
+
+def test_two_seeds_have_no_interval():
+    drawn = line(rows_of("fedavg", [[0.4], [0.6]], 1.0), "at_s")
+    assert drawn[["low", "high"]].isna().all(axis=None)
 
 
 def test_what_sends_nothing_is_a_level_and_has_a_row_of_the_table():

@@ -16,6 +16,13 @@ from simfed.scenario.reference import reference_page, scenario_schema
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scenario.md"
 
 
+@pytest.fixture(autouse=True)
+def only_built_in(monkeypatch):
+    """What other tests of this process have registered is not on the page."""
+    for entries in REGISTRIES.values():
+        monkeypatch.setattr(entries, "_added", {})
+
+
 def test_the_committed_page_is_what_the_command_prints():
     printed = CliRunner().invoke(app, ["schema", "--format", "markdown"])
     assert printed.exit_code == 0

@@ -201,8 +201,8 @@ def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path
     from simfed.device import find_profile, load
 
     parsed = []
-    real = reading.yaml.load
-    monkeypatch.setattr(reading.yaml, "load", lambda *a, **k: parsed.append(1) or real(*a, **k))
+    real = reading._Loader
+    monkeypatch.setattr(reading, "_Loader", lambda text: parsed.append(1) or real(text))
     (tmp_path / "calibration").mkdir()
     mine = tmp_path / "calibration" / "mine.yaml"
     mine.write_text(find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n")

@@ -43,17 +43,21 @@ def test_a_sample_of_strikes(tmp_path):
     assert all(struck.values())
 
 
+# All of them take more than an hour on two cores (two seconds each): 1 and 1 strike every operation.
+CLOCK_STRIDE, LEARNING_STRIDE = 5, 24
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["kill", "full"])
 @pytest.mark.parametrize(("case", "operations"), [("begin", 100), ("go-on", 50), ("overwrite", 100), ("study", 100)])  # fmt: skip
-def test_every_operation_of_a_clock_is_struck(tmp_path, case, operations, how):
-    (struck,) = strike("time-only", tmp_path, f"{case}:{how}:1:1").values()
-    assert len(struck) > operations
+def test_operations_of_a_clock_are_struck(tmp_path, case, operations, how):
+    (struck,) = strike("time-only", tmp_path, f"{case}:{how}:1:{CLOCK_STRIDE}").values()
+    assert len(struck) > operations // (CLOCK_STRIDE + 1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["kill", "full"])
 @pytest.mark.parametrize("case", ["begin", "go-on", "overwrite", "study"])
-def test_every_third_operation_of_learning_is_struck(tmp_path, case, how):
-    (struck,) = strike("full", tmp_path, f"{case}:{how}:1:3").values()
-    assert len(struck) > 10
+def test_operations_of_learning_are_struck(tmp_path, case, how):
+    (struck,) = strike("full", tmp_path, f"{case}:{how}:1:{LEARNING_STRIDE}").values()
+    assert len(struck) > 1

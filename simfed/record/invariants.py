@@ -479,7 +479,7 @@ def _rows_are_in_order(facts: Facts) -> Broken:
     ):
         if table not in TABLES:
             continue
-        columns_ = [facts[table][name].astype(np.int64) for name in names]
+        columns_ = [facts[table][name].astype(float) for name in names]
         at = columns_[0] if len(names) == 1 else _keys(*columns_)
         if (np.diff(at) < 0).any():
             yield f"{table}.parquet: rows that are not in the order of {' and '.join(names)}"
@@ -663,6 +663,9 @@ def _overlaps(table: str, tracks: Array, begun: Array, ended: Array) -> Broken:
 
 
 def _keys(rounds: Array, clients: Array) -> Array:
-    """One whole number per (round, client); neither comes near 2^31."""
-    found: Array = (rounds.astype(np.int64) << 32) | clients.astype(np.int64)
+    """One whole number per (round, client), which no run counts up to 2^31; -1: one of them is
+    missing."""
+    known = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))
+    high = np.where(known, rounds, 0).astype(np.int64) << 32
+    found: Array = np.where(known, high | np.where(known, clients, 0).astype(np.int64), -1)
     return found

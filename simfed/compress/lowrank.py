@@ -148,9 +148,9 @@ class _LowRank(Codec):
 class PowerSGD(_LowRank):
     """One step of power iteration per play (Vogels et al., 2019).
 
-    P = orthogonalised M·Q, then Q = Mᵀ·P; the receiver takes P·Qᵀ, the projection of M on the columns
-    of P, so the error is never larger than M. Q stays for the next play (warm start); the first is
-    drawn from a normal distribution.
+    P = orthogonalised M·Q, then Q = Mᵀ·P; the receiver takes P·Qᵀ, the projection of M on the
+    columns of P, so the error is never larger than M. Q stays for the next play (warm start); the
+    first is drawn from a normal distribution.
 
     Changed for a server: in the paper workers average P and Q between the two products; here each
     client factors its own update. Left open: P is made orthonormal by Householder reflections (QR).
@@ -217,13 +217,15 @@ class PowerSGD(_LowRank):
 class SVD(_LowRank):
     """The best approximation of a rank, or of a share of the energy (FedKD; Wu et al., 2022).
 
-    Either `rank` singular values per matrix, or the fewest whose squares make up more than the share
-    `energy` of all (the default: 0.95). U·Σ and V travel. With `energy` the size depends on the data and each matrix is
-    preceded by its rank in 2 bytes; where its factors would be no smaller, it travels whole.
+    Either `rank` singular values per matrix, or the fewest whose squares make up more than the
+    share `energy` of all (the default: 0.95). U·Σ and V travel. With `energy` the size depends on
+    the data and each matrix is preceded by its rank in 2 bytes; where its factors would be no
+    smaller, it travels whole.
 
-    Settled here: the factors come from the eigenvectors of M·Mᵀ (of the smaller side), several times
-    as fast as a decomposition of M; singular values below a thousandth of the largest lose accuracy,
-    but what is sent is always an orthogonal projection of M, so the error contracts all the same.
+    Settled here: the factors come from the eigenvectors of M·Mᵀ (of the smaller side), several
+    times as fast as a decomposition of M; singular values below a thousandth of the largest lose
+    accuracy, but what is sent is always an orthogonal projection of M, so the error contracts all
+    the same.
     """
 
     name: ClassVar[str] = "svd"  # type: ignore[misc]

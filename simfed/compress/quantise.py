@@ -1,8 +1,8 @@
 """Value codecs: how each value of a chain is written with fewer than 32 bits.
 
 Where values are rounded at random, the random numbers come from a generator of its own for each
-call, seeded from the caller's; 23 bits of it decide each value, so what is called unbiased here is so
-up to 2⁻²³ of a level, and up to the rounding of 32-bit floats.
+call, seeded from the caller's; 23 bits of it decide each value, so what is called unbiased here is
+so up to 2⁻²³ of a level, and up to the rounding of 32-bit floats.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class QSGD:
     of omega, which is shorter up to 15 and simpler). Norms are 32-bit floats.
 
     Left open by the paper: error feedback. β may exceed 1, and then a residual grows without bound;
-    so where residuals are kept the receiver's values are divided by 1 + β (`scaled`), which contracts
-    with δ = 1/(1 + β) for every β (Basu et al., 2019, do so where β ≥ 1).
+    so where residuals are kept the receiver's values are divided by 1 + β (`scaled`), which
+    contracts with δ = 1/(1 + β) for every β (Basu et al., 2019, do so where β ≥ 1).
     """
 
     name: ClassVar[str] = "qsgd"
@@ -231,7 +231,8 @@ class TernGrad:
         return Scaled(scales, levels, _ends(layers))
 
     def _scale(self, values: Values) -> float:
-        """The largest magnitude of a layer after clipping; 0 where a 32-bit factor cannot scale it."""
+        """The largest magnitude of a layer after clipping; 0 where a 32-bit factor cannot scale
+        it."""
         total = squares = largest = 0.0
         for part in chunks(len(values)):
             some = values[part]
@@ -371,7 +372,8 @@ class _Cast:
 
 
 class FP16(_Cast):
-    """IEEE half precision: 11 significant bits from 6·10⁻⁵ to 65,504, absolute steps of 6·10⁻⁸ below.
+    """IEEE half precision: 11 significant bits from 6·10⁻⁵ to 65,504, absolute steps of 6·10⁻⁸
+    below.
 
     Relative error at most 2⁻¹¹ where numbers are normal.
     """

@@ -1,4 +1,5 @@
-"""The learning side's arithmetic for one run: clients' work dealt to processes, the server's done here."""
+"""The learning side's arithmetic for one run: clients' work dealt to processes, the server's done
+here."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from simfed.seeding import Streams
 __all__ = ["Engine", "Part"]
 
 PARTS = 4
-"""A public or test set is worked through in so many units at most, whatever the number of processes."""
+"""A public or test set is worked through in so many units at most, whatever the number of
+processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ class Engine:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
     def trainings(self, tasks: Iterable[Task], round: int, rate: float) -> list[Train]:
-        """Units that train these clients, those of a prototype together as far as that is faster."""
+        """Units that train these clients, those of a prototype together as far as that is
+        faster."""
         alike: dict[tuple[str, int], list[Task]] = {}
         for task in tasks:
             size = task.prototype, self.worker.training_count(task.client)

@@ -1,9 +1,10 @@
-"""The learning side for every method that does not bring its own: `Workload`, from a method's steps.
+"""The learning side for every method that does not bring its own: `Workload`, from a method's
+steps.
 
-The host does what is the same for all: it trains lazily and in many processes, compresses fields that
-say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of those clients
-alone that have taken part, measures gains, evaluates, and saves. The method says the rest
-(`simfed.method`).
+The host does what is the same for all: it trains lazily and in many processes, compresses fields
+that say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of
+those clients alone that have taken part, measures gains, evaluates, and saves. The method says the
+rest (`simfed.method`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _ACTIVITIES = ("training", "compression", "server", "local_losses", "evaluation"
 
 @dataclass(eq=False, slots=True)
 class HostedUpload:
-    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+    """A started participation: the contract's `Contribution`. Its work is done when it is
+    needed."""
 
     workload: HostedWorkload
     task: Task
@@ -61,7 +63,8 @@ class HostedUpload:
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
 
     def uplink_bytes(self) -> float:
-        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending
+        work."""
         return self.workload.uplink_bytes(self)
 
 
@@ -72,8 +75,9 @@ class HostedWorkload:
     `device` `cuda` everything is done on the GPU by this process alone. `data`: in place of the
     scenario's data set.
 
-    What is modelled: what a client's state is after an upload that was lost is what it was before the
-    participation, and what the upload would have changed returns to the residuals of its fields.
+    What is modelled: what a client's state is after an upload that was lost is what it was before
+    the participation, and what the upload would have changed returns to the residuals of its
+    fields.
     """
 
     def __init__(
@@ -117,7 +121,7 @@ class HostedWorkload:
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
 
-    # ---- the contract --------------------------------------------------------------------------------
+    # ---- the contract ----------------------------------------------------------------------------
 
     def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`."""
@@ -282,7 +286,7 @@ class HostedWorkload:
                 tree(plain["values"]), plain["sizes"], tree(plain["if_lost"]), plain["loss_before"],
             )  # fmt: skip
 
-    # ---- clients -------------------------------------------------------------------------------------
+    # ---- clients ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
         """Train all who are pending, and compress what they send."""
@@ -381,7 +385,7 @@ class HostedWorkload:
         positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
         return _OwnLoss(who.prototype, self.method.model(self._server, own, who), positions)
 
-    # ---- the server ----------------------------------------------------------------------------------
+    # ---- the server ------------------------------------------------------------------------------
 
     def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
         every = self.scenario.evaluation.every
@@ -430,7 +434,7 @@ class HostedWorkload:
                 found[name] = Evaluation(accuracy, math.fsum(of.loss for of in mine) / len(mine))
         return found
 
-    # ---- checks and accounts -------------------------------------------------------------------------
+    # ---- checks and accounts ---------------------------------------------------------------------
 
     def _check(self, task: Task, way: str, values: Values, planned: Mapping[str, Any]) -> None:
         """What is sent must be what the plan says: the clock has charged for that."""
@@ -455,12 +459,13 @@ class HostedWorkload:
             for name, value in of.items():
                 if name not in self.method.losses and name != "kd_loss":
                     raise RunFailed(
-                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it does "
-                        "not name in `losses`"
+                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it "
+                        "does not name in `losses`"
                     )
                 if not math.isfinite(value):
                     raise RunFailed(
-                        f"{name} of {prototype} is {value} in round {round}: the learning has diverged"
+                        f"{name} of {prototype} is {value} in round {round}: the learning has "
+                        "diverged"
                     )
 
     def _own_upload(self, contribution: Contribution) -> HostedUpload:
@@ -493,7 +498,7 @@ class HostedWorkload:
             self._wall[activity] += time.perf_counter() - begun
 
 
-# ---- units of work, which any process may run --------------------------------------------------------
+# ---- units of work, which any process may run ----------------------------------------------------
 
 
 class _Training(NamedTuple):

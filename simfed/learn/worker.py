@@ -250,7 +250,8 @@ class Worker:
     # ---- parts of units --------------------------------------------------------------------------
 
     def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
-        """Local steps on the scratch model; their sum goes to the residual. The last batch's loss."""
+        """Local steps on the scratch model; their sum goes to the residual. The last batch's
+        loss."""
         scratch = prototype.scratch
         gradient = torch.empty_like(scratch.weights)
         descent = Descent(self.scenario.training, unit.rate)
@@ -304,8 +305,9 @@ class Worker:
             if bool(torch.isfinite(residual).all()):
                 raise
             raise RunFailed(
-                f"client {unit.client}, round {unit.round}: the update has values that are not finite "
-                "numbers: the learning has diverged; a smaller training.learning_rate may help"
+                f"client {unit.client}, round {unit.round}: the update has values that are not "
+                "finite numbers: the learning has diverged; a smaller training.learning_rate may "
+                "help"
             ) from None
         residual.zero_()
         return payload
@@ -322,8 +324,8 @@ class Worker:
     def _gradients(
         self, prototype: Prototype, batches: Sequence[Positions], into: Sequence[Tensor]
     ) -> list[Tensor]:
-        """The loss of each batch, all of one size, at the scratch model; its gradient is added to its
-        vector."""
+        """The loss of each batch, all of one size, at the scratch model; its gradient is added
+        to its vector."""
         positions = self.on_device(np.concatenate(batches))
         labels = self.data.labels.index_select(0, positions).split(len(batches[0]))
         shares = [

@@ -31,7 +31,8 @@ _NO_LOSS = 1e-12
 
 
 class Upload:
-    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+    """A started participation: the contract's `Contribution`. Its work is done when it is
+    needed."""
 
     __slots__ = (
         "_workload",
@@ -64,11 +65,13 @@ class Upload:
         """f_n before and after, where a policy learns from it."""
 
     def uplink_bytes(self) -> float:
-        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending
+        work."""
         return self._workload.uplink_bytes(self)
 
     def facts(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """What a checkpoint keeps of it beside the arrays in its row; codecs' memories go to `arrays`."""
+        """What a checkpoint keeps of it beside the arrays in its row; codecs' memories go to
+        `arrays`."""
         assert self.sent is not None
         sent, name = self.sent, f"open/{self.task.client}/{self.task.key}"
         return {
@@ -394,7 +397,8 @@ class LearningWorkload:
         return Knowledge(upload.task.client, upload.row, round, entries, scale)
 
     def _take_back(self, upload: Upload) -> None:
-        """What was sent returns to the residual, or to the codec's own memory; it forgets the play."""
+        """What was sent returns to the residual, or to the codec's own memory; it forgets the
+        play."""
         payload, client = self._payload(upload), upload.task.client
         prototype = self.engine.prototypes[upload.task.prototype]
         if isinstance(self.engine.worker.player(upload.arm), ErrorFeedback):
@@ -410,7 +414,9 @@ class LearningWorkload:
     def _own(self, contribution: Contribution) -> Upload:
         upload = self._open.get((contribution.task.client, contribution.task.key))
         if upload is not contribution:
-            raise ValueError(f"a contribution that is under way, got that of client {contribution.task.client}")  # fmt: skip
+            raise ValueError(
+                f"a contribution that is under way, got that of client {contribution.task.client}"
+            )
         return upload
 
     # ---- the server ------------------------------------------------------------------------------
@@ -498,7 +504,8 @@ class LearningWorkload:
 
 
 def _check_finite(client: int, round: int, loss: float) -> None:
-    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it met a NaN."""
+    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it
+    met a NaN."""
     if not math.isfinite(loss):
         raise RunFailed(
             f"client {client}'s training loss is {loss} in round {round}: the learning "

@@ -1,4 +1,5 @@
-"""The device part of a scenario: which calibration profile, and what stands between it and a client."""
+"""The device part of a scenario: which calibration profile, and what stands between it and a
+client."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ _WILDEST = 100.0
 class Noise(Part):
     """Scatter of every compute duration, drawn per client, round and phase.
 
-    `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the profile's
-    calibration found, around the median, stragglers included.
+    `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the
+    profile's calibration found, around the median, stragglers included.
     """
 
     kind: Literal["lognormal", "measured"] = Field(
@@ -41,9 +42,13 @@ class Noise(Part):
     @model_validator(mode="after")
     def _cv_of_kind(self) -> Noise:
         if (self.cv is None) != (self.kind == "measured"):
-            raise ValueError(InputError("cv beside kind lognormal and not beside kind measured", got=self.cv))  # fmt: skip
+            raise ValueError(
+                InputError("cv beside kind lognormal and not beside kind measured", got=self.cv)
+            )
         if self.cv is not None and self.cv > _WILDEST:
-            raise ValueError(InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv))  # fmt: skip
+            raise ValueError(
+                InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
+            )
         return self
 
 
@@ -59,7 +64,8 @@ class Cores(Part):
 
 
 class Background(Part):
-    """Share of the processor that other programs take: a number, or a step function of simulated time."""
+    """Share of the processor that other programs take: a number, or a step function of simulated
+    time."""
 
     trace: tuple[tuple[Duration, Fraction], ...] = Field(
         description="[instant, share from then on], the first at 0 s"
@@ -104,7 +110,8 @@ class Thermal(Part):
 
 
 class Assumed(Part):
-    """Seconds per call to assume for a kind of work, in place of what the profile knows or lacks."""
+    """Seconds per call to assume for a kind of work, in place of what the profile knows or
+    lacks."""
 
     training: Duration | None = Field(default=None, description="of a local step")
     compression: Duration | None = Field(default=None, description="of an update")
@@ -117,7 +124,8 @@ class Assumed(Part):
 
 
 class Device(Part):
-    """A client's processor: a calibration profile and what scales it. `profile` alone may be written as its name."""
+    """A client's processor: a calibration profile and what scales it. `profile` alone may be
+    written as its name."""
 
     profile: str = Field(description="name or file of a calibration profile")
     speed: DrawnNumber = Field(
@@ -151,7 +159,8 @@ class Device(Part):
         return {"count": value} if isinstance(value, int) else value
 
     def plain(self) -> dict[str, Any]:
-        """Plain values in base units, without what is left at None: the argument of `simfed.device.build_processor`.
+        """Plain values in base units, without what is left at None: the argument of
+        `simfed.device.build_processor`.
 
         A speed that is drawn per client is left out: it is no property of the group.
         """

@@ -383,8 +383,8 @@ def drawn_in(part: Part, path: str = "") -> Iterator[tuple[str, Distribution]]:
 class Devices(Part):
     """A table of devices, one a row: every client of the group is one of them.
 
-    All fields of the group with a `column` and no `table` of their own take it from the client's one
-    row, so that what belongs together (a fast phone, its fast link) stays together.
+    All fields of the group with a `column` and no `table` of their own take it from the client's
+    one row, so that what belongs together (a fast phone, its fast link) stays together.
     """
 
     table: FoundFile = Field(description="CSV with a header line, or Parquet")
@@ -393,5 +393,8 @@ class Devices(Part):
     )
     rows: Literal["drawn", "in-order"] = Field(
         default="drawn",
-        description="drawn: a random row for each client; in-order: the first row for the group's first client, and so on from the top again",
+        description=(
+            "drawn: a random row for each client; in-order: the first row for the "
+            "group's first client, and so on from the top again"
+        ),
     )

@@ -284,5 +284,5 @@ Strategy = Annotated[
     BeforeValidator(_label, json_schema_input_type=str | dict[str, Any]),
     Field(json_schema_extra=_list_codecs),
 ]
-"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`; inside and in
-dumps it is its label, of which the same codec is made again."""
+"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`;
+inside and in dumps it is its label, of which the same codec is made again."""

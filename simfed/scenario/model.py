@@ -98,8 +98,8 @@ class Schedule(Part):
 
 
 class Training(Part):
-    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods, where
-    neither is given."""
+    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods,
+    where neither is given."""
 
     batch_size: PositiveInt = Field(default=32, description="samples of a local step")
     learning_rate: Positive = Field(default=0.02, description="η")
@@ -169,7 +169,8 @@ AnyMethod = Annotated[
 
 
 class Compression(Part):
-    """What travels up: K entries of the residual-corrected gradient, and how their indices are coded."""
+    """What travels up: K entries of the residual-corrected gradient, and how their indices are
+    coded."""
 
     k: Entries = Field(
         default=1000, description="entries kept of an update; `1%`: of the model's parameters"
@@ -212,7 +213,8 @@ class Rollback(Part):
 
 
 class Safeguard(Part):
-    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with ASCEND only."""
+    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with
+    ASCEND only."""
 
     rollback: Rollback | None = Field(
         default=None, description="null: off; omitted: on with ascend alone"
@@ -220,7 +222,8 @@ class Safeguard(Part):
 
 
 class SelectionChoice(OfKind):
-    """Whom a server asks, of those who are there: a kind, and the options of that kind beside it."""
+    """Whom a server asks, of those who are there: a kind, and the options of that kind beside
+    it."""
 
     registry_kind: ClassVar[str] = "selection"
 
@@ -456,8 +459,12 @@ class Scenario(Part):
         per_round = self.participation.clients_per_round
         if per_round is not None and per_round > self.client_count:
             raise ValueError(
-                InputError(f"at most the {self.client_count} clients there are", where="participation.clients_per_round", got=per_round)
-            )  # fmt: skip
+                InputError(
+                    f"at most the {self.client_count} clients there are",
+                    where="participation.clients_per_round",
+                    got=per_round,
+                )
+            )
         chosen = self.aggregation
         if chosen.concurrency is not None and chosen.concurrency > self.client_count:
             raise ValueError(
@@ -487,8 +494,12 @@ class Scenario(Part):
         batch = self.dataset.public_batch
         if batch is not None and batch > self.dataset.public:
             raise ValueError(
-                InputError(f"at most the {self.dataset.public} public images", where="dataset.public_batch", got=batch)
-            )  # fmt: skip
+                InputError(
+                    f"at most the {self.dataset.public} public images",
+                    where="dataset.public_batch",
+                    got=batch,
+                )
+            )
         return self
 
     @property
@@ -544,12 +555,13 @@ class Scenario(Part):
         return group.policy if group.policy is not None else self.policy
 
     def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
-        """What a group's clients may play by choice; what a recorded run played is not known here."""
+        """What a group's clients may play by choice; what a recorded run played is not known
+        here."""
         return self.policy_of_group(group).arms(self.compression.strategies)
 
     def measures_losses(self, group: ClientGroup) -> bool:
-        """Whether clients of this group are asked for their own loss before and after a round: their
-        policy learns from it, or the selection looks at it."""
+        """Whether clients of this group are asked for their own loss before and after a round:
+        their policy learns from it, or the selection looks at it."""
         return self.policy_of_group(group).learns or self.participation.selection.needs_losses
 
     def learning_rate_factor(self, round: int) -> float:

@@ -1,4 +1,5 @@
-"""The network part of a scenario: each client's link, what they share, and how transfers behave on it."""
+"""The network part of a scenario: each client's link, what they share, and how transfers behave on
+it."""
 
 from __future__ import annotations
 
@@ -79,14 +80,21 @@ class Generator(Part):
 
     @model_validator(mode="after")
     def _keys_of_kind(self) -> Generator:
-        kinds = {"markov-on-off": ("high", "low", "mean_high", "mean_low"), "lognormal-ar1": ("mean", "cv", "correlation", "step")}  # fmt: skip
+        kinds = {
+            "markov-on-off": ("high", "low", "mean_high", "mean_low"),
+            "lognormal-ar1": ("mean", "cv", "correlation", "step"),
+        }
         for kind, keys in kinds.items():
             for key in keys:
                 given = getattr(self, key) is not None
                 if kind == self.kind and not given:
                     raise ValueError(InputError(f"the key {key!r} beside kind {kind}"))
                 if kind != self.kind and given:
-                    raise ValueError(InputError(f"a key of kind {self.kind}: {listed(kinds[self.kind])}", got=key))  # fmt: skip
+                    raise ValueError(
+                        InputError(
+                            f"a key of kind {self.kind}: {listed(kinds[self.kind])}", got=key
+                        )
+                    )
         return self
 
 
@@ -99,8 +107,8 @@ Offset = Annotated[
 class Trace(Part):
     """A capacity that varies: read from a file of the user's, or generated.
 
-    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a line's
-    rate holds until its time), `csv` (two columns, a row's rate holds from its time).
+    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a
+    line's rate holds until its time), `csv` (two columns, a row's rate holds from its time).
     """
 
     file: FoundFile | None = Field(default=None, description="of measured capacities")
@@ -111,7 +119,10 @@ class Trace(Part):
     end: Literal["loop", "hold", "error"] = Field(description="what follows the trace's last piece")
     offset: Offset = Field(
         default="random",
-        description="where in it a link starts; random: each client elsewhere; default 0 s unless end is loop",
+        description=(
+            "where in it a link starts; random: each client elsewhere; default 0 s "
+            "unless end is loop"
+        ),
     )
     scale: Positive = Field(default=1.0, description="factor on every capacity")
     bin: PositiveDuration = Field(default=0.1, description="mahimahi: packets are counted per bin")
@@ -234,9 +245,9 @@ class TcpOptions(Part):
 class Network(Part):
     """How clients reach the server, and how a transfer behaves on the way.
 
-    `star`: every client straight at the server's link. `tree`: clients, then `tiers` from their side
-    to the server's. `graph`: `edges`, or a GraphML or GML `file`; clients are attached by `link.at`,
-    or are the graph's own nodes `client-0`, `client-1`, …
+    `star`: every client straight at the server's link. `tree`: clients, then `tiers` from their
+    side to the server's. `graph`: `edges`, or a GraphML or GML `file`; clients are attached by
+    `link.at`, or are the graph's own nodes `client-0`, `client-1`, …
     """
 
     topology: Literal["star", "tree", "graph"] = Field(

@@ -20,7 +20,9 @@ class LocalLoss(Part):
 
     data: Literal["probe", "full", "batch"] = Field(
         default="probe",
-        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
+        description=(
+            "where fₙ is computed: a fixed random probe, all of the client's samples, or the batch"
+        ),
     )
     samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
     credit: Literal["causal", "as-printed"] = Field(
@@ -102,7 +104,8 @@ class Policy(OfKind):
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of registered kinds stood under `parameters` before they had keys of their own."""
+        """Options of registered kinds stood under `parameters` before they had keys of their
+        own."""
         plain = dict(value)
         if isinstance(plain.get("parameters"), Mapping):
             plain = {**plain.pop("parameters"), **plain}

@@ -50,7 +50,8 @@ Zone = Annotated[Number, BeforeValidator(_hours)]
 
 
 class Markov(Part):
-    """There and away in turn, for exponentially distributed times; at 0 s as at any other instant."""
+    """There and away in turn, for exponentially distributed times; at 0 s as at any other
+    instant."""
 
     on: DrawnStay = Field(description="mean stay")
     off: DrawnStay = Field(description="mean absence")
@@ -102,7 +103,10 @@ class Presence(Part):
     )
     devices: Literal["by-id", "drawn"] | None = Field(
         default=None,
-        description="trace: its clients are those of this scenario (by-id, if omitted), or each client is one of the trace's at random",
+        description=(
+            "trace: its clients are those of this scenario (by-id, if omitted), or each "
+            "client is one of the trace's at random"
+        ),
     )
     markov: Markov | None = Field(default=None, description="mean stays on and off")
     daily: Daily | None = Field(default=None, description="by the time of day")  # type: ignore[valid-type]

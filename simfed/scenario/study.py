@@ -70,8 +70,9 @@ class Compare(Part):
         default=None, description="the axis whose values are compared: its key path, zip or list"
     )
     baseline: Annotated[str, BeforeValidator(_label)] | None = Field(
-        default=None, description="label of the arm that all others are compared with; all pairs if omitted"
-    )  # fmt: skip
+        default=None,
+        description="label of the arm that all others are compared with; all pairs if omitted",
+    )
     thresholds: tuple[Threshold, ...] = Field(
         default=(), description="mean test accuracies whose first time of reach is compared"
     )

@@ -233,8 +233,8 @@ class Codec(ABC):
         if payload.indices is not None:
             return payload.dense()
         vector = np.empty(payload.length, np.float32)
-        for part, values in self.blocks(payload):
-            vector[part] = values
+        for stretch, values in self.blocks(payload):
+            vector[stretch] = values
         return on_device(vector, payload.device)
 
     def undo(self, payload: Payload) -> State:
@@ -671,8 +671,8 @@ def _like(values: NDArray[np.float32], other: Any) -> Any:
 
 def _assembled(codec: ValueCodec, symbols: Any, count: int) -> NDArray[np.float32]:
     vector = np.empty(count, np.float32)
-    for part, values in codec.blocks(symbols):
-        vector[part] = values
+    for stretch, values in codec.blocks(symbols):
+        vector[stretch] = values
     return vector
 
 

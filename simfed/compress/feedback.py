@@ -87,8 +87,8 @@ class ErrorFeedback:
         _accumulate(residual, update)
         payload, _ = self.codec.encode(residual, state, rng, k, layout=layout)
         if payload.indices is None:
-            for part, values in self.codec.blocks(payload):
-                residual[part] -= on_device(values, payload.device)
+            for stretch, values in self.codec.blocks(payload):
+                residual[stretch] -= on_device(values, payload.device)
         elif not self._plain:
             residual[payload.indices] -= payload.values
         elif payload.k == payload.length:
@@ -164,8 +164,8 @@ def undo(residual: Any, payload: Payload) -> State:
     before the play, for a client whose round is undone.
     """
     if payload.indices is None:
-        for part, values in payload.codec.blocks(payload):
-            residual[part] += on_device(values, payload.device)
+        for stretch, values in payload.codec.blocks(payload):
+            residual[stretch] += on_device(values, payload.device)
         return payload.state_before
     current = residual[payload.indices]
     if is_tensor(residual):

@@ -52,13 +52,13 @@ class _LowRank(Codec):
     rank: int | None
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
-        for part, factors in zip(
+        for stretch, factors in zip(
             pieces(payload.length, payload.layout), payload.symbols, strict=True
         ):
             if factors.right is None:
-                yield part, factors.left.reshape(-1)
+                yield stretch, factors.left.reshape(-1)
             else:
-                yield from _products(factors.left, factors.right, part.start)
+                yield from _products(factors.left, factors.right, stretch.start)
 
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
@@ -71,16 +71,14 @@ class _LowRank(Codec):
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         code_in_use(_AllEntries, index_code, payload.length)
-        floats = sum(
-            part.size for factors in payload.symbols for part in factors if part is not None
-        )
+        floats = sum(f.size for factors in payload.symbols for f in factors if f is not None)
         return float(4 * floats) + self._head_bytes(payload.length, payload.layout)
 
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
         if index_code == "ideal" or index_code not in INDEX_CODES:
             raise InputError("an index code with an encoder", got=index_code)
-        parts = [part for factors in payload.symbols for part in factors if part is not None]
-        body = b"".join(np.ascontiguousarray(part).astype("<f4").tobytes() for part in parts)
+        parts = [f for factors in payload.symbols for f in factors if f is not None]
+        body = b"".join(np.ascontiguousarray(f).astype("<f4").tobytes() for f in parts)
         return self._head(payload) + body
 
     def from_bytes(
@@ -178,13 +176,13 @@ class PowerSGD(_LowRank):
         vector = flat(update)
         shapes = self._shapes(len(vector), layout)
         symbols, arrays = [], {}
-        for i, (part, shape) in enumerate(zip(pieces(len(vector), layout), shapes, strict=True)):
+        for i, (stretch, shape) in enumerate(zip(pieces(len(vector), layout), shapes, strict=True)):
             if not self._rank(shape):
-                refuse_non_finite(vector[part])
-                symbols.append(Factors(vector[part].copy(), None))
+                refuse_non_finite(vector[stretch])
+                symbols.append(Factors(vector[stretch].copy(), None))
                 continue
             right = self._right(state, f"right{i}", shape, rng)
-            left, right_after = _power_step(vector[part].reshape(shape), right)
+            left, right_after = _power_step(vector[stretch].reshape(shape), right)
             arrays[f"right{i}"] = right_after
             symbols.append(Factors(left, right_after))
         after = Memory(None, arrays)
@@ -259,8 +257,8 @@ class SVD(_LowRank):
         vector = flat(update)
         shapes = self._shapes(len(vector), layout)
         symbols = [
-            self._factors(vector[part], shape)
-            for part, shape in zip(pieces(len(vector), layout), shapes, strict=True)
+            self._factors(vector[stretch], shape)
+            for stretch, shape in zip(pieces(len(vector), layout), shapes, strict=True)
         ]
         payload = Payload(
             self.label,

@@ -157,11 +157,11 @@ class DGC(_Counted):
         plays, (momentum, total) = _recall(state, ("momentum", "total"), len(gradient), consume)
         plays = plays or 0
         factor = self._clipping(gradient)
-        for part in chunks(len(gradient)):
-            own, g = momentum[part], gradient[part]
+        for stretch in chunks(len(gradient)):
+            own, g = momentum[stretch], gradient[stretch]
             own *= np.float32(self.momentum)
             own += g if factor == 1 else g * np.float32(factor)
-            total[part] += own
+            total[stretch] += own
         indices = top_k_indices(total, self._count(len(gradient), k, plays))
         kept, values = momentum[indices], total[indices]
         momentum[indices] = 0
@@ -206,8 +206,8 @@ class DGC(_Counted):
             return 1.0
         norm = math.sqrt(
             sum(
-                float(np.square(gradient[part], dtype=np.float64).sum())
-                for part in chunks(len(gradient))
+                float(np.square(gradient[stretch], dtype=np.float64).sum())
+                for stretch in chunks(len(gradient))
             )
         )
         if not math.isfinite(norm):
@@ -443,8 +443,8 @@ class EF21(_Around):
         kept: Any
         if sent.indices is None:
             kept = estimate.copy()
-            for part, values in self._sender.blocks(sent):
-                estimate[part] += values
+            for stretch, values in self._sender.blocks(sent):
+                estimate[stretch] += values
         else:
             kept = estimate[sent.indices]
             estimate[sent.indices] += sent.values
@@ -532,8 +532,8 @@ class DetachedEF(_Around):
         kept: Any
         if sent.indices is None:
             kept = error.copy()
-            for part, values in sender.blocks(sent):
-                error[part] -= values
+            for stretch, values in sender.blocks(sent):
+                error[stretch] -= values
         else:
             kept = error[sent.indices]
             error[sent.indices] -= sent.values

@@ -4,8 +4,9 @@ here."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Train, Unit
+from simfed.learn.units import Distil, Evaluate, Infer, MeasureLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Worker, stretch
 from simfed.registry import registry
 from simfed.scenario import Scenario
@@ -55,6 +56,7 @@ class Engine:
     """
 
     parts = PARTS
+    worker_class: ClassVar[type[Worker]] = Worker
 
     def __init__(
         self,
@@ -63,7 +65,6 @@ class Engine:
         data: Federation,
         *,
         workers: int = 1,
-        make_worker: Callable[..., Worker] = Worker,
     ) -> None:
         self.scenario = scenario
         self.data = data
@@ -88,7 +89,7 @@ class Engine:
                 parts=self.parts,
                 spare=scenario.uploads_in_wait,
             )
-        self.worker = make_worker(
+        self.worker = self.worker_class(
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts
         )
         self._wall: dict[str, float] = dict.fromkeys((*ACTIVITIES, "server"), 0.0)
@@ -259,13 +260,13 @@ class Engine:
                 samples = sum(worker.training_count(client) for client in unit.clients)
                 return float(facts.train_flops * samples)
             case Send():
-                knowledge = unit.with_knowledge * facts.forward_flops * worker.public
-                return float(facts.parameters + knowledge)
-            case Knowledge():
+                logits = unit.with_logits * facts.forward_flops * worker.public
+                return float(facts.parameters + logits)
+            case Infer():
                 return float(facts.forward_flops * worker.public)
             case Distil():
                 return facts.train_flops * worker.public / prototype.parts
-            case OwnLoss():
+            case MeasureLoss():
                 return float(facts.forward_flops * worker.own_count(unit.client))
             case Evaluate():
                 return facts.forward_flops * len(self.data.test_labels) / self.parts

@@ -376,14 +376,14 @@ class HostedWorkload:
             return True
         return bool(upload.task.plan.longest) and self._policies[upload.task.client].learns
 
-    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
+    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _MeasureLoss:
         who = upload.task.who
         if own is None:
             own = self.method.begin_client(self.kit, who)
         local = self._policies[who.client].reward.local_loss
         owned, training = self.data.owned[who.client], self.scenario.training
         positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
-        return _OwnLoss(who.prototype, self.method.model(self._server, own, who), positions)
+        return _MeasureLoss(who.prototype, self.method.model(self._server, own, who), positions)
 
     # ---- the server ------------------------------------------------------------------------------
 
@@ -508,7 +508,7 @@ class _Training(NamedTuple):
     own: State | None
 
 
-class _OwnLoss(NamedTuple):
+class _MeasureLoss(NamedTuple):
     prototype: str
     model: Values
     positions: Any
@@ -536,14 +536,14 @@ class _Worker:
             case _Training(who, round, down, own):
                 state = self._method.begin_client(self._kit, who) if own is None else own
                 return self._method.train(self._kit, who, round, down, state)
-            case _OwnLoss(prototype, model, positions):
+            case _MeasureLoss(prototype, model, positions):
                 return self._kit.cross_entropy(prototype, model, positions)
             case _Test(prototype, model):
                 return self._kit.test(prototype, model)
         raise TypeError(f"a unit of work, got {unit!r}")
 
 
-_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _OwnLoss, _Test)}
+_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, _Test)}
 
 
 def packed_unit(unit: Any) -> tuple[str, Any]:

@@ -37,8 +37,8 @@ from simfed.learn.timing import Stopwatch
 from simfed.learn.units import (
     Distil,
     Evaluate,
-    Knowledge,
-    OwnLoss,
+    Infer,
+    MeasureLoss,
     Result,
     Send,
     Sent,
@@ -155,12 +155,12 @@ class Worker:
                 return self.train(unit)
             case Send():
                 return self.send(unit)
-            case Knowledge():
-                return self.knowledge(unit)
+            case Infer():
+                return self.infer(unit)
             case Distil():
                 return self.distil(unit)
-            case OwnLoss():
-                return self.own_loss(unit)
+            case MeasureLoss():
+                return self.measure_loss(unit)
             case Evaluate():
                 return self.evaluate(unit)
 
@@ -193,14 +193,14 @@ class Worker:
         return losses, None
 
     def send(self, unit: Send) -> Answer:
-        """Compression, and knowledge where it is asked for."""
+        """Compression, and public logits where it is asked for."""
         sent = self.compress(unit)
-        if unit.with_knowledge:
+        if unit.with_logits:
             row = self.prototype_of[unit.client].row[unit.client]
-            self.knowledge(Knowledge(unit.client, row, unit.round, sent.entries, unit.scale))
+            self.infer(Infer(unit.client, row, unit.round, sent.entries, unit.scale))
         return [], sent
 
-    def knowledge(self, unit: Knowledge) -> Answer:
+    def infer(self, unit: Infer) -> Answer:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
         prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
@@ -230,7 +230,7 @@ class Worker:
                 )
         return [total], None
 
-    def own_loss(self, unit: OwnLoss) -> Answer:
+    def measure_loss(self, unit: MeasureLoss) -> Answer:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
             positions = self.on_device(self.own_samples(unit.client, unit.key))

@@ -14,10 +14,10 @@ from simfed.scenario.fields import (
     Duration,
     Fraction,
     NonNegative,
-    Part,
     Positive,
     PositiveDuration,
     PositiveInt,
+    Section,
 )
 
 __all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
@@ -27,7 +27,7 @@ _WILDEST = 100.0
 """A coefficient of variation above this is a percentage without its sign, or worse."""
 
 
-class Noise(Part):
+class Noise(Section):
     """Scatter of every compute duration, drawn per client, round and phase.
 
     `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the
@@ -52,7 +52,7 @@ class Noise(Part):
         return self
 
 
-class Cores(Part):
+class Cores(Section):
     """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one."""
 
     count: PositiveInt = Field(description="in use")
@@ -63,7 +63,7 @@ class Cores(Part):
     efficiency: Fraction = Field(default=1.0, description="of one core that each further core adds")
 
 
-class Background(Part):
+class Background(Section):
     """Share of the processor that other programs take: a number, or a step function of simulated
     time."""
 
@@ -83,21 +83,21 @@ class Background(Part):
         return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
 
 
-class ClockStep(Part):
+class ClockStep(Section):
     """A clock factor and how long it lasts; the last step has no end."""
 
     factor: Positive = Field(description="on the speed")
     lasts: Duration | None = Field(default=None, description="busy time; omitted in the last step")
 
 
-class Dvfs(Part):
+class Dvfs(Section):
     """Clock steps by how long the processor has been busy: a slow governor, a turbo that ends."""
 
     steps: tuple[ClockStep, ...] = Field(description="in order")
     reset_after: Duration = Field(default=1.0, description="rest after which the steps start over")
 
 
-class Thermal(Part):
+class Thermal(Section):
     """First-order heating and cooling; heat 0 is cold, 1 is where it settles when busy for ever."""
 
     heating: PositiveDuration = Field(description="time constant when busy")
@@ -109,7 +109,7 @@ class Thermal(Part):
     )
 
 
-class Assumed(Part):
+class Assumed(Section):
     """Seconds per call to assume for a kind of work, in place of what the profile knows or
     lacks."""
 
@@ -123,7 +123,7 @@ class Assumed(Part):
     )
 
 
-class Device(Part):
+class Device(Section):
     """A client's processor: a calibration profile and what scales it. `profile` alone may be
     written as its name."""
 

@@ -41,12 +41,12 @@ __all__ = [
     "Named",
     "NonNegative",
     "Number",
-    "Part",
     "Positive",
     "PositiveDuration",
     "PositiveInt",
     "Power",
     "Rate",
+    "Section",
     "Size",
     "Strategy",
     "WholeNumber",
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """A mapping in a scenario file: unknown keys are errors, values never change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)

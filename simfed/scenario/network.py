@@ -22,11 +22,11 @@ from simfed.scenario.fields import (
     Duration,
     FoundFile,
     NonNegative,
-    Part,
     Positive,
     PositiveDuration,
     PositiveInt,
     Rate,
+    Section,
     Size,
 )
 
@@ -48,7 +48,7 @@ def _some_size(size: float) -> float:
 SomeRate = Annotated[Rate, AfterValidator(_some_rate)]
 
 
-class Generator(Part):
+class Generator(Section):
     """A capacity made up anew for every link, from the run's seed.
 
     `markov-on-off` switches between two rates after exponentially distributed times;
@@ -104,7 +104,7 @@ Offset = Annotated[
 ]
 
 
-class Trace(Part):
+class Trace(Section):
     """A capacity that varies: read from a file of the user's, or generated.
 
     Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a
@@ -179,7 +179,7 @@ AccessRate = Annotated[
 ]
 
 
-class Link(Part):
+class Link(Section):
     """A client's access link. Rates omitted are unlimited."""
 
     up: AccessRate | None = Field(default=None, description="uplink capacity, client to server")
@@ -195,7 +195,7 @@ class Link(Part):
         return plain
 
 
-class ServerLink(Part):
+class ServerLink(Section):
     """The server's own link, shared by everybody. Rates omitted are unlimited."""
 
     receive: LinkRate | None = Field(
@@ -207,7 +207,7 @@ class ServerLink(Part):
     node: str = Field(default="server", description="graph: the name of the server's node")
 
 
-class Tier(Part):
+class Tier(Section):
     """`count` nodes of a tree that are alike, each with a link towards the server."""
 
     name: str = Field(description="of its links in records")
@@ -219,7 +219,7 @@ class Tier(Part):
     loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
 
 
-class Edge(Part):
+class Edge(Section):
     """A link between two nodes of a graph. Rates omitted are unlimited."""
 
     between: tuple[str, str] = Field(description="two nodes")
@@ -231,7 +231,7 @@ class Edge(Part):
     one_way: bool = Field(default=False, description="there is no way back")
 
 
-class TcpOptions(Part):
+class TcpOptions(Section):
     """Of `model: tcp`."""
 
     handshake: bool = Field(default=True, description="false: connections are kept open")
@@ -242,7 +242,7 @@ class TcpOptions(Part):
     header: Size = Field(default=54.0, description="bytes that every segment carries besides")
 
 
-class Network(Part):
+class Network(Section):
     """How clients reach the server, and how a transfer behaves on the way.
 
     `star`: every client straight at the server's link. `tree`: clients, then `tiers` from their

@@ -38,14 +38,14 @@ from pydantic_core import InitErrorDetails
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import NameOf, registry
-from simfed.scenario.fields import Named, Number, Part, Strategy, WholeNumber
+from simfed.scenario.fields import Named, Number, Section, Strategy, WholeNumber
 
 __all__ = ["OfKind"]
 
 K = TypeVar("K", bound="OfKind")
 
 
-class OfKind(Part):
+class OfKind(Section):
     """A mapping whose `kind` names a registered part; what else it may say are that part's options.
 
     A subclass says which registry (`registry_kind`) and which arguments of the constructor do not

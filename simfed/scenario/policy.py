@@ -9,13 +9,13 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from simfed.errors import InputError
 from simfed.registry import registry
-from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, Part, PositiveInt
+from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt, Section
 from simfed.scenario.options import OfKind
 
 __all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]
 
 
-class LocalLoss(Part):
+class LocalLoss(Section):
     """f_n, the client's own loss inside the reward."""
 
     data: Literal["probe", "full", "batch"] = Field(
@@ -30,7 +30,7 @@ class LocalLoss(Part):
     )
 
 
-class Reward(Part):
+class Reward(Section):
     """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
 
     rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")

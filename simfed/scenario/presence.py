@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, m
 
 from simfed.errors import InputError
 from simfed.scenario.distribution import DrawnStay
-from simfed.scenario.fields import FoundFile, Fraction, Number, Part, PositiveDuration
+from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration, Section
 
 __all__ = ["AvailabilityOf", "Daily", "Failure", "Markov", "Presence", "time_of_day_s"]
 
@@ -49,7 +49,7 @@ TimeOfDay = Annotated[
 Zone = Annotated[Number, BeforeValidator(_hours)]
 
 
-class Markov(Part):
+class Markov(Section):
     """There and away in turn, for exponentially distributed times; at 0 s as at any other
     instant."""
 
@@ -57,7 +57,7 @@ class Markov(Part):
     off: DrawnStay = Field(description="mean absence")
 
 
-class _Daily(Part):
+class _Daily(Section):
     """There from one time of day to another, which may be on the next day.
 
     Simulated time 0 is midnight at UTC. A client lives in one of the `zones`, drawn from the run's
@@ -90,7 +90,7 @@ Daily = create_model(
 )
 
 
-class Presence(Part):
+class Presence(Section):
     """When clients are there: a recorded `trace`, `markov` or `daily`.
 
     A trace is a CSV or Parquet table with the columns `client, from_s, to_s`: intervals in seconds,
@@ -133,7 +133,7 @@ AvailabilityOf = Annotated[
 ]
 
 
-class Failure(Part):
+class Failure(Section):
     """With which probability a participation fails at the end of each of its phases."""
 
     download: Fraction = Field(default=0.0, description="of those that began it")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from simfed.errors import InputError
-from simfed.scenario.fields import File, Fraction, Int, Part
+from simfed.scenario.fields import File, Fraction, Int, Section
 from simfed.scenario.load import read_yaml, validate_as
 
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
@@ -63,7 +63,7 @@ Threshold = Annotated[Fraction, _between("an accuracy above 0 and below 1", 0, 1
 Confidence = Annotated[Fraction, _between("a confidence above 0 and below 1", 0, 1)]
 
 
-class Compare(Part):
+class Compare(Section):
     """Which axis holds the rivals, and by which accuracies they are told apart."""
 
     arms: str | None = Field(
@@ -79,7 +79,7 @@ class Compare(Part):
     confidence: Confidence = Field(default=0.95, description="of every interval")
 
 
-class Study(Part):
+class Study(Section):
     """Many runs of one base scenario: every combination of the axes, under every seed.
 
     `grid`: every combination of the values of its keys. `zip`: its keys step together. `list`:

@@ -108,7 +108,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class PersonalEvaluation:
-    """One client's own model: on the test set, and on the test set in the client's own label mix."""
+    """One client's model: on the test set, and on the test set in the client's own label mix."""
 
     accuracy: float
     loss: float
@@ -139,7 +139,8 @@ class Outcome:
     evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
     """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
     clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
-    """Per client that has taken part, in evaluated rounds, where models are personal."""
+    """In evaluated rounds: where models are personal, per client that has taken part; else, where the
+    scenario asks for it, per client at its prototype's weights."""
 
 
 class Workload(Protocol):

@@ -27,6 +27,7 @@ from simfed.learn.catalogue import model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
+from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
 from simfed.method import Arrival, Field, Method, State, Values, Who, Work
@@ -391,9 +392,10 @@ class HostedWorkload:
             if self.method.personal:
                 clients = self._evaluate_clients()
                 return self._means(clients), clients
-            return self._evaluate_prototypes(), {}
+            tested = self._test_prototypes()
+            return self._of_prototypes(tested), self._of_clients(tested)
 
-    def _evaluate_prototypes(self) -> dict[str, Evaluation]:
+    def _test_prototypes(self) -> dict[str, Tensor]:
         one_of: dict[str, Who] = {}
         for client in range(len(self.data.owned)):
             who = self.tasks.who(client)
@@ -401,11 +403,24 @@ class HostedWorkload:
             if len(one_of) == len(self.scenario.prototypes):
                 break
         units = [_Test(name, self.method.model(self._server, {}, w)) for name, w in one_of.items()]
+        return dict(zip(one_of, self._run(units), strict=True))
+
+    def _of_prototypes(self, tested: Mapping[str, Tensor]) -> dict[str, Evaluation]:
         found = {}
-        for name, (counts, right, losses) in zip(one_of, self._run(units), strict=True):
-            total = float(counts.sum())
-            found[name] = Evaluation(float(right.sum()) / total, float(losses.sum()) / total)
-        return {name: found[name] for name in self.scenario.prototypes}
+        for name in self.scenario.prototypes:
+            samples, right, losses = (float(row.sum()) for row in tested[name])
+            found[name] = Evaluation(right / samples, losses / samples)
+        return found
+
+    def _of_clients(self, tested: Mapping[str, Tensor]) -> dict[int, PersonalEvaluation]:
+        if not self.scenario.evaluation.clients:
+            return {}
+        return {
+            client: in_mix(
+                tested[self.tasks.who(client).prototype], label_counts(self.data, client)
+            )
+            for client in range(len(self.data.owned))
+        }
 
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         known = [self.tasks.who(client) for client in sorted(self._own)]
@@ -414,8 +429,8 @@ class HostedWorkload:
             for w in known
         ]
         return {
-            who.client: _personal(counts, right, losses, self.kit.label_counts(who).double())
-            for who, (counts, right, losses) in zip(known, self._run(units), strict=True)
+            who.client: in_mix(found, label_counts(self.data, who.client))
+            for who, found in zip(known, self._run(units), strict=True)
         }
 
     def _means(self, clients: Mapping[int, PersonalEvaluation]) -> dict[str, Evaluation]:
@@ -543,20 +558,6 @@ _UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _OwnLoss, 
 
 def packed_unit(unit: Any) -> tuple[str, Any]:
     return type(unit).__name__, packed(tuple(unit))
-
-
-def _personal(counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor) -> PersonalEvaluation:
-    """Classes that the test set lacks count nothing in the client's own mix."""
-    total = float(counts.sum())
-    mix = mix * (counts > 0)
-    share = mix / mix.sum().clamp(min=1)
-    each = counts.clamp(min=1)
-    return PersonalEvaluation(
-        accuracy=float(right.sum()) / total,
-        loss=float(losses.sum()) / total,
-        own_accuracy=float((share * right / each).sum()),
-        own_loss=float((share * losses / each).sum()),
-    )
 
 
 def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any]:

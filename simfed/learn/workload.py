@@ -10,7 +10,14 @@ from typing import Any, cast
 import torch
 
 from simfed.compress import ErrorFeedback, Payload, undo
-from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
+from simfed.contract import (
+    FORCED_ARM,
+    Contribution,
+    Evaluation,
+    Outcome,
+    PersonalEvaluation,
+    Task,
+)
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import AcceleratorEngine, device_of
 from simfed.learn.engine import Engine, Part
@@ -199,19 +206,19 @@ class LearningWorkload:
         for upload in uploads:
             self._close(upload)
         if not uploads:
-            _, evaluation = self._measure([], round, True)
-            return Outcome(round, self.version, evaluation=evaluation)
+            _, evaluation, clients = self._measure([], round, True)
+            return Outcome(round, self.version, evaluation=evaluation, clients=clients)
         before = self._before()
         self._average(scales)
         after = self._distil(uploads, round)
         rejected = self._reject(round, before, after)
-        local, evaluation = self._measure(uploads, round, not rejected)
+        local, evaluation, clients = self._measure(uploads, round, not rejected)
         self._remember_losses(uploads, rejected)
         if rejected:
             self.engine.return_to_remembered()
             for upload in uploads:
                 self._take_back(upload)
-            _, evaluation = self._measure([], round, True)
+            _, evaluation, clients = self._measure([], round, True)
             self._rollbacks_in_a_row += 1
         else:
             self.version += 1
@@ -227,6 +234,7 @@ class LearningWorkload:
             shared_loss_before=before,
             local_loss=local,
             evaluation=evaluation,
+            clients=clients,
         )
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
@@ -455,7 +463,9 @@ class LearningWorkload:
 
     def _measure(
         self, uploads: Sequence[Upload], round: int, evaluate: bool
-    ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
+    ) -> tuple[
+        dict[int, tuple[float, float]], dict[str, Evaluation], dict[int, PersonalEvaluation]
+    ]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
         units: list[Unit] = [OwnLoss(u.task.client, u.task.key) for u in waiting]
@@ -468,7 +478,8 @@ class LearningWorkload:
             for u in uploads
             if u.loss_before is not None and u.loss_after is not None
         }
-        return local, self.engine.evaluation(results[len(units) :])
+        tested = results[len(units) :]
+        return local, self.engine.evaluation(tested), self.engine.evaluation_of_clients(tested)
 
     def _remember_losses(self, uploads: Sequence[Upload], rejected: bool) -> None:
         """A loss after an accepted merge is the next round's loss before, if no sample changes."""

@@ -291,6 +291,10 @@ class Evaluation(Part):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
     every: PositiveInt = Field(default=10, description="rounds")
+    clients: bool = Field(
+        default=False,
+        description="also in each client's own label mix; methods with personal models always do",
+    )
 
 
 class Precision(Part):

@@ -168,7 +168,7 @@ class HostedWorkload:
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
             ((self._own_upload(c), weight) for c, weight in counted),
-            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+            key=lambda of: of[0].task.order,
         )
         uploads = [upload for upload, _ in weighed]
         for upload in uploads:
@@ -357,13 +357,13 @@ class HostedWorkload:
         for upload, loss in zip(learners, self._run(units), strict=True):
             upload.loss_before = loss
 
-    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[int, tuple[float, float]]:
+    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
         """f_n before and after, of those whose policies learn from it."""
         learners = [u for u in uploads if u.loss_before is not None]
         with self._spending("local_losses"):
             after = self._run([self._loss_unit(u, self._own[u.task.client]) for u in learners])
         return {
-            u.task.client: (u.loss_before, loss)
+            u.task.label: (u.loss_before, loss)
             for u, loss in zip(learners, after, strict=True)
             if u.loss_before is not None
         }

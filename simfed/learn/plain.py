@@ -89,7 +89,7 @@ def plain_rounds(
 
 def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:
     """The gain that this round brought one client."""
-    local_before, local_after = outcome.local_loss.get(task.client, (None, None))
+    local_before, local_after = outcome.local_loss.get(task.label, (None, None))
     before = outcome.shared_loss_before.get(task.prototype)
     after = outcome.shared_loss.get(task.prototype)
     return gain(rule.rho, rule.beta, before, after, local_before, local_after)

@@ -198,7 +198,7 @@ class LearningWorkload:
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
             ((self._own(c), weight) for c, weight in counted),
-            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+            key=lambda of: of[0].task.order,
         )
         uploads = [upload for upload, _ in weighed]
         scales = {upload: self._scale(upload.task.round) * weight for upload, weight in weighed}
@@ -464,7 +464,7 @@ class LearningWorkload:
     def _measure(
         self, uploads: Sequence[Upload], round: int, evaluate: bool
     ) -> tuple[
-        dict[int, tuple[float, float]], dict[str, Evaluation], dict[int, PersonalEvaluation]
+        dict[str, tuple[float, float]], dict[str, Evaluation], dict[int, PersonalEvaluation]
     ]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
@@ -474,7 +474,7 @@ class LearningWorkload:
         for upload, result in zip(waiting, results, strict=False):
             upload.loss_after = result.numbers[0]
         local = {
-            u.task.client: (u.loss_before, u.loss_after)
+            u.task.label: (u.loss_before, u.loss_after)
             for u in uploads
             if u.loss_before is not None and u.loss_after is not None
         }

@@ -467,13 +467,13 @@ class Simulation:
 
     def _reward(self, flight: Flight, outcome: Outcome) -> Verdict:
         """Tell the client's policy what its pull was worth."""
+        before, after = outcome.local_loss.get(flight.task.label, (None, None))
         if not flight.task.plan.longest:
-            return Verdict()  # nothing was compressed, and the policy not asked
+            return Verdict(after)  # nothing was compressed, and the policy not asked
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)
             return Verdict()
-        before, after = outcome.local_loss.get(flight.task.label, (None, None))
         if not policy.learns and after is None:
             return Verdict()
         rule = self._population.reward_rule(flight.client)

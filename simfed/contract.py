@@ -8,11 +8,11 @@ the time-only workload.
 One synchronous round, as the server plays it:
 
     for client in cohort:
-        task = workload.task(round, client)                    # a plan: what travels, what is worked
+        task = workload.task(round, client)                    # a plan: what travels, what work
         contribution = workload.execute(task, arm, k)          # may be computed later, in one batch
     ...                                                        # downloads, work, uploads: time
     outcome = workload.merge(round, contributions)             # whatever the method makes of them
-    workload.discard(contribution)                             # instead of merge: the upload was lost
+    workload.discard(contribution)                             # not merged: the upload was lost
 """
 
 from __future__ import annotations
@@ -145,13 +145,13 @@ class Outcome:
     """The same of the last accepted round. A gain compares `shared_loss` with that of the version
     which its upload trained on: this one, unless the upload was late."""
     local_loss: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Per merged task, by its `label`: f_n of its client at the version that it trained on and after
-    this merge, whose difference is the local gain; empty where no policy learns."""
+    """Per merged task, by its `label`: f_n of its client at the version that it trained on and
+    after this merge, whose difference is the local gain; empty where no policy learns."""
     evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
     """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
     clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
-    """In evaluated rounds: where models are personal, per client that has taken part; else, where the
-    scenario asks for it, per client at its prototype's weights."""
+    """In evaluated rounds: where models are personal, per client that has taken part; else, where
+    the scenario asks for it, per client at its prototype's weights."""
 
 
 class Workload(Protocol):
@@ -169,12 +169,13 @@ class Workload(Protocol):
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
-        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is given
-        in. `weights`: what each counts by its staleness; 1 where there are none."""
+        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is
+        given in. `weights`: what each counts by its staleness; 1 where there are none."""
         ...
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """What the server works at the merge of these, beside decompression; without side effects."""
+        """What the server works at the merge of these, beside decompression; without side
+        effects."""
         ...
 
     def discard(self, contribution: Contribution) -> None:

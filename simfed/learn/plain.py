@@ -1,8 +1,9 @@
 """Learning without a clock: the Workload contract in a plain loop. SimPy is never imported.
 
-Rounds follow one another, everybody is there, every upload arrives, and a second is a round: policies
-that learn are paid the gain per round, and no client is faster than another. With a policy and a selection
-that do not look at time, a full run's learning curve is the same bit for bit, whatever its network.
+Rounds follow one another, everybody is there, every upload arrives, and a second is a round:
+policies that learn are paid the gain per round, and no client is faster than another. With a policy
+and a selection that do not look at time, a full run's learning curve is the same bit for bit,
+whatever its network.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def plain_rounds(
     """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator, and
     what a selection is told that a participation took.
 
-    Raises: `InputError` for a server that does not wait for everybody, and for clients that leave or
-    fail: what is learned then hangs on the clock.
+    Raises: `InputError` for a server that does not wait for everybody, and for clients that leave
+    or fail: what is learned then hangs on the clock.
     """
     _require_no_clock(scenario)
     selecting = Selecting(

@@ -69,7 +69,8 @@ class Policy(Protocol):
         ...
 
     def values(self) -> tuple[float, ...]:
-        """What the next pull would be based on, per arm: utilities (NaN: none yet) or probabilities."""
+        """What the next pull would be based on, per arm: utilities (NaN: none yet) or
+        probabilities."""
         ...
 
     def state(self) -> dict[str, Any]:

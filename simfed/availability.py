@@ -24,11 +24,9 @@ from simfed.seeding import Streams
 from simfed.tables import read_columns
 
 __all__ = [
-    "PHASES",
     "Always",
     "Availability",
     "Daily",
-    "Failure",
     "Intervals",
     "Markov",
     "Presence",
@@ -39,9 +37,6 @@ __all__ = [
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-PHASES = ("download", "training", "upload")
-"""At the end of which a participation may fail."""
 
 _DAY_S = 86_400.0
 
@@ -458,27 +453,3 @@ class Availability:
 
     def _of(self, client: int) -> tuple[Presence, int]:
         return self._groups[int(self._group[client])][1], int(self._place[client])
-
-
-@dataclass(frozen=True)
-class Failure:
-    """With which probability a participation fails at the end of each phase.
-
-    >>> Failure(upload=1.0).phase(Streams(0), client=3, round=1)
-    'upload'
-    """
-
-    download: float = 0.0
-    training: float = 0.0
-    upload: float = 0.0
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, phase) > 0 for phase in PHASES)
-
-    def phase(self, streams: Streams, client: int, round: int) -> str | None:
-        """The phase at whose end this participation fails; None: it does not."""
-        if not self:
-            return None
-        rng = streams("failure", client, round)
-        draws = {phase: rng.random() for phase in PHASES}
-        return next((p for p in PHASES if draws[p] < getattr(self, p)), None)

@@ -62,6 +62,16 @@ class Task(NamedTuple):
         return self.round, self.client, self.model_version, self.who.turn
 
     @property
+    def label(self) -> str:
+        """`client/key`: no other participation of the run has it."""
+        return f"{self.client}/{self.key}"
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """(client, turn, round): what is merged together is merged in ascending order of this."""
+        return self.client, self.who.turn, self.round
+
+    @property
     def prototype(self) -> str:
         return self.who.prototype
 
@@ -108,8 +118,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class PersonalEvaluation:
-    """One client's own model: on the test set, and on the test set in the client's own label
-    mix."""
+    """One client's model: on the test set, and on the test set in the client's own label mix."""
 
     accuracy: float
     loss: float
@@ -133,14 +142,16 @@ class Outcome:
     """Per prototype, the one of them whose decrease is the shared part of a gain; empty where the
     method has none."""
     shared_loss_before: Mapping[str, float] = field(default_factory=dict)
-    """The same of the last accepted round: what `shared_loss` is compared with."""
-    local_loss: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Per client: f_n before and after, whose difference is the local gain; empty where no policy
-    learns. Of a client with two uploads in one merge, those of the later one."""
+    """The same of the last accepted round. A gain compares `shared_loss` with that of the version
+    which its upload trained on: this one, unless the upload was late."""
+    local_loss: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Per merged task, by its `label`: f_n of its client at the version that it trained on and
+    after this merge, whose difference is the local gain; empty where no policy learns."""
     evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
     """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
     clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
-    """Per client that has taken part, in evaluated rounds, where models are personal."""
+    """In evaluated rounds: where models are personal, per client that has taken part; else, where
+    the scenario asks for it, per client at its prototype's weights."""
 
 
 class Workload(Protocol):

@@ -23,7 +23,6 @@ from simfed.availability import (
     Always,
     Availability,
     Daily,
-    Failure,
     Markov,
     Presence,
     Trace,
@@ -36,8 +35,8 @@ from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, Quanti
 from simfed.scenario.fields import entries
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import Trace as LinkTrace
+from simfed.scenario.presence import Failure, time_of_day_s
 from simfed.scenario.presence import Presence as PresenceSpec
-from simfed.scenario.presence import time_of_day_s
 from simfed.seeding import Streams
 from simfed.tables import read_columns
 
@@ -212,8 +211,8 @@ class Fleet:
         there, and nothing fails."""
         availability = self.availability()
         groups = self._scenario.clients
-        failures = [Failure(**group.failure.model_dump()) for group in groups]
-        if availability.always and not any(failures):
+        failures = [group.failure for group in groups]
+        if availability.always and not any(any(dict(of).values()) for of in failures):
             return None
         return FleetPresence(availability, self.group, failures)
 

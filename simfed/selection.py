@@ -7,7 +7,9 @@ alike, and learning without a clock asks the same clients as a run with one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
@@ -15,7 +17,17 @@ import numpy as np
 from simfed.errors import InputError
 from simfed.seeding import Streams
 
-__all__ = ["All", "BySamples", "Facts", "Fastest", "Oort", "Selection", "Uniform", "cohort"]
+__all__ = [
+    "All",
+    "BySamples",
+    "Facts",
+    "Fastest",
+    "Oort",
+    "Selecting",
+    "Selection",
+    "Uniform",
+    "cohort",
+]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -191,6 +203,67 @@ class Oort:
             slow = told & (duration_s > preferred_s)
             utility[slow] *= (preferred_s / duration_s[slow]) ** self.penalty
         return utility
+
+
+class Selecting:
+    """A selection at work: it is asked round after round, and clients tell what it goes by.
+
+    samples_of: training samples that a client owns; asked only by selections that look at facts.
+    """
+
+    def __init__(
+        self, selection: Selection, clients: int, samples_of: Callable[[int], int]
+    ) -> None:
+        self._selection = selection
+        self._clients = clients
+        self._samples_of = samples_of
+        self._uniform = isinstance(selection, Uniform)
+
+    def cohort(
+        self, streams: Streams, round: int, count: int | None, free: Ints | None = None
+    ) -> list[int]:
+        """The ids of `count` clients (None: of all), ascending, among those that are `free` (None:
+        everybody)."""
+        wanted = self._clients if count is None else count
+        if self._uniform and free is None:  # at the cost of the cohort alone
+            return list(map(int, cohort(streams, round, self._clients, wanted)))
+        ids = np.arange(self._clients) if free is None else free
+        rng = streams("selection", round)
+        facts = Facts.unknown(ids[:0]) if self._uniform else self._facts
+        chosen = self._selection.choose(ids, wanted, facts, round=round, rng=rng)
+        if not self._uniform:
+            self._facts.picked[chosen] += 1
+            self._facts.last_round[chosen] = round
+        return list(map(int, chosen))
+
+    def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
+        """What a participation told the server: how long it took, where it was not cut off, and the
+        client's own loss, where it was measured."""
+        if self._uniform:
+            return
+        if duration_s is not None:
+            self._facts.duration_s[client] = duration_s
+        if loss is not None:
+            self._facts.loss[client] = loss
+
+    def state(self) -> dict[str, Any]:
+        """What clients have told so far, JSON-able; empty before anybody was asked."""
+        known = "_facts" in self.__dict__
+        return {f.name: getattr(self._facts, f.name).tolist() for f in _TOLD} if known else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        for name, column in state.items():
+            getattr(self._facts, name)[:] = column
+
+    @cached_property
+    def _facts(self) -> Facts:
+        samples = np.fromiter(map(self._samples_of, range(self._clients)), np.int64, self._clients)
+        return Facts.unknown(samples)
+
+
+_TOLD = fields(Facts)[1:]
+"""What clients told the server: all columns but the samples."""
 
 
 def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | None) -> Ints:

@@ -20,6 +20,9 @@ from simfed.seeding import Streams
 
 __all__ = ["Device", "Processor", "build_device", "build_processor"]
 
+_LIKE_TRAINING = ("inference", "distillation", "auxiliary")
+"""Work of the same processor at full load, as far as a profile does not know better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Processor:
@@ -111,11 +114,16 @@ class Device:
         return duration_s
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
-        """Joules of a participation, from seconds per phase; None where the profile knows no
-        power."""
-        power_w = self.processor.profile.power_w
-        if not power_w:
+        """Joules of a participation, from seconds per phase; None where the profile knows no power.
+
+        Inference, distillation and auxiliary steps take the watts of training where the profile
+        has none of their own.
+        """
+        known = self.processor.profile.power_w
+        if not known:
             return None
+        power_w = dict.fromkeys(_LIKE_TRAINING, known["training"]) if "training" in known else {}
+        power_w |= known
         for phase, seconds in phases_s.items():
             if seconds > 0 and phase not in power_w:
                 raise InputError(

@@ -4,7 +4,7 @@ here."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from simfed.compress import codec_from_spec
-from simfed.contract import FORCED_ARM, Evaluation, Task
+from simfed.contract import FORCED_ARM, Evaluation, PersonalEvaluation, Task
 from simfed.fleet import Fleet
 from simfed.learn.catalogue import ModelFacts, model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, prototype_clients
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.memory import Arena
+from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
@@ -213,17 +214,31 @@ class Engine:
 
     def evaluation(self, results: Sequence[Result]) -> dict[str, Evaluation]:
         """Accuracy and loss per prototype from the results of `evaluation_units`."""
-        if not results:
-            return {}
         samples = len(self.data.test_labels)
-        found = {}
-        for i, name in enumerate(self.prototypes):
-            numbers = [result.numbers for result in results[i * self.parts : (i + 1) * self.parts]]
-            found[name] = Evaluation(
-                accuracy=sum(right for right, _ in numbers) / samples,
-                loss=sum(loss for _, loss in numbers) / samples,
+        return {
+            name: Evaluation(
+                accuracy=sum(right for right, *_ in numbers) / samples,
+                loss=sum(loss for _, loss, *_ in numbers) / samples,
             )
+            for name, numbers in self._tested(results)
+        }
+
+    def evaluation_of_clients(self, results: Sequence[Result]) -> dict[int, PersonalEvaluation]:
+        """The same per client, at its prototype's weights, where `evaluation.clients` says so."""
+        if not self.scenario.evaluation.clients:
+            return {}
+        found = {}
+        for name, numbers in self._tested(results):
+            tested = torch.tensor([of[2:] for of in numbers], dtype=torch.float64).sum(0)
+            for client in self.prototypes[name].clients.tolist():
+                mix = label_counts(self.data, client).cpu()
+                found[client] = in_mix(tested.reshape(3, -1), mix)
         return found
+
+    def _tested(self, results: Sequence[Result]) -> Iterator[tuple[str, list[list[float]]]]:
+        """Per prototype the numbers of its parts of the test set, if there are any."""
+        for i, name in enumerate(self.prototypes if results else ()):
+            yield name, [r.numbers for r in results[i * self.parts : (i + 1) * self.parts]]
 
     def timings(self) -> dict[str, float]:
         """Host seconds by activity; work shared by processes counts as long as it took."""

@@ -28,6 +28,7 @@ from simfed.learn.catalogue import model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
+from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
 from simfed.method import Arrival, Field, Method, State, Values, Who, Work
@@ -171,7 +172,7 @@ class HostedWorkload:
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
             ((self._own_upload(c), weight) for c, weight in counted),
-            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+            key=lambda of: of[0].task.order,
         )
         uploads = [upload for upload, _ in weighed]
         for upload in uploads:
@@ -360,13 +361,13 @@ class HostedWorkload:
         for upload, loss in zip(learners, self._run(units), strict=True):
             upload.loss_before = loss
 
-    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[int, tuple[float, float]]:
+    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
         """f_n before and after, of those whose policies learn from it."""
         learners = [u for u in uploads if u.loss_before is not None]
         with self._spending("local_losses"):
             after = self._run([self._loss_unit(u, self._own[u.task.client]) for u in learners])
         return {
-            u.task.client: (u.loss_before, loss)
+            u.task.label: (u.loss_before, loss)
             for u, loss in zip(learners, after, strict=True)
             if u.loss_before is not None
         }
@@ -395,9 +396,10 @@ class HostedWorkload:
             if self.method.personal:
                 clients = self._evaluate_clients()
                 return self._means(clients), clients
-            return self._evaluate_prototypes(), {}
+            tested = self._test_prototypes()
+            return self._of_prototypes(tested), self._of_clients(tested)
 
-    def _evaluate_prototypes(self) -> dict[str, Evaluation]:
+    def _test_prototypes(self) -> dict[str, Tensor]:
         one_of: dict[str, Who] = {}
         for client in range(len(self.data.owned)):
             who = self.tasks.who(client)
@@ -405,11 +407,24 @@ class HostedWorkload:
             if len(one_of) == len(self.scenario.prototypes):
                 break
         units = [_Test(name, self.method.model(self._server, {}, w)) for name, w in one_of.items()]
+        return dict(zip(one_of, self._run(units), strict=True))
+
+    def _of_prototypes(self, tested: Mapping[str, Tensor]) -> dict[str, Evaluation]:
         found = {}
-        for name, (counts, right, losses) in zip(one_of, self._run(units), strict=True):
-            total = float(counts.sum())
-            found[name] = Evaluation(float(right.sum()) / total, float(losses.sum()) / total)
-        return {name: found[name] for name in self.scenario.prototypes}
+        for name in self.scenario.prototypes:
+            samples, right, losses = (float(row.sum()) for row in tested[name])
+            found[name] = Evaluation(right / samples, losses / samples)
+        return found
+
+    def _of_clients(self, tested: Mapping[str, Tensor]) -> dict[int, PersonalEvaluation]:
+        if not self.scenario.evaluation.clients:
+            return {}
+        return {
+            client: in_mix(
+                tested[self.tasks.who(client).prototype], label_counts(self.data, client)
+            )
+            for client in range(len(self.data.owned))
+        }
 
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         known = [self.tasks.who(client) for client in sorted(self._own)]
@@ -418,8 +433,8 @@ class HostedWorkload:
             for w in known
         ]
         return {
-            who.client: _personal(counts, right, losses, self.kit.label_counts(who).double())
-            for who, (counts, right, losses) in zip(known, self._run(units), strict=True)
+            who.client: in_mix(found, label_counts(self.data, who.client))
+            for who, found in zip(known, self._run(units), strict=True)
         }
 
     def _means(self, clients: Mapping[int, PersonalEvaluation]) -> dict[str, Evaluation]:
@@ -548,20 +563,6 @@ _UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLo
 
 def packed_unit(unit: Any) -> tuple[str, Any]:
     return type(unit).__name__, packed(tuple(unit))
-
-
-def _personal(counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor) -> PersonalEvaluation:
-    """Classes that the test set lacks count nothing in the client's own mix."""
-    total = float(counts.sum())
-    mix = mix * (counts > 0)
-    share = mix / mix.sum().clamp(min=1)
-    each = counts.clamp(min=1)
-    return PersonalEvaluation(
-        accuracy=float(right.sum()) / total,
-        loss=float(losses.sum()) / total,
-        own_accuracy=float((share * right / each).sum()),
-        own_loss=float((share * losses / each).sum()),
-    )
 
 
 def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from simfed.learn.descent import Descent, plain_descent
 from simfed.learn.federation import Federation, Positions, draw_local, draw_public
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum
+from simfed.learn.mixes import by_class, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
@@ -125,8 +126,7 @@ class Kit:
 
     def label_counts(self, who: Who) -> Tensor:
         """(classes,) how many samples of each class a client owns, float32."""
-        labels = self._at(self._data.owned[who.client])[1]
-        return torch.bincount(labels, minlength=self.setting.classes).float()
+        return label_counts(self._data, who.client)
 
     def public(self, round: int) -> Tensor:
         """The public samples of a round."""
@@ -283,15 +283,10 @@ class Kit:
         samples, labels = self._at(positions)
         return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
 
-    def test(self, prototype: str, model: Values) -> tuple[Tensor, Tensor, Tensor]:
-        """Per class of the test set: how many samples, how many right, sum of cross-entropies."""
+    def test(self, prototype: str, model: Values) -> Tensor:
+        """Per class of the test set: samples, right answers, sum of cross-entropies."""
         logits = self.logits(prototype, model, self._data.test_samples)
-        labels = self._data.test_labels
-        losses = F.cross_entropy(logits, labels, reduction="none").double()
-        right = (logits.argmax(1) == labels).double()
-        zeros = torch.zeros(self.setting.classes, dtype=torch.float64, device=self.device)
-        counts = zeros.index_add(0, labels, torch.ones_like(right))
-        return counts, zeros.index_add(0, labels, right), zeros.index_add(0, labels, losses)
+        return by_class(logits, self._data.test_labels, self.setting.classes)
 
     def _at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
         where = torch.as_tensor(positions, device=self.device)

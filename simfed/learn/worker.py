@@ -30,6 +30,7 @@ from simfed.learn.federation import (
 from simfed.learn.losses import cross_entropy, kl_sum
 from simfed.learn.memory import Arena
 from simfed.learn.methods.batched import Batched
+from simfed.learn.mixes import by_class
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
@@ -239,13 +240,17 @@ class Worker:
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
 
     def evaluate(self, unit: Evaluate) -> Answer:
-        """Right answers and the sum of cross-entropies over a part of the test set."""
+        """Right answers and the sum of cross-entropies over a part of the test set; with
+        `evaluation.clients`, then `by_class` of it."""
         with self.stopwatch.spending("evaluation"):
             part = slice(*stretch(len(self.data.test_labels), self.parts, unit.part))
             logits = self.prototypes[unit.prototype].passes.logits(self.data.test_samples[part])
             labels = self.data.test_labels[part]
             total = F.cross_entropy(logits, labels, reduction="sum")
-            return [(logits.argmax(1) == labels).sum(), total], None
+            answers = [(logits.argmax(1) == labels).sum(), total]
+            if self.scenario.evaluation.clients:
+                answers += by_class(logits, labels, self.data.classes).flatten().unbind()
+            return answers, None
 
     # ---- parts of units --------------------------------------------------------------------------
 

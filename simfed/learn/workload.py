@@ -10,7 +10,14 @@ from typing import Any, cast
 import torch
 
 from simfed.compress import ErrorFeedback, Payload, undo
-from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
+from simfed.contract import (
+    FORCED_ARM,
+    Contribution,
+    Evaluation,
+    Outcome,
+    PersonalEvaluation,
+    Task,
+)
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import AcceleratorEngine, device_of
 from simfed.learn.engine import Engine, Part
@@ -191,7 +198,7 @@ class LearningWorkload:
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
             ((self._own(c), weight) for c, weight in counted),
-            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+            key=lambda of: of[0].task.order,
         )
         uploads = [upload for upload, _ in weighed]
         scales = {upload: self._scale(upload.task.round) * weight for upload, weight in weighed}
@@ -199,19 +206,19 @@ class LearningWorkload:
         for upload in uploads:
             self._close(upload)
         if not uploads:
-            _, evaluation = self._measure([], round, True)
-            return Outcome(round, self.version, evaluation=evaluation)
+            _, evaluation, clients = self._measure([], round, True)
+            return Outcome(round, self.version, evaluation=evaluation, clients=clients)
         before = self._before()
         self._average(scales)
         after = self._distil(uploads, round)
         rejected = self._reject(round, before, after)
-        local, evaluation = self._measure(uploads, round, not rejected)
+        local, evaluation, clients = self._measure(uploads, round, not rejected)
         self._remember_losses(uploads, rejected)
         if rejected:
             self.engine.return_to_remembered()
             for upload in uploads:
                 self._take_back(upload)
-            _, evaluation = self._measure([], round, True)
+            _, evaluation, clients = self._measure([], round, True)
             self._rollbacks_in_a_row += 1
         else:
             self.version += 1
@@ -227,6 +234,7 @@ class LearningWorkload:
             shared_loss_before=before,
             local_loss=local,
             evaluation=evaluation,
+            clients=clients,
         )
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
@@ -457,7 +465,9 @@ class LearningWorkload:
 
     def _measure(
         self, uploads: Sequence[Upload], round: int, evaluate: bool
-    ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
+    ) -> tuple[
+        dict[str, tuple[float, float]], dict[str, Evaluation], dict[int, PersonalEvaluation]
+    ]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
         units: list[Unit] = [MeasureLoss(u.task.client, u.task.key) for u in waiting]
@@ -466,11 +476,12 @@ class LearningWorkload:
         for upload, result in zip(waiting, results, strict=False):
             upload.loss_after = result.numbers[0]
         local = {
-            u.task.client: (u.loss_before, u.loss_after)
+            u.task.label: (u.loss_before, u.loss_after)
             for u in uploads
             if u.loss_before is not None and u.loss_after is not None
         }
-        return local, self.engine.evaluation(results[len(units) :])
+        tested = results[len(units) :]
+        return local, self.engine.evaluation(tested), self.engine.evaluation_of_clients(tested)
 
     def _remember_losses(self, uploads: Sequence[Upload], rejected: bool) -> None:
         """A loss after an accepted merge is the next round's loss before, if no sample changes."""

@@ -90,7 +90,8 @@ class PrototypeResult(NamedTuple):
 
 
 class ClientResult(NamedTuple):
-    """One client's own model on the test set (`clients.parquet`, methods with personal models)."""
+    """One client's model on the test set (`clients.parquet`): its own where models are personal,
+    else its prototype's, with `evaluation.clients`."""
 
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]

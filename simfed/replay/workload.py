@@ -129,7 +129,7 @@ class ReplayingWorkload:
         begun = time.perf_counter()
         self._settle_lost()
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
-        weighed = sorted(counted, key=lambda of: _order(of[0]))
+        weighed = sorted(counted, key=lambda of: of[0].task.order)
         merged, weights = [c for c, _ in weighed], [weight for _, weight in weighed]
         marks = [f"{c.task.key}:{c.task.client}:{weight!r}" for c, weight in weighed]
         # an evaluation that takes place only because the run ends is another outcome
@@ -216,7 +216,7 @@ class ReplayingWorkload:
     def _settle_lost(self) -> None:
         """Lost uploads touch only their own client, so their order among themselves is no
         decision."""
-        for lost in sorted(self._lost, key=_order):
+        for lost in sorted(self._lost, key=lambda of: of.task.order):
             self._go("discard", lost.task.key, lost.task.client)
         self._lost.clear()
 
@@ -344,11 +344,6 @@ class _Step:
             return [self.kind, c.task.name, c.arm, c.k, c.node]
         uploads = [[c.task.client, c.task.key] for c in self.contributions]
         return [self.kind, self.round, self.node, uploads, list(self.weights)]
-
-
-def _order(contribution: Contribution) -> tuple[int, int, int]:
-    task = contribution.task
-    return task.client, task.who.turn, task.round
 
 
 def _real(contribution: ReplayedContribution) -> Contribution:

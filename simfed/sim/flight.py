@@ -36,6 +36,8 @@ class Flight:
     contribution: Contribution
     pull: Pull
     started_at_s: float
+    shared_loss: Mapping[str, float] = field(default_factory=dict)
+    """Of each prototype, as far as known, at the version that it trains on."""
     step: int = 0
     """How many of `steps` are done."""
     phase: str = "download"
@@ -134,6 +136,7 @@ class Flight:
             "arm": self.contribution.arm,
             "k": self.contribution.k,
             "pull": asdict(self.pull),
+            "shared_loss": dict(self.shared_loss),
             "units": [list(unit) for unit in self.units],
             "limited_s": {
                 phase: [[link, seconds] for link, seconds in of.items()]
@@ -151,6 +154,7 @@ class Flight:
             Pull(**plain["pull"]),
             units=[Unit(*unit) for unit in plain["units"]],
             limited_s={phase: dict(of) for phase, of in plain["limited_s"].items()},
+            shared_loss=plain["shared_loss"],
             **{name: plain[name] for name in _PLAIN},
         )
 

@@ -165,13 +165,11 @@ def client_spans(flight: Flight, end: End) -> Iterable[Span]:
 
 def energy_phases(flight: Flight, end: End) -> dict[str, float]:
     """Seconds of a participation under the names that a device profile gives watts for."""
-    return {
-        "downlink": flight.downlink_s,
-        "training": flight.training_s,
-        "compression": flight.compression_s,
-        "uplink": flight.uplink_s,
-        "idle": 0.0 if flight.away else end.rest_s,
-    }
+    idle_s = 0.0 if flight.away else end.rest_s
+    spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
+    for unit in flight.units:
+        spent_s[unit.quantity] = spent_s.get(unit.quantity, 0.0) + unit.duration_s
+    return spent_s
 
 
 def server_spans(work: Iterable[Done], played: Played) -> Iterable[Span]:

@@ -95,6 +95,8 @@ class Simulation:
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
+        self._version = 0
+        self._shared_loss: dict[str, float] = {}
         self._phase_numbers = itertools.count()
         self._starts = 0
         self._lost_in_a_row = 0
@@ -163,6 +165,7 @@ class Simulation:
         own = {
             "now_s": self._now_s,
             "forced_arm": self._forced_arm,
+            "version": [self._version, self._shared_loss],
             "population": self._population.state(),
             "server_device": device.state() if device else {},
             "counts": [next(self._phase_numbers), self._starts],
@@ -177,6 +180,7 @@ class Simulation:
         self._round = checkpoint.round
         self._now_s = own["now_s"]
         self._forced_arm = own["forced_arm"]
+        self._version, self._shared_loss = own["version"]
         self._population.restore(own["population"])
         if self._server_device is not None:
             self._server_device.restore(own["server_device"])
@@ -202,6 +206,8 @@ class Simulation:
             task = self._workload.task(round, client, turn)
             task = task._replace(model_version=of["task"][2])
             flight = Flight.of_plain(of, task, self._workload.contribution(task))
+            if task.model_version == self._version:
+                flight.shared_loss = self._shared_loss
             if flight.over:
                 self._ended.append(flight)
                 if self._mode.filled:
@@ -312,7 +318,7 @@ class Simulation:
 
     def _take(self) -> list[Flight]:
         """The flights that have ended since the last merge, in client order, lost ones included."""
-        taken = sorted(self._ended, key=lambda f: (f.client, f.task.who.turn, f.task.round))
+        taken = sorted(self._ended, key=lambda flight: flight.task.order)
         self._ended = []
         self._arrived = 0
         self._turns.clear()
@@ -402,10 +408,8 @@ class Simulation:
         return at(self._env, back_at_s)
 
     def _fails(self, flight: Flight, phase: str) -> bool:
-        if phase not in (
-            "download",
-            "upload",
-        ):  # local work is one phase, however many units it has
+        if phase not in ("download", "upload"):
+            # local work is one phase, however many units it has
             if any(work is not None for _, work in flight.steps()[flight.step :]):
                 return False
             phase = "training"
@@ -436,7 +440,8 @@ class Simulation:
             with self._learning():
                 k = people.k(client, task.plan.longest)
                 contribution = self._workload.execute(task, pull.arm, k)
-            flights.append(Flight(contribution.task, contribution, pull, self._env.now))
+            flight = Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
+            flights.append(flight)
         self._starts += len(flights)
         return flights
 
@@ -459,25 +464,29 @@ class Simulation:
                 self._round, [flight.contribution for flight in arrived], weights
             )
         self._forced_arm = outcome.forced_arm
+        # the first models' loss is told by the first merge: flights that hold them get to know it
+        self._shared_loss |= outcome.shared_loss_before
+        if outcome.model_version != self._version:
+            self._version = outcome.model_version
+            self._shared_loss = {**self._shared_loss, **outcome.shared_loss}
         return outcome
 
     def _reward(self, flight: Flight, outcome: Outcome) -> Verdict:
         """Tell the client's policy what its pull was worth."""
+        before, after = outcome.local_loss.get(flight.task.label, (None, None))
         if not flight.task.plan.longest:
-            return Verdict()  # nothing was compressed, and the policy not asked
+            return Verdict(after)  # nothing was compressed, and the policy not asked
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)
             return Verdict()
-        before, after = outcome.local_loss.get(flight.client, (None, None))
         if not policy.learns and after is None:
             return Verdict()
         rule = self._population.reward_rule(flight.client)
         prototype = flight.task.prototype
         worth = gain(
             rule.rho, rule.beta,
-            outcome.shared_loss_before.get(prototype), outcome.shared_loss.get(prototype),
-            before, after,
+            flight.shared_loss.get(prototype), outcome.shared_loss.get(prototype), before, after,
         )  # fmt: skip
         raw, clipped = reward(worth, flight.tau_s, rule.clip)
         if not policy.learns or flight.pull.choice == "forced":

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.availability import (
-    PHASES,
     Always,
     Availability,
     Daily,
-    Failure,
     Intervals,
     Markov,
     Trace,
@@ -223,19 +221,6 @@ def test_a_million_markov_clients_cost_columns_and_their_changes():
     fleet = Markov(Streams(0), np.arange(1_000_000), 2 * H, 8 * H)
     assert abs(fleet.mask(0.0).mean() - 0.2) < 4.5 * 0.4 / 1000
     assert abs(fleet.mask(600.0).mean() - 0.2) < 4.5 * 0.4 / 1000
-
-
-def test_failures_are_keyed_and_as_frequent_as_said():
-    failure, n = Failure(training=0.1, upload=0.5), 4000
-    phases = [failure.phase(Streams(0), client, 1) for client in range(n)]
-    assert phases[:50] == [failure.phase(Streams(0), client, 1) for client in range(50)]
-    for phase, share in (("download", 0.0), ("training", 0.1), ("upload", 0.9 * 0.5)):
-        bound = 4.5 * math.sqrt(share * (1 - share) / n)
-        assert abs(phases.count(phase) / n - share) <= bound
-    assert Failure(1.0, 1.0, 1.0).phase(Streams(0), 0, 1) == PHASES[0]
-    assert not Failure()
-    more = [Failure(training=0.2, upload=0.5).phase(Streams(0), c, 1) for c in range(n)]
-    assert all(b == "training" for a, b in zip(phases, more, strict=True) if a == "training")
 
 
 @pytest.mark.parametrize(

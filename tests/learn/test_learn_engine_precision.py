@@ -35,7 +35,8 @@ def test_bf16_touches_what_comes_from_the_public_set_only():
     exact = played(**fixed)
     for client in range(4):
         # f_n before the first merge: training and probes are as they were
-        assert coarse[0].local_loss[client][0] == exact[0].local_loss[client][0]
+        label = f"{client}/1"
+        assert coarse[0].local_loss[label][0] == exact[0].local_loss[label][0]
     for name, loss in exact[0].shared_loss.items():
         assert coarse[0].shared_loss[name] != loss
         assert coarse[0].shared_loss[name] == pytest.approx(loss, rel=0.2)

@@ -91,9 +91,9 @@ def assert_same_round(theirs, ours):
     assert ours.arms == theirs["arms"]
     assert ours.outcome.rolled_back == theirs["rolled_back"]
     assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-6)
-    assert set(ours.outcome.local_loss) == set(theirs["local"])
+    assert set(ours.outcome.local_loss) == {f"{client}/{ours.round}" for client in theirs["local"]}
     for client, losses in theirs["local"].items():
-        assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-6)
+        assert ours.outcome.local_loss[f"{client}/{ours.round}"] == pytest.approx(losses, rel=1e-6)
 
 
 SCENARIOS = {
@@ -134,7 +134,8 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
         assert ours.arms == theirs["arms"]
         assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-4)
         for client, losses in theirs["local"].items():
-            assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-4)
+            ours_of_client = ours.outcome.local_loss[f"{client}/{ours.round}"]
+            assert ours_of_client == pytest.approx(losses, rel=1e-4)
     for name, model in reference.models.items():
         prototype = work.engine.prototypes[name]
         expected = torch.cat([b.flatten() for b in model.buffers() if b.is_floating_point()])
@@ -467,10 +468,11 @@ def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
         for credit in ("causal", "as-printed")
     )  # fmt: skip
     for client in range(4):
-        before, after = printed[0].outcome.local_loss[client]
+        before, after = printed[0].outcome.local_loss[f"{client}/1"]
         assert before == after
         for now, then in zip(printed[1:], causal, strict=False):
-            assert now.outcome.local_loss[client] == then.outcome.local_loss[client]
+            now_of, then_of = (of.outcome.local_loss[f"{client}/{of.round}"] for of in (now, then))
+            assert now_of == then_of
 
 
 @pytest.mark.parametrize("data", ["probe", "full", "batch"])
@@ -488,7 +490,7 @@ def test_local_loss_is_over_the_samples_it_names(data):
         logits = model(work.data.samples(torch.from_numpy(samples)))
     expected = torch.nn.functional.cross_entropy(logits, work.data.labels[samples]).item()
     outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 300) for c in range(4)])
-    assert outcome.local_loss[1][0] == pytest.approx(expected, rel=1e-6)
+    assert outcome.local_loss["1/1"][0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
@@ -504,7 +506,7 @@ def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
         ]
     )
     _, rounds = played(scenario)
-    assert set(rounds[0].outcome.local_loss) == {1, 3}
+    assert set(rounds[0].outcome.local_loss) == {"1/1", "3/1"}
     _, rounds = played(scenario, learns=False)
     assert not rounds[0].outcome.local_loss
 

@@ -75,7 +75,7 @@ class Learner:
             losses={"p": {"kd_loss": self.weight / 7}, "q": {"kd_loss": float("inf")}},
             shared_loss={"p": self.weight / 7 + self.flaw, "q": float("inf")},
             shared_loss_before={"p": 1 / 3},
-            local_loss={c: (r / 3, r / 11) for c, r in enumerate(self.residuals)},
+            local_loss={f"{c}/{round}": (r / 3, r / 11) for c, r in enumerate(self.residuals)},
             evaluation={"p": Evaluation(self.weight / 1e6, 0.1)} if evaluated else {},
         )
 

@@ -140,6 +140,7 @@ REGISTRIES: dict[str, Registry] = {
                 "d-ucb": "simfed.policy:DiscountedUcb",
                 "sw-ucb": "simfed.policy:SlidingWindowUcb",
                 "thompson": "simfed.policy:Thompson",
+                "adaptive-k": "simfed.policy:AdaptiveK",
             },
         ),
         Registry(

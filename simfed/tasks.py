@@ -14,11 +14,12 @@ import numpy as np
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
 from simfed.method import Field, Plan, Setting, Size, Who, Work
-from simfed.policy import Policy, Pull
+from simfed.policy import Policy, Pull, build_policy
 from simfed.scenario import Scenario
+from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 
-__all__ = ["NO_COMPRESSION", "Tasks", "pull_for"]
+__all__ = ["NO_COMPRESSION", "Tasks", "policy_of", "pull_for"]
 
 NO_COMPRESSION = "dense"
 """The arm of a participation that compresses nothing."""
@@ -138,6 +139,19 @@ class Tasks:
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
         """What the server works at this merge, beside decompression."""
         return self.method.server_work(self.setting, list(arrived), round)
+
+
+def policy_of(scenario: Scenario, group: ClientGroup) -> Policy:
+    """A new policy for a client of a group."""
+    spec = scenario.policy_of_group(group)
+    among = spec.learns and not spec.sets_k
+    return build_policy(
+        spec.kind,
+        scenario.compression.arms,
+        reward_range=spec.reward.clip,
+        options=spec.options,
+        factored=among and scenario.compression.pairs == "factored",
+    )
 
 
 def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Streams) -> Pull:

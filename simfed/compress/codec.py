@@ -182,6 +182,11 @@ class Codec(ABC):
     """Whether its state is a `Memory`, dense vectors included."""
 
     @property
+    def takes_k(self) -> bool:
+        """Whether what it sends depends on the number of entries that it is given."""
+        return True
+
+    @property
     def moves_point(self) -> bool:
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
@@ -313,6 +318,10 @@ class Chain(Codec):
         if self.keeps_all or self.values.feedback == "none":
             return self.values.feedback
         return "wanted"
+
+    @property
+    def takes_k(self) -> bool:
+        return not self.keeps_all
 
     def encode(
         self,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from simfed.errors import InputError
+from simfed.levels import Level
 from simfed.policy.base import Policy, Pull, check_arms
 from simfed.registry import NameOf
 
@@ -62,7 +63,8 @@ class Replay(Policy):
     """The arms that one client played in a recorded run, in order: its n-th pull is the n-th arm.
 
     `recorded` holds every participation of the client, forced ones included: a replay has no losses
-    and so no rollback that could force an arm. Raises `InputError` when the record is used up.
+    and so no rollback that could force an arm. `levels`: the K of each, None where that is not the
+    choice's own but the scenario's, or said by the arm. Raises `InputError` when the record is used up.
 
     >>> policy = Replay(("top-k", "random-k"), recorded=["random-k", "top-k"])
     >>> [policy.pull(np.random.default_rng(0)).arm for _ in range(2)]
@@ -78,9 +80,11 @@ class Replay(Policy):
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         recorded: Sequence[str],
+        levels: Sequence[Level | None] = (),
     ) -> None:
         self.arms = check_arms(arms, *dict.fromkeys(recorded))
         self._recorded = tuple(recorded)
+        self._levels = tuple(levels) or (None,) * len(self._recorded)
         self._next = 0
 
     def pull(self, rng: np.random.Generator) -> Pull:
@@ -88,9 +92,9 @@ class Replay(Policy):
             raise InputError(
                 f"a recorded run in which this client takes part more than {self._next} times"
             )
-        arm = self._recorded[self._next]
+        arm, level = self._recorded[self._next], self._levels[self._next]
         self._next += 1
-        return Pull(arm, "fixed")
+        return Pull(arm, "fixed", k=level)
 
     def update(self, pull: Pull, reward: float) -> None:
         pass

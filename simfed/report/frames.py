@@ -7,12 +7,13 @@ gives a small frame with one fact per row. Nothing here draws; nothing that draw
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from simfed.compress.arms import arms_of as compress_arms
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
 from simfed.report.style import phase as look_of
@@ -312,6 +313,8 @@ def arm_shares(
 
 def arms_of(run: Run) -> list[str]:
     """The arms of a run in the scenario's order; arms that only the record knows come last."""
-    listed: Iterable[str] = (run.scenario.get("compression") or {}).get("strategies") or ()
+    compression = run.scenario.get("compression") or {}
+    strategies = list(map(str, compression.get("strategies") or ()))
+    listed = compress_arms(strategies, compression.get("k_choices") or ())
     played = set(run.participations["arm"].unique())
     return [arm for arm in listed if arm in played] + sorted(played - set(listed))

@@ -12,7 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
+from simfed.compress.arms import arms_of
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.levels import Level, all_pairs
 from simfed.method import Method
 from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
@@ -178,6 +180,16 @@ class Compression(Part):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )
+    k_choices: tuple[Entries, ...] = Field(
+        default=(),
+        description="levels: each strategy that goes by K and names none is an arm with each, "
+        "such as `top-k@500`",
+    )
+    pairs: Literal["full", "factored"] = Field(
+        default="full",
+        description="where a level is chosen too: one bandit for all pairs of strategy and level, "
+        "or one for each of the two",
+    )
     index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
     )
@@ -188,6 +200,25 @@ class Compression(Part):
         if not value or len(set(value)) != len(value):
             raise ValueError(InputError("at least one strategy, each once", got=list(value)))
         return value
+
+    @field_validator("k_choices")
+    @classmethod
+    def _distinct(cls, value: tuple[Level, ...]) -> tuple[Level, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError(InputError("levels of K, each once", got=list(value)))
+        return value
+
+    @model_validator(mode="after")
+    def _factors(self) -> Compression:
+        if self.pairs == "factored" and not all_pairs(self.arms):
+            allowed = "full, or k_choices beside strategies that go by K and name no level"
+            raise ValueError(InputError(allowed, where="pairs", got=self.pairs))
+        return self
+
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
+        """What policies choose from: strategies, with their levels where these are chosen too."""
+        return arms_of(self.strategies, self.k_choices)
 
 
 class Distillation(Part):
@@ -545,7 +576,7 @@ class Scenario(Part):
 
     def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
         """What a group's clients may play by choice; what a recorded run played is not known here."""
-        return self.policy_of_group(group).arms(self.compression.strategies)
+        return self.policy_of_group(group).arms(self.compression.arms)
 
     def measures_losses(self, group: ClientGroup) -> bool:
         """Whether clients of this group are asked for their own loss before and after a round: their

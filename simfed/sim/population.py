@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from simfed.contract import Task
 from simfed.device import Device
 from simfed.fleet import Fleet
-from simfed.policy import Policy
+from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.seeding import Streams
@@ -168,9 +169,9 @@ class Population:
         left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
         return int(rng.choice(left)) if left else None
 
-    def k(self, client: int, longest: int) -> int:
-        """Entries this client keeps of a field of so many."""
-        return self._fleet.k(client, longest)
+    def compression(self, pull: Pull, task: Task) -> tuple[str, int]:
+        """(codec, K) of a client's pull."""
+        return self._fleet.compression(task.client, pull, task.plan.longest)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""

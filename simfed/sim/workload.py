@@ -11,8 +11,10 @@ from typing import Any
 
 from simfed.contract import Contribution, Outcome, Task
 from simfed.errors import InputError, listed
+from simfed.levels import Level
 from simfed.method import Work
 from simfed.record import Run
+from simfed.registry import registry
 from simfed.tasks import Tasks
 
 __all__ = ["Recorded", "TimeOnlyWorkload"]
@@ -44,15 +46,22 @@ class Recorded:
         self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
         self._sent: dict[tuple[int, int], Any] = {}
         self._arms: dict[int, list[str]] = {}
+        self._levels: dict[int, list[Level | None]] = {}
+        sets_k = _some_policy_sets_k(scenario)
         names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
         for round, client, arm, *sent in zip(*columns, strict=True):
             self._sent[round, client] = sent
             self._arms.setdefault(client, []).append(arm)
+            self._levels.setdefault(client, []).append(sent[1] if sets_k else None)
 
     def arms(self, client: int) -> list[str]:
         """What this client played, round after round in which it took part."""
         return self._arms.get(client, [])
+
+    def levels(self, client: int) -> list[Level | None]:
+        """K of each of them, where policies set it; else None."""
+        return self._levels.get(client, [])
 
     def uplink_bytes(self, task: Task, k: int, index_code: str) -> float:
         """What this client sent in this round.
@@ -84,6 +93,14 @@ class Recorded:
                 where=where, got=listed([str(got[i]) for i in differ]),
             )  # fmt: skip
         return float(up_bytes), float(down_bytes)
+
+
+def _some_policy_sets_k(scenario: Mapping[str, Any]) -> bool:
+    """Whether K was more than the scenario's, and is to be taken from the record."""
+    policies = [scenario.get("policy"), *(group.get("policy") for group in scenario["clients"])]
+    kinds = [policy.get("kind") for policy in policies if policy]
+    known = registry("policy")
+    return any(kind in known and hasattr(known.get(kind), "ends") for kind in kinds)
 
 
 class TimeOnlyWorkload:

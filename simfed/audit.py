@@ -18,7 +18,7 @@ import numpy as np
 from simfed.assembly import Parts
 from simfed.contract import FORCED_ARM
 from simfed.errors import InputError, InputErrors
-from simfed.levels import split_arm
+from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CLIENT_KINDS
@@ -87,6 +87,8 @@ def _allowed_k(row: dict[str, Any], parts: Parts, length: int) -> tuple[str, tup
     spec = parts.scenario.policy_of_group(parts.group(client))
     if row["choice"] == "forced" or not length:
         pass
+    elif energy_of(level) is not None:
+        return codec, (1, length)
     elif spec.arms_from is not None and any(parts.recorded[spec.arms_from].levels(client)):
         return codec, (1, length)  # as recorded, which `_policies_chose…` holds it against
     elif spec.sets_k:
@@ -127,10 +129,12 @@ def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
             continue
         pull: Pull = policy.pull(parts.streams("policy", client, number))
         task = parts.tasks.task(number, client, row["model_version"])
-        _, k = parts.fleet.compression(client, pull, task.plan.longest)
         if (pull.arm, pull.choice) != (row["arm"], row["choice"]):
             seen.add("did not choose what their policy draws", who)
-        elif pull.k is not None and row["k"] != k:
+        elif (
+            pull.k is not None
+            and row["k"] != parts.fleet.compression(client, pull, task.plan.longest)[1]
+        ):
             seen.add("keep another K than their policy sets", who)
         if row["outcome"] in ("dropped", "failed"):
             policy.void(pull)

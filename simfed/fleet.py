@@ -31,7 +31,7 @@ from simfed.availability import (
 )
 from simfed.distributions import positions
 from simfed.errors import InputError
-from simfed.levels import Level, entries, split_arm
+from simfed.levels import Level, energy_of, entries, split_arm
 from simfed.policy import Pull
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, Quantity
@@ -169,15 +169,21 @@ class Fleet:
             written = int(self._ks[client])
         return entries(written, parameters)
 
-    def compression(self, client: int, pull: Pull, parameters: int) -> tuple[str, int]:
-        """(codec, K) of a client's pull, for an update of `parameters` entries."""
+    def compression(self, client: int, pull: Pull, parameters: int) -> tuple[str, Level]:
+        """(codec, K) of a client's pull, for an update of `parameters` entries; of a level of
+        energy, which the update has to say more of, the level itself."""
         codec, level = split_arm(pull.arm)
-        return codec, self.k(client, parameters, level if pull.k is None else pull.k)
+        level = level if pull.k is None else pull.k
+        if level is not None and energy_of(level) is not None:
+            return codec, level if parameters else 0
+        return codec, self.k(client, parameters, level)
 
     def range_of_k(
         self, group: int, parameters: int, level: Level | None = None
     ) -> tuple[int, int]:
         """The smallest and the largest K of a group's clients, at their own K or at `level`."""
+        if level is not None and energy_of(level) is not None:
+            return min(1, parameters), parameters
         if level is not None:
             return entries(level, parameters), entries(level, parameters)
         written = self._k_of_group[group]

@@ -1,6 +1,7 @@
 """How much of an update travels, and the names of arms that say it.
 
-A *level* is K as scenarios write it: a number of entries (`1000`), or a share of all of them (`1%`).
+A *level* is K as scenarios write it: a number of entries (`1000`), a share of all of them (`1%`), or
+as many as hold a share of the update's energy (`energy:90%`), which is known once the update is.
 An *arm* is what a policy chooses: a codec's label and, where the level belongs to the choice, the
 level behind an `@`, as in `top-k@1000` or `random-k+qsgd(4)@1%`.
 """
@@ -13,15 +14,26 @@ from functools import lru_cache
 
 from simfed.errors import InputError
 
-__all__ = ["LEVELS", "Level", "all_pairs", "arm_of", "checked_level", "entries", "split_arm"]
+__all__ = [
+    "LEVELS",
+    "Level",
+    "all_pairs",
+    "arm_of",
+    "checked_level",
+    "energy_level",
+    "energy_of",
+    "entries",
+    "split_arm",
+]
 
 Level = int | str
-"""A number of entries, or a share of all of them as text."""
+"""A number of entries, or as text a share of all of them or of the energy."""
 
 LEVELS = "a whole number of at least 1, or a share of the parameters such as 1%"
 
 _SHARE = r"(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?\s*%"
-_ARM = re.compile(rf"(.+)@\s*(\d+|{_SHARE})\s*", re.DOTALL)
+_ENERGY = "energy:"
+_ARM = re.compile(rf"(.+)@\s*(\d+|(?:{_ENERGY}\s*)?{_SHARE})\s*", re.DOTALL)
 
 
 def entries(level: Level | float, parameters: int) -> int:
@@ -42,16 +54,39 @@ def entries(level: Level | float, parameters: int) -> int:
 def checked_level(level: object) -> Level:
     """`level` as arms and files have it. Raises: `InputError` for what is none.
 
-    >>> checked_level(500), checked_level(" 1 %")
-    (500, '1%')
+    >>> checked_level(500), checked_level(" 1 %"), checked_level("energy: 90%")
+    (500, '1%', 'energy:90%')
     """
-    if isinstance(level, str) and re.fullmatch(rf"\s*{_SHARE}\s*", level):
-        share = level.replace(" ", "")
+    if isinstance(level, str) and re.fullmatch(rf"\s*(?:{_ENERGY})?\s*{_SHARE}\s*", level):
+        plain = level.replace(" ", "")
+        share = plain.removeprefix(_ENERGY)
         if 0 < float(share[:-1]) <= 100:
-            return share
+            return plain
+        if plain != share:
+            raise InputError("a share of the energy above 0%, at most 100%", got=level)
     elif isinstance(level, int) and not isinstance(level, bool) and level >= 1:
         return level
     raise InputError(LEVELS, got=level)
+
+
+def energy_level(share: float) -> str:
+    """The level that keeps a share of the energy, given as a number up to 1.
+
+    >>> energy_level(0.9)
+    'energy:90%'
+    """
+    return f"{_ENERGY}{100 * share:.12g}%"
+
+
+def energy_of(level: Level | None) -> float | None:
+    """The share of an update's energy that a level keeps; None where it is of another kind.
+
+    >>> energy_of("energy:90%"), energy_of("90%")
+    (0.9, None)
+    """
+    if not isinstance(level, str) or not level.startswith(_ENERGY):
+        return None
+    return float(level[len(_ENERGY) :].rstrip("% ")) / 100
 
 
 def arm_of(codec: str, level: Level | None) -> str:

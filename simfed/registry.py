@@ -141,6 +141,7 @@ REGISTRIES: dict[str, Registry] = {
                 "sw-ucb": "simfed.policy:SlidingWindowUcb",
                 "thompson": "simfed.policy:Thompson",
                 "adaptive-k": "simfed.policy:AdaptiveK",
+                "energy-share": "simfed.policy:EnergyShare",
             },
         ),
         Registry(

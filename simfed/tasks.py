@@ -13,6 +13,7 @@ import numpy as np
 
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
+from simfed.levels import Level
 from simfed.method import Field, Plan, Setting, Size, Who, Work
 from simfed.policy import Policy, Pull, build_policy
 from simfed.scenario import Scenario
@@ -111,7 +112,7 @@ class Tasks:
         """Whether the bytes that travel down depend on what is learned."""
         return self._charge.downlink and any(field.bounded for field in plan.down.values())
 
-    def uplink_bytes(self, task: Task, arm: str, k: int) -> float | None:
+    def uplink_bytes(self, task: Task, arm: str, k: Level) -> float | None:
         """What travels up; None where that depends on the data."""
         total = 0.0
         for field in task.plan.up.values():
@@ -121,7 +122,7 @@ class Tasks:
             total += size
         return total
 
-    def field_bytes(self, task: Task, field: Field, arm: str, k: int) -> float | None:
+    def field_bytes(self, task: Task, field: Field, arm: str, k: Level) -> float | None:
         """What one field of an upload comes to; None where that depends on the data."""
         if field.bounded:
             return None
@@ -129,6 +130,8 @@ class Tasks:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
         of_model = task.model if field.kind == "update" else ""
+        if isinstance(k, str):
+            return None
         key = arm, field.entries, k, of_model
         if key not in self._known:
             kept = min(k, field.entries)

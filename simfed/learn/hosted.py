@@ -20,6 +20,7 @@ from torch import Tensor
 
 from simfed.compress.codec import Payload, codec_from_spec
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for
+from simfed.compress.selection import entries_for
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
@@ -29,6 +30,7 @@ from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
+from simfed.levels import Level
 from simfed.method import Arrival, Field, Method, State, Values, Who, Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -46,7 +48,8 @@ class HostedUpload:
     workload: HostedWorkload
     task: Task
     arm: str
-    k: int
+    asked: Level
+    """K, or the level of energy."""
     down: Values
     """What the client was sent, as it was then."""
     own_before: State | None
@@ -59,6 +62,17 @@ class HostedUpload:
     """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
+    kept: int | None = None
+    """K that a level of energy came to, of the first compressed field; the others have the same."""
+
+    @property
+    def k(self) -> int:
+        """Entries kept; of a level of energy, runs pending work."""
+        if isinstance(self.asked, int):
+            return self.asked
+        self.workload._work()
+        assert self.kept is not None
+        return self.kept
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
@@ -123,7 +137,7 @@ class HostedWorkload:
         """The work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn)
 
-    def execute(self, task: Task, arm: str, k: int) -> HostedUpload:
+    def execute(self, task: Task, arm: str, k: Level) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
         if any(upload.task.client == client for upload in self._open.values()):
@@ -133,14 +147,14 @@ class HostedWorkload:
         if self.tasks.downlink_varies(task.plan):
             sent = {name: value.numel() for name, value in down.items()}
             task = task._replace(downlink_bytes=self.tasks.downlink_bytes(task.plan, sent))
-        k = min(k, task.plan.longest)
+        k = min(k, task.plan.longest) if isinstance(k, int) else k
         upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
         self._open[client, task.key] = upload
         return upload
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
         """Size of an upload on the wire."""
-        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
+        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.asked)
         if known is not None:
             return known
         self._work()
@@ -280,6 +294,7 @@ class HostedWorkload:
             self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
                 tree(plain["values"]), plain["sizes"], tree(plain["if_lost"]), plain["loss_before"],
+                plain["kept"],
             )  # fmt: skip
 
     # ---- clients -------------------------------------------------------------------------------------
@@ -318,7 +333,8 @@ class HostedWorkload:
             payload = self._encoded(upload, name, value.reshape(-1), of_plan)
             found[name] = payload.dense().view_as(value)
             upload.if_lost[name] = payload.codec.undo(payload)
-            if self.tasks.field_bytes(upload.task, of_plan, upload.arm, upload.k) is None:
+            k = upload.asked if upload.kept is None else upload.kept
+            if self.tasks.field_bytes(upload.task, of_plan, upload.arm, k) is None:
                 upload.sizes[name] = payload.wire_bytes(self.tasks.index_code)
         return found
 
@@ -329,20 +345,28 @@ class HostedWorkload:
         is_update = name == "update"
         draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
         layout = task.who.size.shapes if is_update else None
-        k, memory = min(upload.k, of_plan.entries), self._memories.get(key)
+        memory = self._memories.get(key)
         player = self._player(arm)
         kept = self._residuals.get(place)
         if not of_plan.feedback or not isinstance(player, ErrorFeedback):
             # what an arm with feedback left behind is not lost when one without is played
             whole = value if kept is None else value + kept
             self._residuals.pop(place, None)
+            k = self._entries(upload, whole)
             payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
         else:
             whole = value.clone() if kept is None else kept.add_(value)
+            k = self._entries(upload, whole)
             payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
             self._residuals[place] = whole
         self._memories[key] = payload.state
         return payload
+
+    def _entries(self, upload: HostedUpload, whole: Tensor) -> int:
+        """K of a field; what a level of energy comes to is noted."""
+        if upload.kept is None and isinstance(upload.asked, str):
+            upload.kept = entries_for(whole, upload.asked)
+        return min(upload.k, len(whole))
 
     def _player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
         if arm not in self._players:
@@ -565,7 +589,8 @@ def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any
     return {
         "task": [*upload.task.name, upload.task.downlink_bytes],
         "arm": upload.arm,
-        "k": upload.k,
+        "k": upload.asked,
+        "kept": upload.kept,
         "loss_before": upload.loss_before,
         "own_before": to_plain(upload.own_before, f"{name}/own", arrays),
         "values": to_plain(upload.values, f"{name}/values", arrays),

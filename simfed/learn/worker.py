@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simfed.compress import ErrorFeedback, Payload, codec_from_spec, feedback_for
 from simfed.compress.feedback import WithoutFeedback
-from simfed.compress.selection import beside
+from simfed.compress.selection import beside, entries_for
 from simfed.errors import InputError, RunFailed
 from simfed.learn.descent import Descent
 from simfed.learn.federation import (
@@ -45,6 +45,7 @@ from simfed.learn.units import (
     Train,
     Unit,
 )
+from simfed.levels import Level
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
@@ -92,7 +93,7 @@ class Worker:
         )
         self._index_code = scenario.compression.index_code
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
-        self._sized: dict[tuple[str, int, str], bool] = {}
+        self._sized: dict[tuple[str, Level, str], bool] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
         self._local_losses = [groups[group] for group in scenario.group_of_client()]
@@ -294,12 +295,11 @@ class Worker:
         draws = self.streams(unit.arm, unit.client, unit.key)
         state, layout = unit.memory, prototype.shapes
         try:
+            k = entries_for(residual, unit.k)
             if isinstance(player, ErrorFeedback):
-                return player.encode_in_place(
-                    None, residual, unit.k, draws, state=state, layout=layout
-                )
+                return player.encode_in_place(None, residual, k, draws, state=state, layout=layout)
             # what arms with feedback left behind goes with the update
-            payload, _ = player.codec.encode(residual, state, draws, unit.k, layout=layout)
+            payload, _ = player.codec.encode(residual, state, draws, k, layout=layout)
         except InputError:
             if bool(torch.isfinite(residual).all()):
                 raise
@@ -315,7 +315,8 @@ class Worker:
         key = unit.arm, unit.k, prototype.name
         if key not in self._sized:
             codec, d = self.player(unit.arm).codec, prototype.parameters
-            known = codec.size_bytes(d, min(unit.k, d), self._index_code, prototype.shapes)
+            k = min(unit.k, d) if isinstance(unit.k, int) else 1
+            known = codec.size_bytes(d, k, self._index_code, prototype.shapes)
             self._sized[key] = known is not None
         return self._sized[key]
 

@@ -12,7 +12,7 @@ from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, check_opti
 from simfed.policy.build import build_policy
 from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
 from simfed.policy.factored import Factored
-from simfed.policy.fixed import Replay, Uniform
+from simfed.policy.fixed import EnergyShare, Replay, Uniform
 from simfed.policy.rewards import gain, reward
 from simfed.policy.thompson import Thompson
 from simfed.policy.ucb import DiscountedUcb, SlidingWindowUcb, Ucb1
@@ -24,6 +24,7 @@ __all__ = [
     "Bandit",
     "Choice",
     "DiscountedUcb",
+    "EnergyShare",
     "Exp3",
     "Exp3Ix",
     "Exp3S",

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from simfed.compress.codec import check_level, codec_from_spec
 from simfed.errors import InputError
-from simfed.levels import Level
-from simfed.policy.base import Policy, Pull, check_arms
+from simfed.levels import Level, arm_of, energy_level
+from simfed.policy.base import Policy, Pull, check_arms, check_option
 from simfed.registry import NameOf
 
-__all__ = ["Replay", "Uniform"]
+__all__ = ["EnergyShare", "Replay", "Uniform"]
 
 
 class Uniform(Policy):
@@ -57,6 +58,42 @@ class Uniform(Policy):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         pass
+
+
+class EnergyShare(Uniform):
+    """As many of the largest entries as hold a share of the update's energy.
+
+    K is the smallest number whose entries' squares make up `share` of all, of residual + update;
+    so it differs by client and round, and a step in which few entries matter costs little. Nothing
+    is learned from rewards. K is known once the update is: time-only runs replay recorded ones.
+
+    What is left open in the literature is which energy: here that of what the codec gets, the
+    residual included. `share` 1 sends all that is not zero.
+
+    >>> EnergyShare(("top-k",), share=0.9).pull(np.random.default_rng(0))
+    Pull(arm='top-k@energy:90%', choice='fixed', probability=1.0)
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[str],
+        reward_range: tuple[float, float] = (-1.0, 1.0),
+        *,
+        share: Annotated[float, "of the energy, above 0, up to 1"] = 0.9,
+        strategy: Annotated[str, NameOf("compressor"), "top-k, or a chain behind it"] = "top-k",
+    ) -> None:
+        check_option("share", share, 0 < share <= 1, "a share above 0, up to 1")
+        check_option("strategy", strategy, "@" not in strategy, "a strategy without a level")
+        try:
+            check_level(codec_from_spec(strategy), energy_level(share))
+        except InputError as error:
+            raise error.within("strategy") from None
+        super().__init__(arms, reward_range, strategy=arm_of(strategy, energy_level(share)))
+
+    @staticmethod
+    def ends(share: float = 0.9, strategy: str = "top-k", **rest: Any) -> tuple[str, ...]:
+        """The arm that it plays."""
+        return (arm_of(strategy, energy_level(share)),)
 
 
 class Replay(Policy):

@@ -25,13 +25,14 @@ from pydantic import (
 )
 
 from simfed import units
-from simfed.compress.codec import Codec, codec_from_spec
+from simfed.compress.codec import check_level, codec_from_spec
 from simfed.errors import InputError
-from simfed.levels import arm_of, checked_level, split_arm
+from simfed.levels import LEVELS, arm_of, checked_level, energy_of, split_arm
 from simfed.registry import registry
 
 __all__ = [
     "BelowOne",
+    "ChosenLevel",
     "Duration",
     "Entries",
     "File",
@@ -135,12 +136,22 @@ def _by_type(value: Any) -> str:
 
 
 # The brackets keep a tag out of the key paths in error messages.
-Entries = Annotated[
+def _no_energy(level: Any) -> Any:
+    if energy_of(level) is not None:
+        allowed = f"{LEVELS}; energy is a level for k_choices or behind top-k@"
+        raise ValueError(InputError(allowed, got=level))
+    return level
+
+
+ChosenLevel = Annotated[
     Annotated[PositiveInt, Tag("count[]")]
     | Annotated[str, BeforeValidator(_count_or_share), Field(examples=["1%"]), Tag("share[]")],
     Discriminator(_by_type),
 ]
-"""How many entries of an update: a number, or a share of all of them, see `simfed.levels`."""
+"""How many entries of an update: a number, a share of all of them, or a share of the energy."""
+
+Entries = Annotated[ChosenLevel, AfterValidator(_no_energy)]
+"""The same without the energy: what is known before the update is."""
 
 WholeNumber = Annotated[
     int, BeforeValidator(_integer("a whole number", lambda n: True)), AfterValidator(_countable)
@@ -241,8 +252,8 @@ def _label(value: Any) -> str:
         label, level = split_arm(value) if isinstance(value, str) else (value, None)
         codec = codec_from_spec(label)
         if level is not None:
-            check_takes_k(codec)
             level = checked_level(level)
+            check_level(codec, level)
         if codec.moves_point:
             raise InputError(
                 "a codec whose gradient is taken at the weights themselves, as clients train there",
@@ -252,15 +263,6 @@ def _label(value: Any) -> str:
     except InputError as error:
         raise ValueError(error) from None
     return arm_of(codec.label, level)
-
-
-def check_takes_k(codec: Codec) -> None:
-    """`InputError` for a level behind a codec that has nothing to do with K."""
-    if not codec.takes_k:
-        raise InputError(
-            f"no level behind {codec.label}, which does not go by a number of entries",
-            hint="its own options say how much it sends",
-        )
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from simfed.compress.arms import arms_of
+from simfed.compress.codec import check_level, codec_from_spec
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.levels import Level, all_pairs
+from simfed.levels import Level, all_pairs, energy_of, split_arm
 from simfed.method import Method
 from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
@@ -22,6 +23,7 @@ from simfed.scenario.device import Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.fields import (
     BelowOne,
+    ChosenLevel,
     Entries,
     Int,
     Named,
@@ -180,7 +182,7 @@ class Compression(Part):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )
-    k_choices: tuple[Entries, ...] = Field(
+    k_choices: tuple[ChosenLevel, ...] = Field(
         default=(),
         description="levels: each strategy that goes by K and names none is an arm with each, "
         "such as `top-k@500`",
@@ -207,6 +209,21 @@ class Compression(Part):
         if len(set(value)) != len(value):
             raise ValueError(InputError("levels of K, each once", got=list(value)))
         return value
+
+    @model_validator(mode="after")
+    def _levels_suit(self) -> Compression:
+        for arm in self.arms:
+            codec, level = split_arm(arm)
+            if level is None:
+                continue
+            try:
+                check_level(codec_from_spec(codec), level)
+            except InputError as error:
+                raise ValueError(error.within("k_choices")) from None
+            if energy_of(level) is not None and self.index_code == "rice":
+                allowed = "an index code whose length tells K, beside a level of energy"
+                raise ValueError(InputError(allowed, where="index_code", got=self.index_code))
+        return self
 
     @model_validator(mode="after")
     def _factors(self) -> Compression:

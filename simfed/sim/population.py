@@ -17,6 +17,7 @@ import numpy as np
 from simfed.contract import Task
 from simfed.device import Device
 from simfed.fleet import Fleet
+from simfed.levels import Level
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
@@ -169,7 +170,7 @@ class Population:
         left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
         return int(rng.choice(left)) if left else None
 
-    def compression(self, pull: Pull, task: Task) -> tuple[str, int]:
+    def compression(self, pull: Pull, task: Task) -> tuple[str, Level]:
         """(codec, K) of a client's pull."""
         return self._fleet.compression(task.client, pull, task.plan.longest)
 

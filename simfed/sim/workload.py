@@ -11,7 +11,7 @@ from typing import Any
 
 from simfed.contract import Contribution, Outcome, Task
 from simfed.errors import InputError, listed
-from simfed.levels import Level
+from simfed.levels import Level, arm_of, energy_of, split_arm
 from simfed.method import Work
 from simfed.record import Run
 from simfed.registry import registry
@@ -53,7 +53,8 @@ class Recorded:
         for round, client, arm, *sent in zip(*columns, strict=True):
             self._sent[round, client] = sent
             self._arms.setdefault(client, []).append(arm)
-            self._levels.setdefault(client, []).append(sent[1] if sets_k else None)
+            of_data = energy_of(split_arm(arm)[1]) is not None
+            self._levels.setdefault(client, []).append(sent[1] if sets_k or of_data else None)
 
     def arms(self, client: int) -> list[str]:
         """What this client played, round after round in which it took part."""
@@ -135,8 +136,9 @@ class TimeOnlyWorkload:
         """The work of one client in one round."""
         return self.tasks.task(round, client, self._merges, turn)
 
-    def execute(self, task: Task, arm: str, k: int) -> Contribution:
+    def execute(self, task: Task, arm: str, k: Level) -> Contribution:
         """A contribution with the size that the full run's would have."""
+        k = self._known_k(arm, k)
         size_bytes = self.tasks.uplink_bytes(task, arm, k)
         if self._recorded is None:
             size_bytes = self.size_bytes(task, arm, k)
@@ -185,6 +187,17 @@ class TimeOnlyWorkload:
 
     def close(self) -> None:
         pass
+
+    @staticmethod
+    def _known_k(arm: str, k: Level) -> int:
+        if isinstance(k, str):
+            raise InputError(
+                "a number of entries that does not depend on the data",
+                where="compression",
+                got=arm_of(arm, k),
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded ones",
+            )
+        return k
 
     def size_bytes(self, task: Task, arm: str, k: int) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""

@@ -70,7 +70,8 @@ class HostedUpload:
         """Entries kept; of a level of energy, runs pending work."""
         if isinstance(self.asked, int):
             return self.asked
-        self.workload._work()
+        if self.kept is None:
+            self.workload._work()
         assert self.kept is not None
         return self.kept
 
@@ -333,8 +334,7 @@ class HostedWorkload:
             payload = self._encoded(upload, name, value.reshape(-1), of_plan)
             found[name] = payload.dense().view_as(value)
             upload.if_lost[name] = payload.codec.undo(payload)
-            k = upload.asked if upload.kept is None else upload.kept
-            if self.tasks.field_bytes(upload.task, of_plan, upload.arm, k) is None:
+            if self.tasks.field_bytes(upload.task, of_plan, upload.arm, upload.k) is None:
                 upload.sizes[name] = payload.wire_bytes(self.tasks.index_code)
         return found
 

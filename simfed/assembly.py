@@ -208,6 +208,7 @@ class Parts:
         if not time_only:  # a clock without learning deals no samples
             self._gather(found, None, self._check_data)
         for i in range(len(self.scenario.clients)):
+            self._gather(found, "compression.strategies", partial(self._try_codecs, i))
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
             if time_only:
@@ -290,6 +291,16 @@ class Parts:
         for codec, level in dict.fromkeys(map(split_arm, arms)):
             for k in dict.fromkeys(self.fleet.range_of_k(index, length, level)):
                 yield codec, k
+
+    def _try_codecs(self, index: int) -> None:
+        """Codecs that look at the shapes of layers find what they need in the prototype's."""
+        task = self._task_of_group(index)
+        for field in task.plan.compressed.values():
+            for codec, k in self._codecs(index, self._arms(index), field.entries):
+                try:
+                    self.tasks.field_bytes(task, field, codec, k)
+                except InputError as error:
+                    raise error.within(f"prototype {task.prototype}") from None
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]

@@ -14,7 +14,7 @@ import numpy as np
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
 from simfed.levels import Level
-from simfed.method import Field, Plan, Setting, Size, Who, Work
+from simfed.method import Field, Method, Plan, Setting, Size, Who, Work
 from simfed.policy import Policy, Pull, build_policy
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
@@ -55,7 +55,7 @@ class Tasks:
     def __init__(
         self, scenario: Scenario, facts: Mapping[str, Facts], samples_of: Callable[[int], int]
     ) -> None:
-        self.method = scenario.method.made
+        self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {
             name: Size(p.model, of.parameters, of.buffers, of.features, clients[name], of.shapes)

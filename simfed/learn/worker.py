@@ -6,6 +6,7 @@ neither on the number of processes nor on when and beside what it runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from simfed.compress import ErrorFeedback, Payload, codec_from_spec, feedback_for
+from simfed.compress.codec import Chain, Codec
 from simfed.compress.feedback import WithoutFeedback
 from simfed.compress.selection import beside, entries_for
 from simfed.errors import InputError, RunFailed
@@ -294,6 +296,10 @@ class Worker:
         player = self.player(unit.arm)
         draws = self.streams(unit.arm, unit.client, unit.key)
         state, layout = unit.memory, prototype.shapes
+        unseen = residual.device.type == "cpu" and not _looks(player.codec)
+        # the sum may overflow where every value is finite
+        if unseen and not math.isfinite(residual.sum()) and not torch.isfinite(residual).all():
+            raise _diverged(unit)
         try:
             k = entries_for(residual, unit.k)
             if isinstance(player, ErrorFeedback):
@@ -303,10 +309,7 @@ class Worker:
         except InputError:
             if bool(torch.isfinite(residual).all()):
                 raise
-            raise RunFailed(
-                f"client {unit.client}, round {unit.round}: the update has values that are not finite "
-                "numbers: the learning has diverged; a smaller training.learning_rate may help"
-            ) from None
+            raise _diverged(unit) from None
         residual.zero_()
         return payload
 
@@ -354,6 +357,18 @@ class Worker:
                 self.scenario.training,
             )  # fmt: skip
         return self._probes[client]
+
+
+def _looks(codec: Codec) -> bool:
+    """Whether a codec refuses what is not a finite number."""
+    return not isinstance(codec, Chain) or codec.values is not None or codec.takes_largest
+
+
+def _diverged(unit: Send) -> RunFailed:
+    return RunFailed(
+        f"client {unit.client}, round {unit.round}: the update has values that are not finite "
+        "numbers: the learning has diverged; a smaller training.learning_rate may help"
+    )
 
 
 def stretch(total: int, parts: int, part: int) -> tuple[int, int]:

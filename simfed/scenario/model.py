@@ -150,16 +150,6 @@ class MethodChoice(OfKind):
 
     kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
 
-    @cached_property
-    def made(self) -> Method:
-        """The method itself."""
-        made: Method = registry("method").get(self.kind)(**self.options)
-        return made
-
-    def check_options(self) -> None:
-        """Let the constructor judge its options."""
-        self.made  # noqa: B018 - making it is the check
-
 
 def _by_name(value: Any) -> Any:
     """A name alone stands for a kind without options."""
@@ -220,9 +210,6 @@ class Compression(Part):
                 check_level(codec_from_spec(codec), level)
             except InputError as error:
                 raise ValueError(error.within("k_choices")) from None
-            if energy_of(level) is not None and self.index_code == "rice":
-                allowed = "an index code whose length tells K, beside a level of energy"
-                raise ValueError(InputError(allowed, where="index_code", got=self.index_code))
         return self
 
     @model_validator(mode="after")
@@ -273,15 +260,6 @@ class SelectionChoice(OfKind):
     registry_kind: ClassVar[str] = "selection"
 
     kind: Named("selection") = Field(default="uniform", description="see `simfed list selections`")  # type: ignore[valid-type]
-
-    @cached_property
-    def made(self) -> Any:
-        """The selection itself (`simfed.selection.Selection`)."""
-        return registry("selection").get(self.kind)(**self.options)
-
-    def check_options(self) -> None:
-        """Let the constructor judge its options."""
-        self.made  # noqa: B018 - making it is the check
 
     @property
     def needs_losses(self) -> bool:
@@ -460,7 +438,12 @@ class Scenario(Part):
                     f"local_epochs {self.training.local_epochs}",
                 )
             )
+        code = self.compression.index_code
         for i, group in enumerate(self.clients):
+            levels = [split_arm(arm)[1] for arm in self.arms_of_group(group)]
+            if code == "rice" and any(energy_of(level) is not None for level in levels):
+                allowed = "an index code whose length tells K, beside a level of energy"
+                raise ValueError(InputError(allowed, where="compression.index_code", got=code))
             if group.prototype not in self.prototypes:
                 raise ValueError(
                     InputError(

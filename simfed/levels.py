@@ -23,6 +23,7 @@ __all__ = [
     "energy_level",
     "energy_of",
     "entries",
+    "level_order",
     "split_arm",
 ]
 
@@ -87,6 +88,18 @@ def energy_of(level: Level | None) -> float | None:
     if not isinstance(level, str) or not level.startswith(_ENERGY):
         return None
     return float(level[len(_ENERGY) :].rstrip("% ")) / 100
+
+
+def level_order(level: Level) -> tuple[int, float]:
+    """Sorts levels: numbers, shares and energies, each by how much they keep.
+
+    >>> sorted(["2%", 1000, "energy:50%", "10%", 50], key=level_order)
+    [50, 1000, '2%', '10%', 'energy:50%']
+    """
+    if isinstance(level, int):
+        return 0, level
+    energy = energy_of(level)
+    return (1, float(level.rstrip("% "))) if energy is None else (2, energy)
 
 
 def arm_of(codec: str, level: Level | None) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "run_name",
     "thresholds",
     "thresholds_for",
+    "varying_k",
 ]
 
 MEAN = "mean of clients"
@@ -309,6 +310,15 @@ def arm_shares(
     plays["from_round"] = bins.left.to_numpy()[plays["bin"]].astype(int) + 1
     plays["to_round"] = bins.right.to_numpy()[plays["bin"]].astype(int)
     return plays.reindex(columns=columns)
+
+
+def varying_k(run: Run) -> pd.DataFrame:
+    """The participations of arms whose K is not the same for all clients of a prototype:
+    `round, client, prototype, arm, value` with K as value. The server's forced rounds left out."""
+    parts = run.participations[run.participations["choice"] != "forced"]
+    counts = parts.groupby(["prototype", "arm"])["k"].transform("nunique")
+    columns = ["round", "client", "prototype", "arm", "k"]
+    return parts.loc[counts > 1, columns].rename(columns={"k": "value"})
 
 
 def arms_of(run: Run) -> list[str]:

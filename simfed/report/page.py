@@ -191,8 +191,13 @@ class _Content:
 
     def strategies(self) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.participations)}
-        if len(self.arms) < 2:  # nothing was chosen
-            return {}
+        levels = {label: k for label, run in runs.items() if len(k := frames.varying_k(run))}
+        kept = [panels.quantile_panel(
+            levels, self.arms, key="levels", title="Entries kept", y_label="K",
+            about="K of each participation, where it was set anew for each: the median over participations, and the band that holds 80 % of them.",
+        )] if levels else []  # fmt: skip
+        if len(self.arms) < 2:  # no strategy was chosen
+            return {"title": "Strategies", "panels": kept} if kept else {}
         shares = {
             label: frames.in_order(frames.arm_shares(run.participations), run)
             for label, run in runs.items()
@@ -210,6 +215,7 @@ class _Content:
         found = [
             panels.choice_share_panel(shares, self.arms),
             panels.client_choice_panel(each, self.arms, notes),
+            *kept,
         ]
         return {"title": "Strategies", "panels": found}
 
@@ -228,8 +234,11 @@ class _Content:
                 about="What the policies were told, by the strategy played: the median over participations, and the band that holds 80 % of them.",
             ))  # fmt: skip
         if values:
+            believed = dict.fromkeys(arm for found in values.values() for arm in found["arm"])
+            order = [arm for arm in self.arms if arm in believed]
+            order += [arm for arm in believed if arm not in self.arms]  # codecs and levels apart
             found.append(panels.quantile_panel(
-                values, self.arms, key="values", title="What the policies believed", y_label="utility or probability",
+                values, order, key="values", title="What the policies believed", y_label="utility or probability",
                 about="Each client's estimate of each strategy before its pull (a probability where the policy works with probabilities): the median over clients, and the band that holds 80 % of them.",
             ))  # fmt: skip
         return {"title": "Rewards and utilities", "panels": found} if found else {}

@@ -26,6 +26,7 @@ from simfed.record.summary import critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Table
+from simfed.report.style import arm_marks
 from simfed.units import format_bytes, format_duration
 from simfed.version import VERSION
 
@@ -245,7 +246,8 @@ class _Content:
 
     def timeline(self) -> dict[str, Any]:
         shown = [run for run in self.runs.values() if len(run.rounds)]
-        return {"title": "Timeline", "timeline": True} if shown else {}
+        marks = ", ".join(f"{mark} {arm}" for arm, mark in arm_marks(self.arms).items())
+        return {"title": "Timeline", "timeline": True, "marks": marks} if shown else {}
 
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
@@ -255,7 +257,7 @@ class _Content:
             **legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                timeline_data(run, label, self.words[label], budget, kinds)
+                timeline_data(run, label, self.words[label], budget, kinds, self.arms)
                 for label, run in runs.items()
             ],
         }

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simfed.levels import Level, arm_of, level_order, split_arm
+from simfed.levels import level_order, split_arm
 
 __all__ = [
     "ARM_MARKS",
@@ -138,7 +138,7 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
 def arm_colours(arms: Iterable[str]) -> dict[str, str]:
     """A colour for each arm: the built-in ones always keep theirs, others take what is left.
 
-    Levels of a strategy are shades of its colour, the lightest keeps least.
+    Levels are shades of a strategy's colour, the same for each strategy; the lightest keeps least.
 
     >>> arm_colours(["random-k", "qsgd"])
     {'random-k': '#D55E00', 'qsgd': '#56B4E9'}
@@ -152,20 +152,14 @@ def arm_colours(arms: Iterable[str]) -> dict[str, str]:
 
 
 def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """(rank of its level among those of its strategy, the highest rank) of each arm with a level.
+    """(rank of its level among all that occur, the highest rank) of each arm with a level.
 
-    >>> level_ranks(["top-k@5%", "top-k@1%", "dense"])
-    {'top-k@1%': (0, 1), 'top-k@5%': (1, 1)}
+    >>> level_ranks(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
+    {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
     """
-    levels: dict[str, set[Level]] = {}
-    for codec, level in map(split_arm, arms):
-        if level is not None:
-            levels.setdefault(codec, set()).add(level)
-    return {
-        arm_of(codec, level): (rank, len(of) - 1)
-        for codec, of in levels.items()
-        for rank, level in enumerate(sorted(of, key=level_order))
-    }
+    of_arm = {arm: level for arm in arms if (level := split_arm(arm)[1]) is not None}
+    ranks = {of: rank for rank, of in enumerate(sorted(set(of_arm.values()), key=level_order))}
+    return {arm: (ranks[level], len(ranks) - 1) for arm, level in of_arm.items()}
 
 
 def _shaded(colour: str, depth: float) -> str:
@@ -188,7 +182,7 @@ def _hues(names: Iterable[str]) -> dict[str, str]:
 def arm_marks(arms: Iterable[str]) -> dict[str, str]:
     """A short mark for each arm: a letter for the built-in ones, the shortest free prefix for others.
 
-    Levels of a strategy are numbered, 1 keeps least.
+    Levels are numbered, 1 keeps least.
 
     >>> arm_marks(["top-k", "random-k", "qsgd", "ternary"])
     {'top-k': 'T', 'random-k': 'R', 'qsgd': 'Q', 'ternary': 'TE'}

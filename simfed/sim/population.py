@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from simfed.contract import Task
 from simfed.device import Device
 from simfed.fleet import Fleet
 from simfed.levels import Level
@@ -170,9 +169,9 @@ class Population:
         left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
         return int(rng.choice(left)) if left else None
 
-    def compression(self, pull: Pull, task: Task) -> tuple[str, Level]:
-        """(codec, K) of a client's pull."""
-        return self._fleet.compression(task.client, pull, task.plan.longest)
+    def compression(self, client: int, pull: Pull, longest: int) -> tuple[str, Level]:
+        """(codec, K) of a client's pull, for a field of so many entries; see `Fleet.compression`."""
+        return self._fleet.compression(client, pull, longest)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""

@@ -428,7 +428,7 @@ class Simulation:
                 task = self._workload.task(round, client, turn)
             pull = pull_for(task, policy, self._forced_arm, self._streams)
             with self._learning():
-                codec, k = people.compression(pull, task)
+                codec, k = people.compression(client, pull, task.plan.longest)
                 contribution = self._workload.execute(task, codec, k)
             flights.append(Flight(contribution.task, contribution, pull, self._env.now))
         self._starts += len(flights)

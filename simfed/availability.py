@@ -104,8 +104,8 @@ class Daily:
         """When each client comes on day 0; on day k it is k days later."""
 
     def _day(self, first_s: Any, at_s: float) -> Any:
-        """The day on which a client last came; compared as `_came_s` computes, so that nobody is still
-        away at the instant at which it comes."""
+        """The day on which a client last came; compared as `_came_s` computes, so that nobody is
+        still away at the instant at which it comes."""
         day = np.floor((at_s - first_s) / _DAY_S)
         day = np.where(self._came_s(first_s, day + 1) <= at_s, day + 1, day)
         return np.where(self._came_s(first_s, day) > at_s, day - 1, day)
@@ -136,9 +136,9 @@ class Daily:
 class Markov:
     """On and off in turn, for exponentially distributed times; stationary from time 0 on.
 
-    At time 0 a client is there with probability on/(on + off), and what is left of its first stay has
-    the same exponential distribution as any other (the process has no memory). A client's stay number j
-    hangs on the run's seed, the client's id and j alone.
+    At time 0 a client is there with probability on/(on + off), and what is left of its first stay
+    has the same exponential distribution as any other (the process has no memory). A client's stay
+    number j hangs on the run's seed, the client's id and j alone.
 
     clients: their ids. on_s, off_s: mean stays, one number for all or one per client.
     """
@@ -199,8 +199,11 @@ class Markov:
             return bool(everybody.on[place]), float(everybody.until_s[place])
         else:
             stay = _Stays(
-                everybody.at_s, everybody.on[places], everybody.drawn[places], everybody.until_s[places]
-            )  # fmt: skip
+                everybody.at_s,
+                everybody.on[places],
+                everybody.drawn[places],
+                everybody.until_s[places],
+            )
         self._move(stay, places, at_s)
         return bool(stay.on[0]), float(stay.until_s[0])
 

@@ -8,11 +8,11 @@ the time-only workload.
 One synchronous round, as the server plays it:
 
     for client in cohort:
-        task = workload.task(round, client)                    # a plan: what travels, what is worked
+        task = workload.task(round, client)                    # a plan: what travels, what work
         contribution = workload.execute(task, arm, k)          # may be computed later, in one batch
     ...                                                        # downloads, work, uploads: time
     outcome = workload.merge(round, contributions)             # whatever the method makes of them
-    workload.discard(contribution)                             # instead of merge: the upload was lost
+    workload.discard(contribution)                             # not merged: the upload was lost
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class PersonalEvaluation:
-    """One client's own model: on the test set, and on the test set in the client's own label mix."""
+    """One client's own model: on the test set, and on the test set in the client's own label
+    mix."""
 
     accuracy: float
     loss: float
@@ -153,19 +154,21 @@ class Workload(Protocol):
 
     def execute(self, task: Task, arm: str, k: Level) -> Contribution:
         """Local gradient, residual, compression by the codec `arm`. `k`: entries to keep of each
-        compressed field, or a level of energy (`simfed.levels`). Called once per started participation, at its
-        start; implementations batch the work until a size or a merge needs it."""
+        compressed field, or a level of energy (`simfed.levels`). Called once per started
+        participation, at its start; implementations batch the work until a size or a merge needs
+        it."""
         ...
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
-        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is given
-        in. `weights`: what each counts by its staleness; 1 where there are none."""
+        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is
+        given in. `weights`: what each counts by its staleness; 1 where there are none."""
         ...
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """What the server works at the merge of these, beside decompression; without side effects."""
+        """What the server works at the merge of these, beside decompression; without side
+        effects."""
         ...
 
     def discard(self, contribution: Contribution) -> None:

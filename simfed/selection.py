@@ -1,8 +1,8 @@
 """Whom a server asks next, of those who are there.
 
-A selection sees plain facts only, one NumPy column each, indexed by client id, and gives ids. It keeps
-nothing between calls and draws from the generator that it is handed, so a resumed run goes on alike,
-and learning without a clock asks the same clients as a run with one.
+A selection sees plain facts only, one NumPy column each, indexed by client id, and gives ids. It
+keeps nothing between calls and draws from the generator that it is handed, so a resumed run goes on
+alike, and learning without a clock asks the same clients as a run with one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server knows of every client, indexed by its id. Not to be written to by a selection."""
+    """What a server knows of every client, indexed by its id. Not to be written to by a
+    selection."""
 
     samples: Ints
     """Training samples that it owns."""
@@ -123,12 +124,12 @@ class Fastest:
 class Oort:
     """Statistical utility times speed, with exploration: F. Lai et al., "Oort", OSDI 2021.
 
-    Of the count, a share ε = max(`least_exploration`, `exploration` · `decay`^(round − 1)) are clients
-    that were never asked, drawn uniformly; the others are drawn among the best: all whose utility is
-    at least `cutoff` times that of the last one needed, in proportion to it. The utility of a client is
-    samples · loss, clipped at its `clip` quantile, plus √(0.1 · ln round / last round) of the largest,
-    times (T/duration)^`penalty` where its last participation took longer than T, the `preferred`
-    quantile of the known durations.
+    Of the count, a share ε = max(`least_exploration`, `exploration` · `decay`^(round − 1)) are
+    clients that were never asked, drawn uniformly; the others are drawn among the best: all whose
+    utility is at least `cutoff` times that of the last one needed, in proportion to it. The utility
+    of a client is samples · loss, clipped at its `clip` quantile, plus √(0.1 · ln round / last
+    round) of the largest, times (T/duration)^`penalty` where its last participation took longer
+    than T, the `preferred` quantile of the known durations.
 
     What differs from the source: the root mean square of the losses of a client's samples, which no
     method here tells, is replaced by their mean; T follows the durations instead of a pacer; nobody
@@ -195,7 +196,8 @@ class Oort:
 def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | None) -> Ints:
     """Ids in ascending order: all clients, or a uniformly random subset of the given size.
 
-    Costs O(size of the cohort), however many clients there are; `Uniform` over all ids gives the same.
+    Costs O(size of the cohort), however many clients there are; `Uniform` over all ids gives the
+    same.
 
     >>> cohort(Streams(0), 1, 5, None)
     array([0, 1, 2, 3, 4])

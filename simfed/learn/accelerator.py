@@ -26,7 +26,7 @@ from simfed.learn.engine import Engine
 from simfed.learn.models import plain
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.prototype import Prototype
-from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Train, Unit
+from simfed.learn.units import Infer, MeasureLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Answer, Worker
 
 __all__ = ["AcceleratorEngine", "AcceleratorWorker"]
@@ -103,10 +103,10 @@ class AcceleratorWorker(Worker):
             mine: list[Any] = [units[i] for i in places]
             if kind is Send:
                 answers = self._send_all(prototype, mine)
-            elif kind is OwnLoss:
-                answers = [([loss], None) for loss in self._own_losses(prototype, mine)]
-            elif kind is Knowledge:
-                self._know_all(prototype, mine)
+            elif kind is MeasureLoss:
+                answers = [([loss], None) for loss in self._measure_losses(prototype, mine)]
+            elif kind is Infer:
+                self._infer_all(prototype, mine)
                 answers = [([], None)] * len(mine)
             else:
                 answers = [self.answer(unit) for unit in mine]
@@ -124,14 +124,12 @@ class AcceleratorWorker(Worker):
 
     def _send_all(self, prototype: Prototype, units: list[Send]) -> list[Answer]:
         sent = [self.compress(unit) for unit in units]
-        self._know_all(
+        self._infer_all(
             prototype,
             [
-                Knowledge(
-                    unit.client, prototype.row[unit.client], unit.round, of.entries, unit.scale
-                )
+                Infer(unit.client, prototype.row[unit.client], unit.round, of.entries, unit.scale)
                 for unit, of in zip(units, sent, strict=True)
-                if unit.with_knowledge
+                if unit.with_logits
             ],
         )
         return [([], of) for of in sent]
@@ -154,16 +152,16 @@ class AcceleratorWorker(Worker):
         prototype.residuals.index_add_(0, rows, flat)
         return losses  # type: ignore[no-any-return]
 
-    def _know_all(self, prototype: Prototype, units: list[Knowledge]) -> None:
+    def _infer_all(self, prototype: Prototype, units: list[Infer]) -> None:
         if prototype.name not in self.small or self._bf16 or len(units) < 2:
             for unit in units:
-                self.knowledge(unit)
+                self.infer(unit)
             return
         for first in range(0, len(units), _TOGETHER):
             with self.stopwatch.spending("logits"), torch.no_grad():
-                self._know_together(prototype, units[first : first + _TOGETHER])
+                self._infer_together(prototype, units[first : first + _TOGETHER])
 
-    def _know_together(self, prototype: Prototype, units: list[Knowledge]) -> None:
+    def _infer_together(self, prototype: Prototype, units: list[Infer]) -> None:
         weights = prototype.server.weights.repeat(len(units), 1)
         for own, unit in zip(weights, units, strict=True):
             indices, values = prototype.sent(unit.row, unit.entries)
@@ -180,7 +178,7 @@ class AcceleratorWorker(Worker):
             for unit, own in zip(units, found, strict=True):
                 prototype.logits[unit.row, part] = own
 
-    def _own_losses(self, prototype: Prototype, units: list[OwnLoss]) -> list[Tensor]:
+    def _measure_losses(self, prototype: Prototype, units: list[MeasureLoss]) -> list[Tensor]:
         """Everybody's samples go through the prototype's weights as one long batch."""
         if not units:
             return []

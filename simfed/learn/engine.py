@@ -1,4 +1,5 @@
-"""The learning side's arithmetic for one run: clients' work dealt to processes, the server's done here."""
+"""The learning side's arithmetic for one run: clients' work dealt to processes, the server's done
+here."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Train, Unit
+from simfed.learn.units import Distil, Evaluate, Infer, MeasureLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Worker, stretch
 from simfed.levels import split_arm
 from simfed.registry import registry
@@ -30,7 +31,8 @@ from simfed.seeding import Streams
 __all__ = ["Engine", "Part"]
 
 PARTS = 4
-"""A public or test set is worked through in so many units at most, whatever the number of processes."""
+"""A public or test set is worked through in so many units at most, whatever the number of
+processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class Engine:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
     def trainings(self, tasks: Iterable[Task], round: int, rate: float) -> list[Train]:
-        """Units that train these clients, those of a prototype together as far as that is faster."""
+        """Units that train these clients, those of a prototype together as far as that is
+        faster."""
         alike: dict[tuple[str, int], list[Task]] = {}
         for task in tasks:
             size = task.prototype, self.worker.training_count(task.client)
@@ -257,13 +260,13 @@ class Engine:
                 samples = sum(worker.training_count(client) for client in unit.clients)
                 return float(facts.train_flops * samples)
             case Send():
-                knowledge = unit.with_knowledge * facts.forward_flops * worker.public
-                return float(facts.parameters + knowledge)
-            case Knowledge():
+                logits = unit.with_logits * facts.forward_flops * worker.public
+                return float(facts.parameters + logits)
+            case Infer():
                 return float(facts.forward_flops * worker.public)
             case Distil():
                 return facts.train_flops * worker.public / prototype.parts
-            case OwnLoss():
+            case MeasureLoss():
                 return float(facts.forward_flops * worker.own_count(unit.client))
             case Evaluate():
                 return facts.forward_flops * len(self.data.test_labels) / self.parts

@@ -1,9 +1,10 @@
-"""The learning side for every method that does not bring its own: `Workload`, from a method's steps.
+"""The learning side for every method that does not bring its own: `Workload`, from a method's
+steps.
 
-The host does what is the same for all: it trains lazily and in many processes, compresses fields that
-say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of those clients
-alone that have taken part, measures gains, evaluates, and saves. The method says the rest
-(`simfed.method`).
+The host does what is the same for all: it trains lazily and in many processes, compresses fields
+that say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of
+those clients alone that have taken part, measures gains, evaluates, and saves. The method says the
+rest (`simfed.method`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _ACTIVITIES = ("training", "compression", "server", "local_losses", "evaluation"
 
 @dataclass(eq=False, slots=True)
 class HostedUpload:
-    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+    """A started participation: the contract's `Contribution`. Its work is done when it is
+    needed."""
 
     workload: HostedWorkload
     task: Task
@@ -76,7 +78,8 @@ class HostedUpload:
         return self.kept
 
     def uplink_bytes(self) -> float:
-        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending
+        work."""
         return self.workload.uplink_bytes(self)
 
 
@@ -87,8 +90,9 @@ class HostedWorkload:
     `device` `cuda` everything is done on the GPU by this process alone. `data`: in place of the
     scenario's data set.
 
-    What is modelled: what a client's state is after an upload that was lost is what it was before the
-    participation, and what the upload would have changed returns to the residuals of its fields.
+    What is modelled: what a client's state is after an upload that was lost is what it was before
+    the participation, and what the upload would have changed returns to the residuals of its
+    fields.
     """
 
     def __init__(
@@ -132,7 +136,7 @@ class HostedWorkload:
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
 
-    # ---- the contract --------------------------------------------------------------------------------
+    # ---- the contract ----------------------------------------------------------------------------
 
     def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`."""
@@ -298,7 +302,7 @@ class HostedWorkload:
                 plain["kept"],
             )  # fmt: skip
 
-    # ---- clients -------------------------------------------------------------------------------------
+    # ---- clients ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
         """Train all who are pending, and compress what they send."""
@@ -396,16 +400,16 @@ class HostedWorkload:
             return True
         return bool(upload.task.plan.longest) and self._policies[upload.task.client].learns
 
-    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
+    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _MeasureLoss:
         who = upload.task.who
         if own is None:
             own = self.method.begin_client(self.kit, who)
         local = self._policies[who.client].reward.local_loss
         owned, training = self.data.owned[who.client], self.scenario.training
         positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
-        return _OwnLoss(who.prototype, self.method.model(self._server, own, who), positions)
+        return _MeasureLoss(who.prototype, self.method.model(self._server, own, who), positions)
 
-    # ---- the server ----------------------------------------------------------------------------------
+    # ---- the server ------------------------------------------------------------------------------
 
     def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
         every = self.scenario.evaluation.every
@@ -454,7 +458,7 @@ class HostedWorkload:
                 found[name] = Evaluation(accuracy, math.fsum(of.loss for of in mine) / len(mine))
         return found
 
-    # ---- checks and accounts -------------------------------------------------------------------------
+    # ---- checks and accounts ---------------------------------------------------------------------
 
     def _check(self, task: Task, way: str, values: Values, planned: Mapping[str, Any]) -> None:
         """What is sent must be what the plan says: the clock has charged for that."""
@@ -479,12 +483,13 @@ class HostedWorkload:
             for name, value in of.items():
                 if name not in self.method.losses and name != "kd_loss":
                     raise RunFailed(
-                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it does "
-                        "not name in `losses`"
+                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it "
+                        "does not name in `losses`"
                     )
                 if not math.isfinite(value):
                     raise RunFailed(
-                        f"{name} of {prototype} is {value} in round {round}: the learning has diverged"
+                        f"{name} of {prototype} is {value} in round {round}: the learning has "
+                        "diverged"
                     )
 
     def _own_upload(self, contribution: Contribution) -> HostedUpload:
@@ -517,7 +522,7 @@ class HostedWorkload:
             self._wall[activity] += time.perf_counter() - begun
 
 
-# ---- units of work, which any process may run --------------------------------------------------------
+# ---- units of work, which any process may run ----------------------------------------------------
 
 
 class _Training(NamedTuple):
@@ -527,7 +532,7 @@ class _Training(NamedTuple):
     own: State | None
 
 
-class _OwnLoss(NamedTuple):
+class _MeasureLoss(NamedTuple):
     prototype: str
     model: Values
     positions: Any
@@ -555,14 +560,14 @@ class _Worker:
             case _Training(who, round, down, own):
                 state = self._method.begin_client(self._kit, who) if own is None else own
                 return self._method.train(self._kit, who, round, down, state)
-            case _OwnLoss(prototype, model, positions):
+            case _MeasureLoss(prototype, model, positions):
                 return self._kit.cross_entropy(prototype, model, positions)
             case _Test(prototype, model):
                 return self._kit.test(prototype, model)
         raise TypeError(f"a unit of work, got {unit!r}")
 
 
-_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _OwnLoss, _Test)}
+_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, _Test)}
 
 
 def packed_unit(unit: Any) -> tuple[str, Any]:

@@ -1,7 +1,7 @@
 """What a method's learning is written with: models, data, local training, keyed randomness.
 
-A `Kit` belongs to one process and keeps nothing between calls that could be seen in a result: models
-come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 tensors.
+A `Kit` belongs to one process and keeps nothing between calls that could be seen in a result:
+models come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 tensors.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Batch(NamedTuple):
     step: int
     """0, 1, … within the participation."""
     head: Callable[[Tensor], Tensor]
-    """The model's last linear layer as it is now: embeddings → logits, differentiable in its weights."""
+    """The model's last linear layer as it is now: embeddings → logits, differentiable in its
+    weights."""
 
 
 class Passed(NamedTuple):
@@ -92,7 +93,7 @@ class Kit:
             for name in self.prototypes
         }
 
-    # ---- facts and randomness ------------------------------------------------------------------------
+    # ---- facts and randomness --------------------------------------------------------------------
 
     def rate(self, round: int) -> float:
         """The client learning rate of a round, by the scenario's schedule."""
@@ -116,7 +117,7 @@ class Kit:
         may_draw = any(seat.may_draw for seat in self._seats.values())
         return keyed_noise(self._streams, self.device, may_draw, who.client, who.key(round))
 
-    # ---- data ------------------------------------------------------------------------------------------
+    # ---- data ------------------------------------------------------------------------------------
 
     def own(self, who: Who) -> tuple[Tensor, Tensor]:
         """All samples that a client owns, and their labels."""
@@ -152,7 +153,7 @@ class Kit:
         """Training samples and labels at these positions."""
         return self._at(positions)
 
-    # ---- models ----------------------------------------------------------------------------------------
+    # ---- models ----------------------------------------------------------------------------------
 
     def initial(self, prototype: str) -> Model:
         """A prototype's first weights: PyTorch's initialisation, drawn from the run's seed."""
@@ -215,9 +216,11 @@ class Kit:
     def forward(
         self, prototype: str, model: Values, samples: Tensor, *, training: bool = False
     ) -> Passed:
-        """Logits and embeddings, differentiable in `model["weights"]`: for losses of several models.
+        """Logits and embeddings, differentiable in `model["weights"]`: for losses of several
+        models.
 
-        In training mode, batch norm uses the batch's statistics and moves `model["buffers"]`, in place.
+        In training mode, batch norm uses the batch's statistics and moves `model["buffers"]`, in
+        place.
         """
         return self._seats[prototype].forward(model, samples, training)
 

@@ -1,8 +1,8 @@
 """Learning without a clock: the Workload contract in a plain loop. SimPy is never imported.
 
 Rounds follow one another, everybody's upload arrives, and a second is a round: policies that learn
-are paid the gain per round. With a policy that does not look at time, a full run's learning curve is the
-same bit for bit, whatever its network.
+are paid the gain per round. With a policy that does not look at time, a full run's learning curve
+is the same bit for bit, whatever its network.
 """
 
 from __future__ import annotations

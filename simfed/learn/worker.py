@@ -39,8 +39,8 @@ from simfed.learn.timing import Stopwatch
 from simfed.learn.units import (
     Distil,
     Evaluate,
-    Knowledge,
-    OwnLoss,
+    Infer,
+    MeasureLoss,
     Result,
     Send,
     Sent,
@@ -158,12 +158,12 @@ class Worker:
                 return self.train(unit)
             case Send():
                 return self.send(unit)
-            case Knowledge():
-                return self.knowledge(unit)
+            case Infer():
+                return self.infer(unit)
             case Distil():
                 return self.distil(unit)
-            case OwnLoss():
-                return self.own_loss(unit)
+            case MeasureLoss():
+                return self.measure_loss(unit)
             case Evaluate():
                 return self.evaluate(unit)
 
@@ -196,14 +196,14 @@ class Worker:
         return losses, None
 
     def send(self, unit: Send) -> Answer:
-        """Compression, and knowledge where it is asked for."""
+        """Compression, and public logits where it is asked for."""
         sent = self.compress(unit)
-        if unit.with_knowledge:
+        if unit.with_logits:
             row = self.prototype_of[unit.client].row[unit.client]
-            self.knowledge(Knowledge(unit.client, row, unit.round, sent.entries, unit.scale))
+            self.infer(Infer(unit.client, row, unit.round, sent.entries, unit.scale))
         return [], sent
 
-    def knowledge(self, unit: Knowledge) -> Answer:
+    def infer(self, unit: Infer) -> Answer:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
         prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
@@ -233,7 +233,7 @@ class Worker:
                 )
         return [total], None
 
-    def own_loss(self, unit: OwnLoss) -> Answer:
+    def measure_loss(self, unit: MeasureLoss) -> Answer:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
             positions = self.on_device(self.own_samples(unit.client, unit.key))
@@ -253,7 +253,8 @@ class Worker:
     # ---- parts of units --------------------------------------------------------------------------
 
     def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
-        """Local steps on the scratch model; their sum goes to the residual. The last batch's loss."""
+        """Local steps on the scratch model; their sum goes to the residual. The last batch's
+        loss."""
         scratch = prototype.scratch
         gradient = torch.empty_like(scratch.weights)
         descent = Descent(self.scenario.training, unit.rate)
@@ -326,8 +327,8 @@ class Worker:
     def _gradients(
         self, prototype: Prototype, batches: Sequence[Positions], into: Sequence[Tensor]
     ) -> list[Tensor]:
-        """The loss of each batch, all of one size, at the scratch model; its gradient is added to its
-        vector."""
+        """The loss of each batch, all of one size, at the scratch model; its gradient is added
+        to its vector."""
         positions = self.on_device(np.concatenate(batches))
         labels = self.data.labels.index_select(0, positions).split(len(batches[0]))
         shares = [

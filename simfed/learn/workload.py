@@ -18,7 +18,7 @@ from simfed.learn.federation import Federation, load_federation
 from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, to_plain
-from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Train, Unit
+from simfed.learn.units import Infer, MeasureLoss, Result, Send, Sent, Train, Unit
 from simfed.levels import Level
 from simfed.method import Work
 from simfed.scenario import Scenario
@@ -32,7 +32,8 @@ _NO_LOSS = 1e-12
 
 
 class Upload:
-    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+    """A started participation: the contract's `Contribution`. Its work is done when it is
+    needed."""
 
     __slots__ = (
         "_workload",
@@ -75,11 +76,13 @@ class Upload:
         return self._workload._payload(self).k
 
     def uplink_bytes(self) -> float:
-        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending
+        work."""
         return self._workload.uplink_bytes(self)
 
     def facts(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """What a checkpoint keeps of it beside the arrays in its row; codecs' memories go to `arrays`."""
+        """What a checkpoint keeps of it beside the arrays in its row; codecs' memories go to
+        `arrays`."""
         assert self.sent is not None
         sent, name = self.sent, f"open/{self.task.client}/{self.task.key}"
         return {
@@ -323,7 +326,7 @@ class LearningWorkload:
         for upload, unit, result in zip(pending, units, self.engine.run(units), strict=True):
             self._sent(upload, unit, result, losses.get(unit.client))
         missing = [u for u in merging if self._distils and u.known_for != round]
-        self.engine.run([self._knowledge(upload, round, merging[upload]) for upload in missing])
+        self.engine.run([self._inference(upload, round, merging[upload]) for upload in missing])
 
     def _train(self, pending: Sequence[Upload]) -> dict[int, float]:
         """Local training of all; f_n at the weights as they are now, of those who need it."""
@@ -332,7 +335,7 @@ class LearningWorkload:
             tasks = [upload.task for upload in pending if upload.task.round == round]
             trainings += self.engine.trainings(tasks, round, self._rate(round))
         losses = [
-            OwnLoss(upload.task.client, upload.task.key)
+            MeasureLoss(upload.task.client, upload.task.key)
             for upload in pending
             if self._wants_loss(upload.task.client)
         ]
@@ -354,7 +357,7 @@ class LearningWorkload:
         )
         return self._learners[client] and not fresh
 
-    def _unit(self, upload: Upload, with_knowledge: bool) -> Send:
+    def _unit(self, upload: Upload, with_logits: bool) -> Send:
         task = upload.task
         return Send(
             client=task.client,
@@ -364,7 +367,7 @@ class LearningWorkload:
             k=upload.asked,
             memory=self._memories.get((task.client, upload.arm)),
             scale=self._scale(task.round),
-            with_knowledge=with_knowledge,
+            with_logits=with_logits,
         )
 
     def _sent(self, upload: Upload, unit: Send, result: Result, now: float | None) -> None:
@@ -372,7 +375,7 @@ class LearningWorkload:
         client, sent = unit.client, result.sent
         assert sent is not None
         self._note(upload, sent)
-        upload.known_for = unit.round if unit.with_knowledge else None
+        upload.known_for = unit.round if unit.with_logits else None
         self._memories[client, upload.arm] = sent.memory
         if self._learners[client]:
             printed = self._local_loss[client].credit == "as-printed"
@@ -399,13 +402,14 @@ class LearningWorkload:
             seed=sent.seed,
         )
 
-    def _knowledge(self, upload: Upload, round: int, scale: float) -> Knowledge:
+    def _inference(self, upload: Upload, round: int, scale: float) -> Infer:
         upload.known_for = round
         entries = self._payload(upload).k
-        return Knowledge(upload.task.client, upload.row, round, entries, scale)
+        return Infer(upload.task.client, upload.row, round, entries, scale)
 
     def _take_back(self, upload: Upload) -> None:
-        """What was sent returns to the residual, or to the codec's own memory; it forgets the play."""
+        """What was sent returns to the residual, or to the codec's own memory; it forgets the
+        play."""
         payload, client = self._payload(upload), upload.task.client
         prototype = self.engine.prototypes[upload.task.prototype]
         if isinstance(self.engine.worker.player(upload.arm), ErrorFeedback):
@@ -421,7 +425,9 @@ class LearningWorkload:
     def _own(self, contribution: Contribution) -> Upload:
         upload = self._open.get((contribution.task.client, contribution.task.key))
         if upload is not contribution:
-            raise ValueError(f"a contribution that is under way, got that of client {contribution.task.client}")  # fmt: skip
+            raise ValueError(
+                f"a contribution that is under way, got that of client {contribution.task.client}"
+            )
         return upload
 
     # ---- the server ------------------------------------------------------------------------------
@@ -469,7 +475,7 @@ class LearningWorkload:
     ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
-        units: list[Unit] = [OwnLoss(u.task.client, u.task.key) for u in waiting]
+        units: list[Unit] = [MeasureLoss(u.task.client, u.task.key) for u in waiting]
         tests = self.engine.evaluation_units() if evaluate and self._evaluates(round) else []
         results = self.engine.run([*units, *tests])
         for upload, result in zip(waiting, results, strict=False):
@@ -509,7 +515,8 @@ class LearningWorkload:
 
 
 def _check_finite(client: int, round: int, loss: float) -> None:
-    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it met a NaN."""
+    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it
+    met a NaN."""
     if not math.isfinite(loss):
         raise RunFailed(
             f"client {client}'s training loss is {loss} in round {round}: the learning "

@@ -88,7 +88,8 @@ class Flight:
         return self.outcome in ("dropped", "failed")
 
     def steps(self) -> tuple[tuple[str, Work | None], ...]:
-        """(phase, its work; None for a transfer), in the order in which the client goes through them."""
+        """(phase, its work; None for a transfer), in the order in which the client goes through
+        them."""
         plan = self.task.plan
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:

@@ -170,7 +170,8 @@ class Population:
         return int(rng.choice(left)) if left else None
 
     def compression(self, client: int, pull: Pull, longest: int) -> tuple[str, Level]:
-        """(codec, K) of a client's pull, for a field of so many entries; see `Fleet.compression`."""
+        """(codec, K) of a client's pull, for a field of so many entries; see
+        `Fleet.compression`."""
         return self._fleet.compression(client, pull, longest)
 
     def reward_rule(self, client: int) -> Reward:

@@ -140,7 +140,8 @@ def participation_row(
 
 
 def slack_of(flight: Flight, played: Played) -> float | None:
-    """How much later its upload could have arrived without delaying the merge; None: it did not arrive."""
+    """How much later its upload could have arrived without delaying the merge; None: it did not
+    arrive."""
     if flight.lost:
         return None
     if played.waits_for_all:
@@ -199,7 +200,8 @@ def link_spans(uses: Iterable[LinkUse], round: int) -> Iterable[Span]:
 
 
 def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
-    """One row per prototype of which the merge said anything; `losses`: columns of the method's own."""
+    """One row per prototype of which the merge said anything; `losses`: columns of the method's
+    own."""
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
         measured = outcome.losses.get(prototype, {})

@@ -1,10 +1,10 @@
 """The server: rounds as a story of yields, between one workload and one network.
 
-Start clients, wait as the mode says, do the server's own work, merge, reward, record; at the round's
-border show progress, save, or stop. A round is what lies between two merges. Events of one instant
-come in this order: participations that end, the merge, starts. While the server works at a merge,
-arrivals wait for the next one and nobody is started. The run ends when the server's story ends,
-never when the clock runs dry: a cancelled wait may leave something on it.
+Start clients, wait as the mode says, do the server's own work, merge, reward, record; at the
+round's border show progress, save, or stop. A round is what lies between two merges. Events of one
+instant come in this order: participations that end, the merge, starts. While the server works at a
+merge, arrivals wait for the next one and nobody is started. The run ends when the server's story
+ends, never when the clock runs dry: a cancelled wait may leave something on it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ Story = Generator[simpy.Event, Any, None]
 OnUse = Callable[[LinkUse], None]
 
 MakeNetwork = Callable[[simpy.Environment, "OnUse | None"], Network]
-"""`(env, on_use)` → the network. Called once for the run, and without `on_use` for what-if plays."""
+"""`(env, on_use)` → the network. Called once for the run, and without `on_use` for what-if
+plays."""
 
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
@@ -59,7 +60,8 @@ class Simulation:
 
     Every client in flight is one SimPy process; idle clients are columns. The learning side is
     asked in one fixed order (client ids within an instant), whatever the clock does, so in a
-    synchronous server its results do not depend on devices or networks unless a policy looks at time.
+    synchronous server its results do not depend on devices or networks unless a policy looks at
+    time.
     """
 
     def __init__(
@@ -140,8 +142,8 @@ class Simulation:
             self._wall["total"] += time.perf_counter() - begun
 
     def lose(self, client: int, outcome: str = "dropped") -> None:
-        """This client's participation ends now and nothing of it is merged: `dropped` (the client is
-        away for the rest of the round) or `failed` (it stays, and waits)."""
+        """This client's participation ends now and nothing of it is merged: `dropped` (the
+        client is away for the rest of the round) or `failed` (it stays, and waits)."""
         self._stories[client].interrupt(outcome)
 
     def wall_s(self) -> dict[str, float]:
@@ -278,8 +280,9 @@ class Simulation:
             yield end_of_instant(self._env)
             if self._lost_in_a_row > _HOPELESS + 10 * len(self._population):
                 raise RunFailed(
-                    f"round {self._round + 1}: {self._lost_in_a_row:,} participations in a row were "
-                    f"lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as it takes"
+                    f"round {self._round + 1}: {self._lost_in_a_row:,} participations in a row "
+                    f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
+                    "it takes"
                 )
             if self._mode.filled and not self._due():
                 ids = self._population.choose(
@@ -327,7 +330,8 @@ class Simulation:
         return taken
 
     def _last_awaited(self) -> Flight | None:
-        """The flight whose end the merge waited for; None: it waited for a deadline, or for nobody."""
+        """The flight whose end the merge waited for; None: it waited for a deadline, or for
+        nobody."""
         mode, now_s = self._mode, self._env.now
         if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
             return None
@@ -385,13 +389,15 @@ class Simulation:
         event.callbacks.append(ring)
 
     def _somebody_back(self, *, patient: bool = False) -> simpy.Event:
-        """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless `patient`."""
+        """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless
+        `patient`."""
         back_at_s = self._population.next_return_s(self._env.now)
         if back_at_s == math.inf:
             if patient:
                 return self._env.event()
             raise RunFailed(
-                f"round {self._round + 1}: from {self._env.now:g} s on no client is ever available again"
+                f"round {self._round + 1}: from {self._env.now:g} s on no client is ever "
+                "available again"
             )
         return at(self._env, back_at_s)
 

@@ -95,16 +95,25 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
         (["run", "none.yaml"], "none.yaml: a file that exists"),
         (["run", "tiny.yaml", "--set", "rounds"], "--set: key.path=value, got 'rounds'"),
         (["run", "tiny.yaml", "--set", "clients[*].link.upp=1"], "did you mean 'up'?"),
-        (["run", "tiny.yaml", "--rounds", "0"], "tiny.yaml: rounds: a whole number of at least 1, got 0"),
+        (
+            ["run", "tiny.yaml", "--rounds", "0"],
+            "tiny.yaml: rounds: a whole number of at least 1, got 0",
+        ),
         (["run", "tiny.yaml", "--workers", "0"], "--workers: a whole number of at least 1, got 0"),
         (["run", "tiny.yaml", "--device", "tpu"], "--device: cpu or cuda, got 'tpu'"),
         (["run", "tiny.yaml", "--resume"], "--resume: --out DIR"),
         (["verify", "."], "a run directory"),
         (["verify", "nowhere"], "nowhere"),
         (["list", "compressor"], ""),
-        (["list", "modles"], "list: compressors, policies, models, datasets, selections, methods, devices or profiles, got 'modles' (did you mean 'models'?)"),
+        (
+            ["list", "modles"],
+            (
+                "list: compressors, policies, models, datasets, selections, methods, devices or "
+                "profiles, got 'modles' (did you mean 'models'?)"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_is_one_sentence(tiny, capsys, arguments, sentence):
     code = main(arguments)
     err = capsys.readouterr().err
@@ -126,7 +135,9 @@ def test_wrong_usage_is_exit_code_2(arguments, capsys):
 
 def test_validate_reports_every_error_of_every_file(tiny, tmp_path, capsys):
     (tmp_path / "bad.yaml").write_text(TINY + "colour: red\n")
-    (tmp_path / "worse.yaml").write_text(TINY.replace("rounds: 3", "rounds: 0").replace("rtx3090-ryzen4800h", "none"))  # fmt: skip
+    (tmp_path / "worse.yaml").write_text(
+        TINY.replace("rounds: 3", "rounds: 0").replace("rtx3090-ryzen4800h", "none")
+    )
     (tmp_path / "unknown.yaml").write_text(TINY.replace("rtx3090-ryzen4800h", "none"))
     assert main(["validate", tiny, "bad.yaml", "worse.yaml", "unknown.yaml"]) == 2
     said = capsys.readouterr()

@@ -95,7 +95,8 @@ training:
   m:
     law: affine-samples
     parameters: {a: 1e-3, b: 1e-4}
-    uncertainty: {residual: 0.05, freedom: 6, standard_error: {a: 1e-4, b: 1e-5}, correlation: [[1, -0.5], [-0.5, 1]]}
+    uncertainty: {residual: 0.05, freedom: 6, standard_error: {a: 1e-4, b: 1e-5},
+                  correlation: [[1, -0.5], [-0.5, 1]]}
   plain: {32: 1 ms}
   table: {32: 1 ms}
 compression: {m: {top-k: {100: 1 ms, 200: 2 ms}}}

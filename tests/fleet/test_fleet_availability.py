@@ -1,4 +1,5 @@
-"""Who is there when: tiny worlds, one truth however it is asked, closed forms at a stated confidence."""
+"""Who is there when: tiny worlds, one truth however it is asked, closed forms at a stated
+confidence."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def test_a_trace_once_and_again():
 
 
 def test_changes_at_the_end_of_a_turn_are_where_the_next_one_begins():
-    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in between."""
+    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in
+    between."""
     again = Trace(RECORD, np.array([0, 1]), period_s=12.34)
     at_s = 0.0
     for _ in range(2000):
@@ -239,14 +241,20 @@ def test_failures_are_keyed_and_as_frequent_as_said():
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("0,5,5", "row 1: an interval from an instant of at least 0 s to a later one, got [5.0, 5.0]"),
+        (
+            "0,5,5",
+            "row 1: an interval from an instant of at least 0 s to a later one, got [5.0, 5.0]",
+        ),
         ("0,1,2\n0,9,7", "row 2: an interval from an instant of at least 0 s to a later one"),
         ("0,-1,2", "row 1: an interval from an instant of at least 0 s"),
-        ("3,1,4\n0,0,9\n3,3,7", "intervals of client 3 that do not overlap, got [[1.0, 4.0], [3.0, 7.0]]"),
+        (
+            "3,1,4\n0,0,9\n3,3,7",
+            "intervals of client 3 that do not overlap, got [[1.0, 4.0], [3.0, 7.0]]",
+        ),
         ("0.5,1,4", "column client, row 1: a client's number, from 0 on, got 0.5"),
         ("0,soon,4", "column from_s, row 1: a finite number, got 'soon'"),
     ],
-)  # fmt: skip
+)
 def test_a_trace_that_is_none_is_one_sentence(tmp_path, rows, sentence):
     (tmp_path / "t.csv").write_text(f"client,from_s,to_s\n{rows}\n")
     with pytest.raises(InputError) as refused:

@@ -76,7 +76,10 @@ def test_tasks_count_the_steps_of_all_epochs():
 
 
 def test_what_is_not_sent_of_a_difference_stays_as_residual():
-    made = scenario(compression={"k": 50, "strategies": ["top-k"]}, policy={"kind": "uniform", "strategy": "top-k"})  # fmt: skip
+    made = scenario(
+        compression={"k": 50, "strategies": ["top-k"]},
+        policy={"kind": "uniform", "strategy": "top-k"},
+    )
     work = LearningWorkload(made, Streams(0), learns=False)
     prototype = work.engine.prototypes["only"]
     start = prototype.server.weights.clone()

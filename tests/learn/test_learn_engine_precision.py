@@ -74,5 +74,12 @@ def test_deep_models_run_in_chunks_that_fit_the_cache_and_lose_nothing_by_it():
 
 
 def test_lenets_go_by_hand_and_others_by_autograd():
-    for name, kind in (("lenet5", LeNetPasses), ("resnet18", Passes), ("logistic-regression", Passes)):  # fmt: skip
-        assert type(passes_of(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28))) is kind  # fmt: skip
+    for name, kind in (
+        ("lenet5", LeNetPasses),
+        ("resnet18", Passes),
+        ("logistic-regression", Passes),
+    ):
+        assert (
+            type(passes_of(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28)))
+            is kind
+        )

@@ -241,7 +241,8 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
 
 @pytest.mark.parametrize("clients", [1, 4])
 def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
-    """Its distillation loss is 0 but for rounding, which doubles from round to round as it likes."""
+    """Its distillation loss is 0 but for rounding, which doubles from round to round as it
+    likes."""
     scenario = tiny.scenario(
         rounds=12,
         prototypes={"small": {"model": "lenet5-half"}},
@@ -255,7 +256,9 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
 
 
 def test_two_rollbacks_in_a_row_where_they_are_allowed():
-    scenario = tiny.scenario(rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}})  # fmt: skip
+    scenario = tiny.scenario(
+        rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}}
+    )
     _, rounds = played(scenario)
     assert [r.outcome.rolled_back for r in rounds] == [True, True, False, True]
 
@@ -370,7 +373,9 @@ def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
 
 
 def test_who_trains_together_decides_no_bit(monkeypatch):
-    scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
+    scenario = tiny.scenario(
+        clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")]
+    )
     work, rounds = played(scenario)
     # eight batches of 16 fill a pass
     assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
@@ -456,7 +461,9 @@ def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
 
 @pytest.mark.parametrize("data", ["probe", "full", "batch"])
 def test_local_loss_is_over_the_samples_it_names(data):
-    scenario = tiny.scenario(policy={"kind": "ascend", "reward": {"local_loss": {"data": data, "samples": 40}}})  # fmt: skip
+    scenario = tiny.scenario(
+        policy={"kind": "ascend", "reward": {"local_loss": {"data": data, "samples": 40}}}
+    )
     work = workload(scenario)
     samples = work.engine.worker.own_samples(1, 1)
     owned = work.data.owned[1]
@@ -473,10 +480,15 @@ def test_local_loss_is_over_the_samples_it_names(data):
 def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
     scenario = tiny.scenario(
         clients=[
-            {"count": 2, "prototype": "small", "device": "any", "policy": {"kind": "uniform", "strategy": "top-k"}},
+            {
+                "count": 2,
+                "prototype": "small",
+                "device": "any",
+                "policy": {"kind": "uniform", "strategy": "top-k"},
+            },
             {"count": 2, "prototype": "large", "device": "any"},
         ]
-    )  # fmt: skip
+    )
     _, rounds = played(scenario)
     assert set(rounds[0].outcome.local_loss) == {1, 3}
     _, rounds = played(scenario, learns=False)

@@ -49,8 +49,13 @@ def test_a_replay_over_another_network_and_device_is_bit_identical(store):
     slow = {"profile": "rtx3090-ryzen4800h", "speed": 0.1, "noise": {"cv": 0.5}}
     other = scenario(policy=TOP, up="1 Mbps", charge={"downlink": False, "buffers": False})
     other = other.model_copy(
-        update={"clients": tuple(g.model_copy(update={"device": type(g.device).model_validate(slow)}) for g in other.clients)}
-    )  # fmt: skip
+        update={
+            "clients": tuple(
+                g.model_copy(update={"device": type(g.device).model_validate(slow)})
+                for g in other.clients
+            )
+        }
+    )
     replayed = play(other, store)
     assert learned(replayed) == 0.0
     assert replayed.fingerprint == play(other).fingerprint

@@ -1,4 +1,5 @@
-"""A made-up method on the clock: units of work in any order, several fields, nothing up, nothing down."""
+"""A made-up method on the clock: units of work in any order, several fields, nothing up, nothing
+down."""
 
 import subprocess
 import sys
@@ -207,8 +208,11 @@ def test_units_that_do_not_sum_to_the_work_are_found(tmp_path):
     renamed = tamper(run, tmp_path / "renamed", "spans", kind=shorter)
     assert not any("do not sum" in sentence for sentence in renamed)
     broken = tamper(
-        run, tmp_path / "moved", "spans", kind=lambda kinds: ["waiting" if k == "digest" else k for k in kinds]
-    )  # fmt: skip
+        run,
+        tmp_path / "moved",
+        "spans",
+        kind=lambda kinds: ["waiting" if k == "digest" else k for k in kinds],
+    )
     assert any("training spans that do not sum to training_s" in sentence for sentence in broken)
 
 

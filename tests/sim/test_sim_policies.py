@@ -174,9 +174,9 @@ def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients
     world = sim.build(plain, workload=Scripted(sizes, {2: {"evaluation": tested}}))
     world.run(progress=lambda *facts: shown.append(facts[2]))
     assert shown == [None, pytest.approx((3 * 0.5 + 0.9) / 4)]
-    assert [(r["prototype"], r["test_accuracy"], r["kd_loss"]) for r in world.rows("prototypes")] == [
-        ("small", 0.5, None), ("large", 0.9, None)
-    ]  # fmt: skip
+    assert [
+        (r["prototype"], r["test_accuracy"], r["kd_loss"]) for r in world.rows("prototypes")
+    ] == [("small", 0.5, None), ("large", 0.9, None)]
 
 
 def lose_at(world, at_s, client, outcome):

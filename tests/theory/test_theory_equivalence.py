@@ -1,7 +1,7 @@
 """Time and learning meet in one contract, and nowhere else.
 
-1. A full barrier and a policy that does not look at time: the learning curve is that of a plain loop
-   without a clock, bit for bit, over any network and on any devices.
+1. A full barrier and a policy that does not look at time: the learning curve is that of a plain
+   loop without a clock, bit for bit, over any network and on any devices.
 2. A strategy and sizes known beforehand: the timeline is that of a run without learning.
 """
 
@@ -48,7 +48,9 @@ WORLDS = {
     "slow links, latency, slow and noisy devices": {
         "clients": [
             group("small", link={"up": "1 Mbps", "down": "9 Mbps", "latency": "40 ms"}),
-            group("large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}),
+            group(
+                "large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}
+            ),
         ]
     },
     "a shared bottleneck": {
@@ -58,7 +60,7 @@ WORLDS = {
         ],
         "network": {"server": {"receive": "25 Mbps", "send": "30 Mbps", "latency": "3 ms"}},
     },
-}  # fmt: skip
+}
 
 
 def scenario(**changes):
@@ -80,7 +82,8 @@ def plain_curve(plain, **options):
 
 
 def curve_of(run):
-    """What was learned: per round and prototype the losses and accuracy, per client arm and bytes."""
+    """What was learned: per round and prototype the losses and accuracy, per client arm and
+    bytes."""
     prototypes = [tuple(row.values()) for row in run.table("prototypes").to_pylist()]
     parts = run.table("participations").select(["round", "client", "arm", "uplink_bytes"])
     return prototypes, [tuple(row.values()) for row in parts.to_pylist()]

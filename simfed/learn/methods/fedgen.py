@@ -1,4 +1,5 @@
-"""FedGen (Zhu et al. 2021): a generator of embeddings carries what other clients know of a class."""
+"""FedGen (Zhu et al. 2021): a generator of embeddings carries what other clients know of a
+class."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ class FedGen(Method):
     def personal(self) -> bool:  # type: ignore[override]
         return self.share == "head"
 
-    # ---- from facts alone --------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------------------
 
     def check(self, setting: Setting) -> None:
         check_embeddings(setting)
@@ -147,7 +148,7 @@ class FedGen(Method):
 
         return step
 
-    # ---- learning ------------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
         import torch

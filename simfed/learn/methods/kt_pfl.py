@@ -15,10 +15,12 @@ __all__ = ["KtPfl"]
 
 @dataclass(frozen=True)
 class KtPfl(Answering):
-    """What client n digests is a target of its own, Σ_m c_nm·z_m, of the logits z_m that each client
-    answered last. At a merge the rows c_n of those who arrived descend, `coefficient_steps` times,
+    """What client n digests is a target of its own, Σ_m c_nm·z_m, of the logits z_m that each
+    client answered last. At a merge the rows c_n of those who arrived descend, `coefficient_steps`
+    times,
 
-        Σ_n (samples of n / samples of all who arrived)·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T)) + ρ·‖c − 1/N‖²
+        Σ_n (samples of n / samples of all who arrived)·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T))
+        + ρ·‖c − 1/N‖²
 
     with the mean over public samples of the divergence, summed over classes. c begins as 1/N, and
     ρ keeps it there; with ρ large this is fedmd. Up and down travel logits; clients keep
@@ -118,7 +120,8 @@ class KtPfl(Answering):
 
 
 def _filled(answers: Any, answered: Any) -> Any:
-    """Everybody's logits in float64; where a client has not answered, the mean of those who have."""
+    """Everybody's logits in float64; where a client has not answered, the mean of those who
+    have."""
     known = answered[:, :, None].double()
     mean = (answers * known).sum(0) / known.sum(0).clamp(min=1)
     return answers * known + mean * (1 - known)

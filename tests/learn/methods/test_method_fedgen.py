@@ -98,7 +98,13 @@ def by_hand(world, rounds, head_only):
 
 @pytest.mark.parametrize("share", ["model", "head"])
 def test_rounds_are_those_by_hand(share):
-    label = {"dataset": {"name": "method-stripes", "public": 0, "partition": {"kind": "dirichlet", "alpha": 0.5}}}  # fmt: skip
+    label = {
+        "dataset": {
+            "name": "method-stripes",
+            "public": 0,
+            "partition": {"kind": "dirichlet", "alpha": 0.5},
+        }
+    }
     world = tiny.World(tiny.scenario({**KIND, "share": share}, rounds=3, **label))
     outcomes = [world.play(round) for round in (1, 2, 3)]
     server, local, net, losses = by_hand(world, 3, share == "head")
@@ -155,8 +161,15 @@ def test_embeddings_of_different_widths_are_refused():
 
 @pytest.mark.parametrize(
     "option",
-    [{"weight": -1}, {"weight_decay": 0}, {"noise": 0}, {"server_steps": 0}, {"server_rate": 0}, {"share": "body"}],
-)  # fmt: skip
+    [
+        {"weight": -1},
+        {"weight_decay": 0},
+        {"noise": 0},
+        {"server_steps": 0},
+        {"server_rate": 0},
+        {"share": "body"},
+    ],
+)
 def test_options_are_judged(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         tiny.scenario({"kind": "fedgen", **option})

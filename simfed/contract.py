@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from simfed.levels import Level
 from simfed.method import Plan, Who, Work
 
 __all__ = [
@@ -99,7 +100,8 @@ class Contribution(Protocol):
     def arm(self) -> str: ...
     @property
     def k(self) -> int:
-        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed."""
+        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed.
+        Of a level of energy it is the first such field's, and asking runs pending learning work."""
         ...
 
     def uplink_bytes(self) -> float:
@@ -161,9 +163,11 @@ class Workload(Protocol):
         """The work of `client` in `round`; cheap and without side effects."""
         ...
 
-    def execute(self, task: Task, arm: str, k: int) -> Contribution:
-        """Local gradient, residual, compression. Called once per started participation, at its
-        start; implementations batch the work until a size or a merge needs it."""
+    def execute(self, task: Task, arm: str, k: Level) -> Contribution:
+        """Local gradient, residual, compression by the codec `arm`. `k`: entries to keep of each
+        compressed field, or a level of energy (`simfed.levels`). Called once per started
+        participation, at its start; implementations batch the work until a size or a merge needs
+        it."""
         ...
 
     def merge(

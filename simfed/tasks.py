@@ -13,12 +13,14 @@ import numpy as np
 
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
-from simfed.method import Field, Plan, Setting, Size, Who, Work
-from simfed.policy import Policy, Pull
+from simfed.levels import Level
+from simfed.method import Field, Method, Plan, Setting, Size, Who, Work
+from simfed.policy import Policy, Pull, build_policy
 from simfed.scenario import Scenario
+from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 
-__all__ = ["NO_COMPRESSION", "Tasks", "pull_for"]
+__all__ = ["NO_COMPRESSION", "Tasks", "policy_of", "pull_for"]
 
 NO_COMPRESSION = "dense"
 """The arm of a participation that compresses nothing."""
@@ -53,7 +55,7 @@ class Tasks:
     def __init__(
         self, scenario: Scenario, facts: Mapping[str, Facts], samples_of: Callable[[int], int]
     ) -> None:
-        self.method = scenario.method.made
+        self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {
             name: Size(p.model, of.parameters, of.buffers, of.features, clients[name], of.shapes)
@@ -110,7 +112,7 @@ class Tasks:
         """Whether the bytes that travel down depend on what is learned."""
         return self._charge.downlink and any(field.bounded for field in plan.down.values())
 
-    def uplink_bytes(self, task: Task, arm: str, k: int) -> float | None:
+    def uplink_bytes(self, task: Task, arm: str, k: Level) -> float | None:
         """What travels up; None where that depends on the data."""
         total = 0.0
         for field in task.plan.up.values():
@@ -120,7 +122,7 @@ class Tasks:
             total += size
         return total
 
-    def field_bytes(self, task: Task, field: Field, arm: str, k: int) -> float | None:
+    def field_bytes(self, task: Task, field: Field, arm: str, k: Level) -> float | None:
         """What one field of an upload comes to; None where that depends on the data."""
         if field.bounded:
             return None
@@ -128,6 +130,8 @@ class Tasks:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
         of_model = task.model if field.kind == "update" else ""
+        if isinstance(k, str):
+            return None
         key = arm, field.entries, k, of_model
         if key not in self._known:
             kept = min(k, field.entries)
@@ -138,6 +142,19 @@ class Tasks:
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
         """What the server works at this merge, beside decompression."""
         return self.method.server_work(self.setting, list(arrived), round)
+
+
+def policy_of(scenario: Scenario, group: ClientGroup) -> Policy:
+    """A new policy for a client of a group."""
+    spec = scenario.policy_of_group(group)
+    among = spec.learns and not spec.sets_k
+    return build_policy(
+        spec.kind,
+        scenario.compression.arms,
+        reward_range=spec.reward.clip,
+        options=spec.options,
+        factored=among and scenario.compression.pairs == "factored",
+    )
 
 
 def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Streams) -> Pull:

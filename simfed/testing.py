@@ -368,7 +368,7 @@ def _story(
         elif round % 7 != 4:
             late = round % 7 == 5
             for earned in ([pulls[-1]] if late else []) + [pull]:
-                reward = streams("reward", _ARMS.index(earned.arm), round).uniform(-1, 1)
+                reward = streams("reward", earned.arm, round).uniform(-1, 1)
                 policy.update(earned, reward if paid else 0.0)
         pulls.append(pull)
     return pulls

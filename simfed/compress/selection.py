@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.errors import InputError
+from simfed.levels import Level, energy_of
 
-__all__ = ["random_k_indices", "top_k_indices"]
+__all__ = ["energy_entries", "random_k_indices", "top_k_indices"]
 
 Indices = NDArray[np.int64]
 
@@ -48,6 +49,50 @@ def top_k_indices(values: Any, k: int) -> Any:
     if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
     return _top_k_of_raw(values.view(_UNSIGNED[values.itemsize]), checked_k(k, values.size))
+
+
+def energy_entries(values: NDArray[np.float32], share: float) -> int:
+    """The smallest K whose K largest |values| hold `share` of the sum of squares; at least 1.
+
+    A share of 1 wants all that are not zero. Squares are summed in 64 bits: by the upper half of
+    their bits at first, and entry by entry only where the share is reached.
+
+    Raises: `InputError` for a NaN or an infinity.
+
+    >>> vector = np.array([3.0, 0.0, -4.0, 1.0], np.float32)  # squares 9, 0, 16, 1
+    >>> [energy_entries(vector, share) for share in (0.5, 0.95, 1.0)]
+    [1, 2, 3]
+    """
+    refuse_non_finite(values)
+    if share >= 1:
+        return max(1, int(np.count_nonzero(values)))
+    bits = values.view(np.uint32) & _WITHOUT_SIGN[4]
+    upper = (bits >> 16).astype(np.int64)
+    squares = np.square(values, dtype=np.float64)
+    energy = np.bincount(upper, weights=squares)[::-1]
+    counts = np.bincount(upper)[::-1]
+    above = np.cumsum(energy)
+    wanted = share * above[-1]
+    if not wanted > 0:
+        return 1
+    at = int(
+        np.searchsorted(above, wanted)
+    )  # the first class of magnitudes with which it is reached
+    before = above[at] - energy[at]
+    within = np.sort(squares[upper == len(energy) - 1 - at])[::-1]
+    more = int(np.searchsorted(before + np.cumsum(within), wanted)) + 1
+    return int(counts[:at].sum()) + min(more, len(within))
+
+
+def entries_for(update: Any, level: Level) -> int:
+    """K of an update: `level` itself, or what its share of the energy comes to."""
+    if isinstance(level, int):
+        return level
+    share = energy_of(level)
+    if share is None:
+        raise InputError("a number of entries, or a level of energy", got=level)
+    values = update.detach().cpu().numpy() if is_tensor(update) else update
+    return energy_entries(np.ascontiguousarray(values, np.float32), share)
 
 
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from simfed.compress.codec import Payload, codec_from_spec
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for
+from simfed.compress.selection import entries_for
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
@@ -31,6 +32,7 @@ from simfed.learn.kit import Kit
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
+from simfed.levels import Level
 from simfed.method import Arrival, Field, Method, State, Values, Who, Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -49,7 +51,8 @@ class HostedUpload:
     workload: HostedWorkload
     task: Task
     arm: str
-    k: int
+    asked: Level
+    """K, or the level of energy."""
     down: Values
     """What the client was sent, as it was then."""
     own_before: State | None
@@ -62,6 +65,18 @@ class HostedUpload:
     """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
+    kept: int | None = None
+    """K that a level of energy came to, of the first compressed field; the others have the same."""
+
+    @property
+    def k(self) -> int:
+        """Entries kept; of a level of energy, runs pending work."""
+        if isinstance(self.asked, int):
+            return self.asked
+        if self.kept is None:
+            self.workload._work()
+        assert self.kept is not None
+        return self.kept
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending
@@ -128,7 +143,7 @@ class HostedWorkload:
         """The work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn)
 
-    def execute(self, task: Task, arm: str, k: int) -> HostedUpload:
+    def execute(self, task: Task, arm: str, k: Level) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
         if any(upload.task.client == client for upload in self._open.values()):
@@ -138,14 +153,14 @@ class HostedWorkload:
         if self.tasks.downlink_varies(task.plan):
             sent = {name: value.numel() for name, value in down.items()}
             task = task._replace(downlink_bytes=self.tasks.downlink_bytes(task.plan, sent))
-        k = min(k, task.plan.longest)
+        k = min(k, task.plan.longest) if isinstance(k, int) else k
         upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
         self._open[client, task.key] = upload
         return upload
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
         """Size of an upload on the wire."""
-        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
+        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.asked)
         if known is not None:
             return known
         self._work()
@@ -285,6 +300,7 @@ class HostedWorkload:
             self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
                 tree(plain["values"]), plain["sizes"], tree(plain["if_lost"]), plain["loss_before"],
+                plain["kept"],
             )  # fmt: skip
 
     # ---- clients ---------------------------------------------------------------------------------
@@ -334,20 +350,28 @@ class HostedWorkload:
         is_update = name == "update"
         draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
         layout = task.who.size.shapes if is_update else None
-        k, memory = min(upload.k, of_plan.entries), self._memories.get(key)
+        memory = self._memories.get(key)
         player = self._player(arm)
         kept = self._residuals.get(place)
         if not of_plan.feedback or not isinstance(player, ErrorFeedback):
             # what an arm with feedback left behind is not lost when one without is played
             whole = value if kept is None else value + kept
             self._residuals.pop(place, None)
+            k = self._entries(upload, whole)
             payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
         else:
             whole = value.clone() if kept is None else kept.add_(value)
+            k = self._entries(upload, whole)
             payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
             self._residuals[place] = whole
         self._memories[key] = payload.state
         return payload
+
+    def _entries(self, upload: HostedUpload, whole: Tensor) -> int:
+        """K of a field; what a level of energy comes to is noted."""
+        if upload.kept is None and isinstance(upload.asked, str):
+            upload.kept = entries_for(whole, upload.asked)
+        return min(upload.k, len(whole))
 
     def _player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
         if arm not in self._players:
@@ -571,7 +595,8 @@ def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any
     return {
         "task": [*upload.task.name, upload.task.downlink_bytes],
         "arm": upload.arm,
-        "k": upload.k,
+        "k": upload.asked,
+        "kept": upload.kept,
         "loss_before": upload.loss_before,
         "own_before": to_plain(upload.own_before, f"{name}/own", arrays),
         "values": to_plain(upload.values, f"{name}/values", arrays),

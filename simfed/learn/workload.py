@@ -26,6 +26,7 @@ from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, to_plain
 from simfed.learn.units import Infer, MeasureLoss, Result, Send, Sent, Train, Unit
+from simfed.levels import Level
 from simfed.method import Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -44,7 +45,7 @@ class Upload:
     __slots__ = (
         "_workload",
         "arm",
-        "k",
+        "asked",
         "known_for",
         "loss_after",
         "loss_before",
@@ -54,11 +55,14 @@ class Upload:
         "task",
     )
 
-    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int, row: int) -> None:
+    def __init__(
+        self, workload: LearningWorkload, task: Task, arm: str, k: Level, row: int
+    ) -> None:
         self._workload = workload
         self.task = task
         self.arm = arm
-        self.k = min(k, task.parameters)
+        self.asked: Level = min(k, task.parameters) if isinstance(k, int) else k
+        """K, or the level of energy."""
         self.payload: Payload | None = None
         """None until the work is done."""
         self.sent: Sent | None = None
@@ -70,6 +74,13 @@ class Upload:
         self.loss_before: float | None = None
         self.loss_after: float | None = None
         """f_n before and after, where a policy learns from it."""
+
+    @property
+    def k(self) -> int:
+        """Entries kept; of a level of energy, runs pending work."""
+        if isinstance(self.asked, int):
+            return self.asked
+        return self._workload._payload(self).k
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending
@@ -85,7 +96,7 @@ class Upload:
             "task": self.task.name,
             "row": self.row,
             "arm": self.arm,
-            "k": self.k,
+            "k": self.asked,
             "losses": [self.loss_before, self.loss_after],
             "sent": [
                 sent.entries,
@@ -155,10 +166,10 @@ class LearningWorkload:
         """The work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn)
 
-    def execute(self, task: Task, arm: str, k: int) -> Upload:
+    def execute(self, task: Task, arm: str, k: Level) -> Upload:
         """Note the client's work; it reads the weights as they are now, whenever it is done."""
         prototype = self.engine.prototypes[task.prototype]
-        if min(k, task.parameters) > prototype.capacity:
+        if isinstance(k, int) and min(k, task.parameters) > prototype.capacity:
             raise ValueError(
                 f"at most the {prototype.capacity} entries that the scenario speaks of, got {k}"
             )
@@ -358,7 +369,7 @@ class LearningWorkload:
             round=task.round,
             key=task.key,
             arm=upload.arm,
-            k=upload.k,
+            k=upload.asked,
             memory=self._memories.get((task.client, upload.arm)),
             scale=self._scale(task.round),
             with_logits=with_logits,

@@ -19,6 +19,7 @@ from typing import Any
 
 from simfed.compress.labels import names_in
 from simfed.fleet import Fleet
+from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
@@ -144,7 +145,7 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
         "compressor": {
             name
             for label in named | set(scenario.compression.strategies)
-            for name in names_in(label)
+            for name in names_in(split_arm(label)[0])
             if name in registry("compressor")
         },
         "policy": {policy.kind for policy in policies},

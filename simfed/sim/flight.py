@@ -7,7 +7,7 @@ doing can always be read off, saved, and started again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from simfed.contract import Contribution, Task
@@ -99,8 +99,8 @@ class Flight:
         found += [(work.kind or work.quantity, work) for work in plan.work]
         for of_plan in plan.up.values():
             if of_plan.compressed:
-                sent, k = self.contribution, min(self.contribution.k, of_plan.entries)
-                work = Work("compression", self.task.model, k, name=sent.arm)
+                k = min(self.contribution.k, of_plan.entries)
+                work = Work("compression", self.task.model, k, name=self.pull.arm)
                 found.append(("compression", work))
         if plan.up:
             found.append(("upload", None))
@@ -135,7 +135,7 @@ class Flight:
             "task": self.task.name,
             "arm": self.contribution.arm,
             "k": self.contribution.k,
-            "pull": asdict(self.pull),
+            "pull": self.pull.plain(),
             "shared_loss": dict(self.shared_loss),
             "units": [list(unit) for unit in self.units],
             "limited_s": {
@@ -151,7 +151,7 @@ class Flight:
         return cls(
             task,
             contribution,
-            Pull(**plain["pull"]),
+            Pull.of_plain(plain["pull"]),
             units=[Unit(*unit) for unit in plain["units"]],
             limited_s={phase: dict(of) for phase, of in plain["limited_s"].items()},
             shared_loss=plain["shared_loss"],

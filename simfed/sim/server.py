@@ -438,8 +438,8 @@ class Simulation:
                 task = self._workload.task(round, client, turn)
             pull = pull_for(task, policy, self._forced_arm, self._streams)
             with self._learning():
-                k = people.k(client, task.plan.longest)
-                contribution = self._workload.execute(task, pull.arm, k)
+                codec, k = people.compression(client, pull, task.plan.longest)
+                contribution = self._workload.execute(task, codec, k)
             flight = Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
             flights.append(flight)
         self._starts += len(flights)

@@ -30,14 +30,18 @@ class Done:
 
 
 def decompressions(flights: Sequence[Flight]) -> Iterator[tuple[Work, str]]:
-    """The compressed fields of what arrived, each with the arm that it was compressed by."""
+    """The compressed fields of what arrived, each with the codec that made it."""
     for flight in flights:
         arm, k = flight.contribution.arm, flight.contribution.k
         for field in flight.task.plan.up.values():
             if field.compressed:
                 size = min(k, field.entries)
                 work = Work(
-                    "decompression", flight.task.model, size, name=arm, client=flight.client
+                    "decompression",
+                    flight.task.model,
+                    size,
+                    name=flight.pull.arm,
+                    client=flight.client,
                 )
                 yield work, arm
 

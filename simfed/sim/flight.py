@@ -33,6 +33,8 @@ class Flight:
     """One participation from its start to its merge."""
 
     task: Task
+    client: int = field(init=False)
+    """The task's; kept, as it is asked for a dozen times in each participation."""
     contribution: Contribution
     pull: Pull
     started_at_s: float
@@ -65,9 +67,8 @@ class Flight:
     transfer: Transfer | None = None
     """The network's handle of the transfer under way."""
 
-    @property
-    def client(self) -> int:
-        return self.task.client
+    def __post_init__(self) -> None:
+        self.client = self.task.client
 
     @property
     def over(self) -> bool:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.errors import InputError
+from simfed.policy import Pull
 from simfed.seeding import Streams
 from simfed.selection import cohort
 from simfed.sim import Recorded, TimeOnlyWorkload

@@ -182,3 +182,21 @@ def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy
     monkeypatch.setattr(Worker, "train", spoiled)
     with pytest.raises(RunFailed, match="client 3, round 2: the update has values"):
         simfed.run(world(policy=policy), workers=1, progress=False)
+
+
+@pytest.mark.parametrize("compression", [{}, LEVELS])
+def test_so_it_does_with_a_hosted_method(monkeypatch, compression):
+    from simfed.learn.methods.scaffold import Scaffold
+
+    train = Scaffold.train
+
+    def spoiled(self, kit, who, round, down, own):
+        values, own = train(self, kit, who, round, down, own)
+        if (who.client, round) == (1, 2):
+            values["update"][3] = np.nan
+        return values, own
+
+    monkeypatch.setattr(Scaffold, "train", spoiled)
+    changes = {"compression": compression, "policy": {"kind": "exp3"}}
+    with pytest.raises(RunFailed, match="client 1, round 2: update has values"):
+        simfed.run(world("hosted", **changes), workers=1, progress=False)

@@ -1,4 +1,5 @@
-"""From a scenario to built parts: profiles, devices, policies, the network; and what is wrong with them.
+"""From a scenario to built parts: profiles, devices, policies, the network; and what is wrong with
+them.
 
 Nothing here simulates, learns or imports torch, so that `simfed validate` finds every mistake in a
 moment. `simfed.experiment` builds the rest and lets the clock play.
@@ -219,8 +220,8 @@ class Parts:
         return list({str(error): error for error in found}.values())
 
     def warnings(self) -> list[str]:
-        """What the scenario leaves out at the cost of realism, and what the profiles in use have to say
-        (after `errors` or a run): one sentence each."""
+        """What the scenario leaves out at the cost of realism, and what the profiles in use have
+        to say (after `errors` or a run): one sentence each."""
         of_profiles = (w for p in self.profiles.values() for w in p.warnings)
         return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles)]
 
@@ -335,7 +336,8 @@ class Parts:
         self.policy(self.fleet.first(index))
 
     def _check_time_only(self, index: int) -> None:
-        """Where nothing is learned, nothing is rewarded, and no size may depend on what is learned."""
+        """Where nothing is learned, nothing is rewarded, and no size may depend on what is
+        learned."""
         group = self.scenario.clients[index]
         policy = self.scenario.policy_of_group(group)
         if policy.arms_from is not None:
@@ -402,7 +404,8 @@ def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> P
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
     """Name and one line of provenance of each calibration profile at hand.
 
-    Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says why.
+    Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says
+    why.
     """
     search = profile_folders(folder)
     rows = []

@@ -1,9 +1,9 @@
 """Everything that a run directory says, recomputed from its scenario as far as it follows from it.
 
 `simfed.record.verify` holds the files against each other. Here the scenario is taken up again with
-the parts that play it: who takes part, K, what travels, and what every client's policy thought, chose
-(from its keyed draws) and was told, round after round. What is not recomputed is what the world gave:
-the losses and accuracies that learning came to, and the durations drawn for devices.
+the parts that play it: who takes part, K, what travels, and what every client's policy thought,
+chose (from its keyed draws) and was told, round after round. What is not recomputed is what the
+world gave: the losses and accuracies that learning came to, and the durations drawn for devices.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ def _cohorts_are_those_drawn(run: Run, parts: Parts) -> Broken:
             size = None if per_round is None else min(per_round, len(there))
             asked = there[cohort(parts.streams, number, len(there), size)]
         if not np.array_equal(clients[first:last], asked):
-            yield f"participations.parquet: round {number} is not of the clients that the scenario draws"
+            yield (
+                f"participations.parquet: round {number} is not of the clients that the scenario "
+                "draws"
+            )
             return
 
 

@@ -1,13 +1,13 @@
 """The fleet of a run: what each client's own quantities are where a group gives a distribution.
 
 Client i's draw for a field (`device.speed`, `link.up`, …) is the quantile of its law at the i-th
-number of the uniform stream `Streams(seed)("fleet", field)`. So it is keyed by seed, field and client id
-alone: more clients, another law for another group or another order of questions change nobody else's
-draw, and a million draws are one NumPy call. A client that moves to another group keeps its rank: the
-fast one of its old group is the fast one of its new group.
+number of the uniform stream `Streams(seed)("fleet", field)`. So it is keyed by seed, field and
+client id alone: more clients, another law for another group or another order of questions change
+nobody else's draw, and a million draws are one NumPy call. A client that moves to another group
+keeps its rank: the fast one of its old group is the fast one of its new group.
 
-Drawn columns are made when somebody asks; nothing is kept per client but its group, and its speed and
-K where those are drawn.
+Drawn columns are made when somebody asks; nothing is kept per client but its group, and its speed
+and K where those are drawn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from simfed.availability import (
     Always,
     Availability,
     Daily,
-    Failure,
     Markov,
     Presence,
     Trace,
@@ -37,8 +36,8 @@ from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, Quantity
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import Trace as LinkTrace
+from simfed.scenario.presence import Failure, time_of_day_s
 from simfed.scenario.presence import Presence as PresenceSpec
-from simfed.scenario.presence import time_of_day_s
 from simfed.seeding import Streams
 from simfed.tables import read_columns
 
@@ -91,7 +90,8 @@ class Column:
     how: str
     """`fixed`, `trace`, the law's name, or `column NAME`."""
     values: Floats
-    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a trace. `inf`: unlimited."""
+    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a trace. `inf`:
+    unlimited."""
     n: int
     """Clients of the group."""
 
@@ -145,8 +145,8 @@ class Fleet:
         return int(np.argmax(self.group == group))
 
     def drawn(self, group: int, field: str) -> Floats | None:
-        """One value for each of the group's clients, in the order of their ids; None where the group
-        gives no distribution of this field."""
+        """One value for each of the group's clients, in the order of their ids; None where the
+        group gives no distribution of this field."""
         spec = FIELDS[field].of(self._scenario.clients[group])
         if not isinstance(spec, Distribution):
             return None
@@ -229,8 +229,8 @@ class Fleet:
         there, and nothing fails."""
         availability = self.availability()
         groups = self._scenario.clients
-        failures = [Failure(**group.failure.model_dump()) for group in groups]
-        if availability.always and not any(failures):
+        failures = [group.failure for group in groups]
+        if availability.always and not any(any(dict(of).values()) for of in failures):
             return None
         return FleetPresence(availability, self.group, failures)
 
@@ -418,5 +418,7 @@ def _columns(table: str, column: str, weights: str | None) -> tuple[Floats, Floa
         return found[column], None
     if not (found[weights] >= 0).all() or not found[weights].any():
         allowed = "weights of at least 0, one of them above 0"
-        raise InputError(allowed, where=f"{table}: column {weights}", got=float(found[weights].min()))  # fmt: skip
+        raise InputError(
+            allowed, where=f"{table}: column {weights}", got=float(found[weights].min())
+        )
     return found[column], found[weights]

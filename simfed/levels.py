@@ -1,7 +1,7 @@
 """How much of an update travels, and the names of arms that say it.
 
-A *level* is K as scenarios write it: a number of entries (`1000`), a share of all of them (`1%`), or
-as many as hold a share of the update's energy (`energy:90%`), which is known once the update is.
+A *level* is K as scenarios write it: a number of entries (`1000`), a share of all of them (`1%`),
+or as many as hold a share of the update's energy (`energy:90%`), which is known once the update is.
 An *arm* is what a policy chooses: a codec's label and, where the level belongs to the choice, the
 level behind an `@`, as in `top-k@1000` or `random-k+qsgd(4)@1%`.
 """

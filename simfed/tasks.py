@@ -158,8 +158,8 @@ def policy_of(scenario: Scenario, group: ClientGroup) -> Policy:
 
 
 def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Streams) -> Pull:
-    """How this task's upload is compressed: as the server forces it, or as the client's policy says;
-    where nothing is compressed, nobody is asked."""
+    """How this task's upload is compressed: as the server forces it, or as the client's policy
+    says; where nothing is compressed, nobody is asked."""
     if not task.plan.longest:
         return Pull(NO_COMPRESSION, "fixed")
     if forced_arm is not None:

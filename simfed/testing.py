@@ -64,18 +64,19 @@ def check_compressor(cls: Callable[..., Any], **options: Any) -> None:
     A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
 
     - its label and its spec make the same codec again;
-    - encoding is a function of update, state, rng, k and layout, and changes none of them: no global
-      randomness, no memory of a client; the state may be written as JSON and arrays between plays;
+    - encoding is a function of update, state, rng, k and layout, and changes none of them: no
+      global randomness, no memory of a client; the state may be written as JSON and arrays between
+      plays;
     - under every index code the encoded payload has the charged size, which is the size known
       beforehand where one is; read back, it decodes to the same bits;
-    - what the receiver gets is finite, and with error feedback (where it wants or allows it) nothing
-      is lost: update = decoded + residual; an undone play gives the update back;
+    - what the receiver gets is finite, and with error feedback (where it wants or allows it)
+      nothing is lost: update = decoded + residual; an undone play gives the update back;
     - a NaN or an infinity is refused (a selection that does not look at the update need not).
 
     For a selection moreover:
 
-    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves the
-      update alone;
+    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves
+      the update alone;
     - it is a function of update, k, state and rng: no global randomness, no memory of a client;
     - the state may be written as JSON and read back between two plays;
     - with `mirror`, the same indices come from the length, the state and the seed alone;
@@ -450,7 +451,8 @@ def _check_choice(cls: Callable[..., Selection], options: Any, streams: Streams)
 
 
 def _made_up_facts(clients: int, streams: Streams) -> Facts:
-    """Of which a third is unknown; in every third world nothing is, in every other all are equal."""
+    """Of which a third is unknown; in every third world nothing is, in every other all are
+    equal."""
     facts = Facts.unknown(streams("samples").integers(1, 100, clients))
     if streams.seed % 3 == 0:
         return facts
@@ -520,7 +522,8 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
-    """What a training pass leaves behind: the gradient of every trainable parameter, the buffers."""
+    """What a training pass leaves behind: the gradient of every trainable parameter, the
+    buffers."""
     import torch
 
     module.train()
@@ -607,8 +610,8 @@ def check_method(cls: Callable[..., Method], **options: Any) -> None:
     """Check a method class, made as `cls(**options)`, in a world of four clients and noise images.
 
     - its options are read from a scenario, and are what makes an equal method again;
-    - plans and server work come from plain facts: equal whenever and in whatever order they are asked
-      for, picklable, with sizes and kinds of work that exist;
+    - plans and server work come from plain facts: equal whenever and in whatever order they are
+      asked for, picklable, with sizes and kinds of work that exist;
     - what is sent either way has the names and sizes of the plan;
     - `train` changes no argument, uses no global randomness, remembers nothing, and gives the same
       bits twice; `sent` changes no argument;
@@ -617,8 +620,8 @@ def check_method(cls: Callable[..., Method], **options: Any) -> None:
     - states and values are trees that checkpoints and other processes get back bit for bit;
     - `model` gives weights and running statistics of the prototype's sizes, for clients that have
       never taken part as well;
-    - a lost upload leaves no trace but in residuals; one and two processes, and a run resumed from a
-      checkpoint with uploads under way, come to the same bits.
+    - a lost upload leaves no trace but in residuals; one and two processes, and a run resumed from
+      a checkpoint with uploads under way, come to the same bits.
 
     Of a method that brings a workload of its own, its plans and that workload are checked.
     """
@@ -887,7 +890,8 @@ def _check_workload(scenario: Scenario) -> None:
 
 
 def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
-    """Outcomes and the last state of three rounds: all; two lost, one late; two and the late one."""
+    """Outcomes and the last state of three rounds: all; two lost, one late; two and the late
+    one."""
     module, _, name = scenario.method.made.workload.partition(":")
     make = getattr(importlib.import_module(module), name)
     streams = Streams(scenario.seed)

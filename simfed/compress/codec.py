@@ -1,12 +1,12 @@
 """Codecs: what becomes of an update between a client and the server, both ways.
 
 A codec is a chain: a *selection* says which entries travel, a *value codec* how each of them is
-written, an index code where they stand. What fits no chain (low rank, momentum inside) is a codec of
-its own. `codec_from_spec` makes all of them as scenarios write them.
+written, an index code where they stand. What fits no chain (low rank, momentum inside) is a codec
+of its own. `codec_from_spec` makes all of them as scenarios write them.
 
-State comes in and goes out: `payload, state = codec.encode(update, state, rng, k)`. `decode(payload)`
-is what the receiver takes the update for, so `update − decode(payload)` is the error of this round,
-whatever made it; `simfed.compress.feedback` carries it to the next.
+State comes in and goes out: `payload, state = codec.encode(update, state, rng, k)`.
+`decode(payload)` is what the receiver takes the update for, so `update − decode(payload)` is the
+error of this round, whatever made it; `simfed.compress.feedback` carries it to the next.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ class Payload:
 class ValueCodec(Protocol):
     """How the values of a chain are written; made by its registry class from its options.
 
-    Vectors are flat float32 NumPy arrays of `count` entries; `layout` gives the shapes of the layers
-    where the values are a whole update, None behind a selection. *Symbols* are whatever the class
-    likes: the only thing that travels.
+    Vectors are flat float32 NumPy arrays of `count` entries; `layout` gives the shapes of the
+    layers where the values are a whole update, None behind a selection. *Symbols* are whatever the
+    class likes: the only thing that travels.
     """
 
     name: str
@@ -144,11 +144,13 @@ class ValueCodec(Protocol):
     def quantise(
         self, values: NDArray[np.float32], rng: np.random.Generator | None, layout: Layout | None
     ) -> Any:
-        """The symbols of `values`, which are not changed. Raises: `InputError` for a NaN or infinity."""
+        """The symbols of `values`, which are not changed. Raises: `InputError` for a NaN or
+        infinity."""
         ...
 
     def blocks(self, symbols: Any) -> Iterator[Block]:
-        """What the receiver takes the values for, stretch by stretch, all entries once, in order."""
+        """What the receiver takes the values for, stretch by stretch, all entries once, in
+        order."""
         ...
 
     def bits(
@@ -198,7 +200,7 @@ class Codec(ABC):
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
 
-    # ---- who it is ---------------------------------------------------------------------------------
+    # ---- who it is -------------------------------------------------------------------------------
 
     @cached_property
     def label(self) -> str:
@@ -210,7 +212,7 @@ class Codec(ABC):
         """As a scenario writes it, in the shortest form."""
         return _spec(self)
 
-    # ---- what it does ------------------------------------------------------------------------------
+    # ---- what it does ----------------------------------------------------------------------------
 
     @abstractmethod
     def encode(
@@ -229,40 +231,42 @@ class Codec(ABC):
         changed either, unless `consume` says that its arrays may be overwritten. `rng` is keyed by
         codec, client and round; `k` is the number of entries where the codec goes by one; `layout`
         the shapes of the layers, for codecs that look at them.
-        Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values do
-        not look), for what does not fit; the caller knows which client and round it was.
+        Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values
+        do not look), for what does not fit; the caller knows which client and round it was.
         """
 
     @abstractmethod
     def blocks(self, payload: Payload) -> Iterator[Block]:
-        """The decoded vector, stretch by stretch; only asked for where `payload.indices` is None."""
+        """The decoded vector, stretch by stretch; only asked for where `payload.indices` is
+        None."""
 
     def decode(self, payload: Payload) -> Any:
         """What the receiver takes the update for: a new flat float32 vector."""
         if payload.indices is not None:
             return payload.dense()
         vector = np.empty(payload.length, np.float32)
-        for part, values in self.blocks(payload):
-            vector[part] = values
+        for stretch, values in self.blocks(payload):
+            vector[stretch] = values
         return on_device(vector, payload.device)
 
     def undo(self, payload: Payload) -> State:
         """The state for the next play when the upload was lost, as if nothing had been sent.
 
-        The gradient of the round stays in it where the codec keeps its own error. For a client whose
-        last play this was.
+        The gradient of the round stays in it where the codec keeps its own error. For a client
+        whose last play this was.
         """
         return payload.state_before
 
     def under_feedback(self) -> Codec:
-        """The codec to play when its error is kept: this one, or one that contracts where it does not."""
+        """The codec to play when its error is kept: this one, or one that contracts where it does
+        not."""
         return self
 
     def most_entries(self, length: int, k: int) -> int:
         """The most entries that one payload can carry values for."""
         return length
 
-    # ---- on the wire -------------------------------------------------------------------------------
+    # ---- on the wire -----------------------------------------------------------------------------
 
     @abstractmethod
     def size_bytes(
@@ -289,7 +293,8 @@ class Codec(ABC):
         layout: Layout | None = None,
         state: State = None,
     ) -> Payload:
-        """The payload that the receiver decodes; `state`: the sender's before the play, mirrored."""
+        """The payload that the receiver decodes; `state`: the sender's before the play,
+        mirrored."""
 
 
 class Chain(Codec):
@@ -312,7 +317,8 @@ class Chain(Codec):
 
     @property
     def links(self) -> list[Any]:
-        """The parts that say what the chain does: an all-keeping selection is left out before values."""
+        """The parts that say what the chain does: an all-keeping selection is left out before
+        values."""
         if self.values is None:
             return [self.selection]
         return [self.values] if self.keeps_all else [self.selection, self.values]
@@ -476,7 +482,7 @@ class Chain(Codec):
         )
 
 
-# ---- codecs as scenarios write them ------------------------------------------------------------------
+# ---- codecs as scenarios write them --------------------------------------------------------------
 
 
 def codec_from_spec(spec: Any, *, where: str | None = None) -> Codec:
@@ -632,11 +638,12 @@ def _link_spec(link: Any) -> Any:
     return {link.name: options} if options else link.name
 
 
-# ---- vectors -----------------------------------------------------------------------------------------
+# ---- vectors -------------------------------------------------------------------------------------
 
 
 def pieces(length: int, layout: Layout | None) -> list[slice]:
-    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does not fit."""
+    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does
+    not fit."""
     if layout is None:
         return [slice(0, length)]
     ends = np.cumsum([math.prod(shape) for shape in layout]).tolist() if layout else []
@@ -699,8 +706,8 @@ def _like(values: NDArray[np.float32], other: Any) -> Any:
 
 def _assembled(codec: ValueCodec, symbols: Any, count: int) -> NDArray[np.float32]:
     vector = np.empty(count, np.float32)
-    for part, values in codec.blocks(symbols):
-        vector[part] = values
+    for stretch, values in codec.blocks(symbols):
+        vector[stretch] = values
     return vector
 
 

@@ -119,7 +119,8 @@ def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
     k = checked_k(k, length)
     if k < length // 20:
         return np.sort(rng.choice(length, k, replace=False, shuffle=False))
-    # Dense: mark until enough are marked (or, above one half, left out). `choice` takes 5 × as long.
+    # Dense: mark until enough are marked (or, above one half, left out). `choice` takes 5 × as
+    # long.
     fewer = min(k, length - k)
     marked = np.zeros(length, bool)
     missing = fewer

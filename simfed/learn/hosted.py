@@ -1,9 +1,10 @@
-"""The learning side for every method that does not bring its own: `Workload`, from a method's steps.
+"""The learning side for every method that does not bring its own: `Workload`, from a method's
+steps.
 
-The host does what is the same for all: it trains lazily and in many processes, compresses fields that
-say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of those clients
-alone that have taken part, measures gains, evaluates, and saves. The method says the rest
-(`simfed.method`).
+The host does what is the same for all: it trains lazily and in many processes, compresses fields
+that say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of
+those clients alone that have taken part, measures gains, evaluates, and saves. The method says the
+rest (`simfed.method`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from simfed.learn.catalogue import model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
+from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
 from simfed.levels import Level
@@ -43,7 +45,8 @@ _ACTIVITIES = ("training", "compression", "server", "local_losses", "evaluation"
 
 @dataclass(eq=False, slots=True)
 class HostedUpload:
-    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+    """A started participation: the contract's `Contribution`. Its work is done when it is
+    needed."""
 
     workload: HostedWorkload
     task: Task
@@ -76,7 +79,8 @@ class HostedUpload:
         return self.kept
 
     def uplink_bytes(self) -> float:
-        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending
+        work."""
         return self.workload.uplink_bytes(self)
 
 
@@ -87,8 +91,9 @@ class HostedWorkload:
     `device` `cuda` everything is done on the GPU by this process alone. `data`: in place of the
     scenario's data set.
 
-    What is modelled: what a client's state is after an upload that was lost is what it was before the
-    participation, and what the upload would have changed returns to the residuals of its fields.
+    What is modelled: what a client's state is after an upload that was lost is what it was before
+    the participation, and what the upload would have changed returns to the residuals of its
+    fields.
     """
 
     def __init__(
@@ -132,7 +137,7 @@ class HostedWorkload:
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
 
-    # ---- the contract --------------------------------------------------------------------------------
+    # ---- the contract ----------------------------------------------------------------------------
 
     def task(self, round: int, client: int, turn: int = 0) -> Task:
         """The work of `client` in `round`."""
@@ -182,7 +187,7 @@ class HostedWorkload:
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
             ((self._own_upload(c), weight) for c, weight in counted),
-            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+            key=lambda of: of[0].task.order,
         )
         uploads = [upload for upload, _ in weighed]
         for upload in uploads:
@@ -298,7 +303,7 @@ class HostedWorkload:
                 plain["kept"],
             )  # fmt: skip
 
-    # ---- clients -------------------------------------------------------------------------------------
+    # ---- clients ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
         """Train all who are pending, and compress what they send."""
@@ -380,13 +385,13 @@ class HostedWorkload:
         for upload, loss in zip(learners, self._run(units), strict=True):
             upload.loss_before = loss
 
-    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[int, tuple[float, float]]:
+    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
         """f_n before and after, of those whose policies learn from it."""
         learners = [u for u in uploads if u.loss_before is not None]
         with self._spending("local_losses"):
             after = self._run([self._loss_unit(u, self._own[u.task.client]) for u in learners])
         return {
-            u.task.client: (u.loss_before, loss)
+            u.task.label: (u.loss_before, loss)
             for u, loss in zip(learners, after, strict=True)
             if u.loss_before is not None
         }
@@ -396,16 +401,16 @@ class HostedWorkload:
             return True
         return bool(upload.task.plan.longest) and self._policies[upload.task.client].learns
 
-    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
+    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _MeasureLoss:
         who = upload.task.who
         if own is None:
             own = self.method.begin_client(self.kit, who)
         local = self._policies[who.client].reward.local_loss
         owned, training = self.data.owned[who.client], self.scenario.training
         positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
-        return _OwnLoss(who.prototype, self.method.model(self._server, own, who), positions)
+        return _MeasureLoss(who.prototype, self.method.model(self._server, own, who), positions)
 
-    # ---- the server ----------------------------------------------------------------------------------
+    # ---- the server ------------------------------------------------------------------------------
 
     def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
         every = self.scenario.evaluation.every
@@ -415,9 +420,10 @@ class HostedWorkload:
             if self.method.personal:
                 clients = self._evaluate_clients()
                 return self._means(clients), clients
-            return self._evaluate_prototypes(), {}
+            tested = self._test_prototypes()
+            return self._of_prototypes(tested), self._of_clients(tested)
 
-    def _evaluate_prototypes(self) -> dict[str, Evaluation]:
+    def _test_prototypes(self) -> dict[str, Tensor]:
         one_of: dict[str, Who] = {}
         for client in range(len(self.data.owned)):
             who = self.tasks.who(client)
@@ -425,11 +431,24 @@ class HostedWorkload:
             if len(one_of) == len(self.scenario.prototypes):
                 break
         units = [_Test(name, self.method.model(self._server, {}, w)) for name, w in one_of.items()]
+        return dict(zip(one_of, self._run(units), strict=True))
+
+    def _of_prototypes(self, tested: Mapping[str, Tensor]) -> dict[str, Evaluation]:
         found = {}
-        for name, (counts, right, losses) in zip(one_of, self._run(units), strict=True):
-            total = float(counts.sum())
-            found[name] = Evaluation(float(right.sum()) / total, float(losses.sum()) / total)
-        return {name: found[name] for name in self.scenario.prototypes}
+        for name in self.scenario.prototypes:
+            samples, right, losses = (float(row.sum()) for row in tested[name])
+            found[name] = Evaluation(right / samples, losses / samples)
+        return found
+
+    def _of_clients(self, tested: Mapping[str, Tensor]) -> dict[int, PersonalEvaluation]:
+        if not self.scenario.evaluation.clients:
+            return {}
+        return {
+            client: in_mix(
+                tested[self.tasks.who(client).prototype], label_counts(self.data, client)
+            )
+            for client in range(len(self.data.owned))
+        }
 
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         known = [self.tasks.who(client) for client in sorted(self._own)]
@@ -438,8 +457,8 @@ class HostedWorkload:
             for w in known
         ]
         return {
-            who.client: _personal(counts, right, losses, self.kit.label_counts(who).double())
-            for who, (counts, right, losses) in zip(known, self._run(units), strict=True)
+            who.client: in_mix(found, label_counts(self.data, who.client))
+            for who, found in zip(known, self._run(units), strict=True)
         }
 
     def _means(self, clients: Mapping[int, PersonalEvaluation]) -> dict[str, Evaluation]:
@@ -454,7 +473,7 @@ class HostedWorkload:
                 found[name] = Evaluation(accuracy, math.fsum(of.loss for of in mine) / len(mine))
         return found
 
-    # ---- checks and accounts -------------------------------------------------------------------------
+    # ---- checks and accounts ---------------------------------------------------------------------
 
     def _check(self, task: Task, way: str, values: Values, planned: Mapping[str, Any]) -> None:
         """What is sent must be what the plan says: the clock has charged for that."""
@@ -479,12 +498,13 @@ class HostedWorkload:
             for name, value in of.items():
                 if name not in self.method.losses and name != "kd_loss":
                     raise RunFailed(
-                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it does "
-                        "not name in `losses`"
+                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it "
+                        "does not name in `losses`"
                     )
                 if not math.isfinite(value):
                     raise RunFailed(
-                        f"{name} of {prototype} is {value} in round {round}: the learning has diverged"
+                        f"{name} of {prototype} is {value} in round {round}: the learning has "
+                        "diverged"
                     )
 
     def _own_upload(self, contribution: Contribution) -> HostedUpload:
@@ -517,7 +537,7 @@ class HostedWorkload:
             self._wall[activity] += time.perf_counter() - begun
 
 
-# ---- units of work, which any process may run --------------------------------------------------------
+# ---- units of work, which any process may run ----------------------------------------------------
 
 
 class _Training(NamedTuple):
@@ -527,7 +547,7 @@ class _Training(NamedTuple):
     own: State | None
 
 
-class _OwnLoss(NamedTuple):
+class _MeasureLoss(NamedTuple):
     prototype: str
     model: Values
     positions: Any
@@ -555,32 +575,18 @@ class _Worker:
             case _Training(who, round, down, own):
                 state = self._method.begin_client(self._kit, who) if own is None else own
                 return self._method.train(self._kit, who, round, down, state)
-            case _OwnLoss(prototype, model, positions):
+            case _MeasureLoss(prototype, model, positions):
                 return self._kit.cross_entropy(prototype, model, positions)
             case _Test(prototype, model):
                 return self._kit.test(prototype, model)
         raise TypeError(f"a unit of work, got {unit!r}")
 
 
-_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _OwnLoss, _Test)}
+_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, _Test)}
 
 
 def packed_unit(unit: Any) -> tuple[str, Any]:
     return type(unit).__name__, packed(tuple(unit))
-
-
-def _personal(counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor) -> PersonalEvaluation:
-    """Classes that the test set lacks count nothing in the client's own mix."""
-    total = float(counts.sum())
-    mix = mix * (counts > 0)
-    share = mix / mix.sum().clamp(min=1)
-    each = counts.clamp(min=1)
-    return PersonalEvaluation(
-        accuracy=float(right.sum()) / total,
-        loss=float(losses.sum()) / total,
-        own_accuracy=float((share * right / each).sum()),
-        own_loss=float((share * losses / each).sum()),
-    )
 
 
 def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from simfed.levels import Level
 __all__ = [
     "Distil",
     "Evaluate",
-    "Knowledge",
-    "OwnLoss",
+    "Infer",
+    "MeasureLoss",
     "Result",
     "Send",
     "Sent",
@@ -48,13 +48,13 @@ class Send:
     memory: Any
     """What the compressor remembers of this client."""
     scale: float
-    """As in `Knowledge`."""
-    with_knowledge: bool
+    """As in `Infer`."""
+    with_logits: bool
     """Also its model's public logits, when they are known to be needed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class Infer:
     """The public logits of the model that `client`'s payload makes of the server's. No number."""
 
     client: int
@@ -79,7 +79,7 @@ class Distil:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnLoss:
+class MeasureLoss:
     """f_n of a client at the server's weights, on its samples of a participation. Number: f_n."""
 
     client: int
@@ -95,7 +95,7 @@ class Evaluate:
     part: int
 
 
-Unit = Train | Send | Knowledge | Distil | OwnLoss | Evaluate
+Unit = Train | Send | Infer | Distil | MeasureLoss | Evaluate
 
 
 class Sent(NamedTuple):

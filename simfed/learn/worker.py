@@ -32,6 +32,7 @@ from simfed.learn.federation import (
 from simfed.learn.losses import cross_entropy, kl_sum
 from simfed.learn.memory import Arena
 from simfed.learn.methods.batched import Batched
+from simfed.learn.mixes import by_class
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
@@ -39,8 +40,8 @@ from simfed.learn.timing import Stopwatch
 from simfed.learn.units import (
     Distil,
     Evaluate,
-    Knowledge,
-    OwnLoss,
+    Infer,
+    MeasureLoss,
     Result,
     Send,
     Sent,
@@ -158,12 +159,12 @@ class Worker:
                 return self.train(unit)
             case Send():
                 return self.send(unit)
-            case Knowledge():
-                return self.knowledge(unit)
+            case Infer():
+                return self.infer(unit)
             case Distil():
                 return self.distil(unit)
-            case OwnLoss():
-                return self.own_loss(unit)
+            case MeasureLoss():
+                return self.measure_loss(unit)
             case Evaluate():
                 return self.evaluate(unit)
 
@@ -196,14 +197,14 @@ class Worker:
         return losses, None
 
     def send(self, unit: Send) -> Answer:
-        """Compression, and knowledge where it is asked for."""
+        """Compression, and public logits where it is asked for."""
         sent = self.compress(unit)
-        if unit.with_knowledge:
+        if unit.with_logits:
             row = self.prototype_of[unit.client].row[unit.client]
-            self.knowledge(Knowledge(unit.client, row, unit.round, sent.entries, unit.scale))
+            self.infer(Infer(unit.client, row, unit.round, sent.entries, unit.scale))
         return [], sent
 
-    def knowledge(self, unit: Knowledge) -> Answer:
+    def infer(self, unit: Infer) -> Answer:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
         prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
@@ -233,7 +234,7 @@ class Worker:
                 )
         return [total], None
 
-    def own_loss(self, unit: OwnLoss) -> Answer:
+    def measure_loss(self, unit: MeasureLoss) -> Answer:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
             positions = self.on_device(self.own_samples(unit.client, unit.key))
@@ -242,18 +243,23 @@ class Worker:
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
 
     def evaluate(self, unit: Evaluate) -> Answer:
-        """Right answers and the sum of cross-entropies over a part of the test set."""
+        """Right answers and the sum of cross-entropies over a part of the test set; with
+        `evaluation.clients`, then `by_class` of it."""
         with self.stopwatch.spending("evaluation"):
             part = slice(*stretch(len(self.data.test_labels), self.parts, unit.part))
             logits = self.prototypes[unit.prototype].passes.logits(self.data.test_samples[part])
             labels = self.data.test_labels[part]
             total = F.cross_entropy(logits, labels, reduction="sum")
-            return [(logits.argmax(1) == labels).sum(), total], None
+            answers = [(logits.argmax(1) == labels).sum(), total]
+            if self.scenario.evaluation.clients:
+                answers += by_class(logits, labels, self.data.classes).flatten().unbind()
+            return answers, None
 
     # ---- parts of units --------------------------------------------------------------------------
 
     def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
-        """Local steps on the scratch model; their sum goes to the residual. The last batch's loss."""
+        """Local steps on the scratch model; their sum goes to the residual. The last batch's
+        loss."""
         scratch = prototype.scratch
         gradient = torch.empty_like(scratch.weights)
         descent = Descent(self.scenario.training, unit.rate)
@@ -326,8 +332,8 @@ class Worker:
     def _gradients(
         self, prototype: Prototype, batches: Sequence[Positions], into: Sequence[Tensor]
     ) -> list[Tensor]:
-        """The loss of each batch, all of one size, at the scratch model; its gradient is added to its
-        vector."""
+        """The loss of each batch, all of one size, at the scratch model; its gradient is added
+        to its vector."""
         positions = self.on_device(np.concatenate(batches))
         labels = self.data.labels.index_select(0, positions).split(len(batches[0]))
         shares = [

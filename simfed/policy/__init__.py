@@ -2,8 +2,8 @@
 
 `Uniform` always plays one arm, `Replay` those of a recorded run; the others learn from their own
 client's rewards: `Ascend`, exponential weights (`Exp3`, `Exp3Ix`, `Exp3S`), upper confidence bounds
-(`Ucb1`, `DiscountedUcb`, `SlidingWindowUcb`) and `Thompson`. A policy of your own is one class with the
-methods of `Policy`, checked by `simfed.testing.check_policy`.
+(`Ucb1`, `DiscountedUcb`, `SlidingWindowUcb`) and `Thompson`. A policy of your own is one class with
+the methods of `Policy`, checked by `simfed.testing.check_policy`.
 """
 
 from simfed.policy.adaptive import AdaptiveK

@@ -36,7 +36,8 @@ class Pull:
     choice: Choice
     probability: float = 1.0
     k: Level | None = None
-    """The level, where the policy sets it itself; else the arm says it, or the scenario's K counts."""
+    """The level, where the policy sets it itself; else the arm says it, or the scenario's K
+    counts."""
     parts: tuple[Pull, ...] = ()
     """Where strategy and level are chosen apart: the pull of each."""
 
@@ -88,7 +89,8 @@ class Policy(Protocol):
         ...
 
     def values(self) -> tuple[float, ...]:
-        """What the next pull would be based on, per arm: utilities (NaN: none yet) or probabilities."""
+        """What the next pull would be based on, per arm: utilities (NaN: none yet) or
+        probabilities."""
         ...
 
     def state(self) -> dict[str, Any]:

@@ -101,7 +101,8 @@ class Replay(Policy):
 
     `recorded` holds every participation of the client, forced ones included: a replay has no losses
     and so no rollback that could force an arm. `levels`: the K of each, None where that is not the
-    choice's own but the scenario's, or said by the arm. Raises `InputError` when the record is used up.
+    choice's own but the scenario's, or said by the arm. Raises `InputError` when the record is used
+    up.
 
     >>> policy = Replay(("top-k", "random-k"), recorded=["random-k", "top-k"])
     >>> [policy.pull(np.random.default_rng(0)).arm for _ in range(2)]

@@ -122,7 +122,8 @@ def _clients(scenario: Scenario) -> dict[str, Any]:
 
 @cache
 def data_digest(name: str) -> str:
-    """The digest of a data set: of its published files where they are fixed, else of its content."""
+    """The digest of a data set: of its published files where they are fixed, else of its
+    content."""
     part = registry("dataset").get(name)
     files = getattr(part, "files", None)
     if files and all(hasattr(file, "sha256") for file in files.values()):

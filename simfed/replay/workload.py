@@ -1,4 +1,5 @@
-"""A workload that answers from a recorded trajectory, and learns for real only where nobody has been.
+"""A workload that answers from a recorded trajectory, and learns for real only where nobody has
+been.
 
 Decisions form a tree. Its root is the learning setup (the learning key); every start of a
 participation (round, client, arm, K), every lost upload and every merge leads to a child. A *node*
@@ -7,8 +8,8 @@ equal learning. While outcomes are known, the real workload is not even built. A
 step it is built, put into the nearest kept state on the way, led through the decisions made since
 (their outcomes must come out the same again), and learning goes on from there, recorded.
 
-What is not recorded is what the clock side can work out itself: tasks and sizes that do not depend on
-data come from a stand-in. So bandwidth, latency, devices, and what is charged, all share.
+What is not recorded is what the clock side can work out itself: tasks and sizes that do not depend
+on data come from a stand-in. So bandwidth, latency, devices, and what is charged, all share.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class ReplayingWorkload:
         begun = time.perf_counter()
         self._settle_lost()
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
-        weighed = sorted(counted, key=lambda of: _order(of[0]))
+        weighed = sorted(counted, key=lambda of: of[0].task.order)
         merged, weights = [c for c, _ in weighed], [weight for _, weight in weighed]
         marks = [f"{c.task.key}:{c.task.client}:{weight!r}" for c, weight in weighed]
         # an evaluation that takes place only because the run ends is another outcome
@@ -206,7 +207,8 @@ class ReplayingWorkload:
         return self._open[task.client, task.key]
 
     def timings(self) -> Mapping[str, float]:
-        """Those of the real workload, `replay`, and `rebuild`: the way to where the record ended."""
+        """Those of the real workload, `replay`, and `rebuild`: the way to where the record
+        ended."""
         own = {"replay": self._wall_s, "rebuild": self._rebuilding_wall_s}
         return {**own, **(self._real.timings() if self._real is not None else {})}
 
@@ -227,8 +229,9 @@ class ReplayingWorkload:
         self._node = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _settle_lost(self) -> None:
-        """Lost uploads touch only their own client, so their order among themselves is no decision."""
-        for lost in sorted(self._lost, key=_order):
+        """Lost uploads touch only their own client, so their order among themselves is no
+        decision."""
+        for lost in sorted(self._lost, key=lambda of: of.task.order):
             self._go("discard", lost.task.key, lost.task.client)
         self._lost.clear()
 
@@ -316,9 +319,10 @@ class ReplayingWorkload:
             again = _OUTCOMES.dump_python(outcome, mode="json")
             if step.outcome is not None and _text(again) != _text(step.outcome):
                 raise RunFailed(
-                    f"{self._trajectory.folder}: what was learned before in round {step.round} did not come out again; "
-                    "nothing of this run is kept, `simfed cache clear` removes the kept trajectories"
-                )  # fmt: skip
+                    f"{self._trajectory.folder}: what was learned before in round {step.round} "
+                    "did not come out again; nothing of this run is kept, `simfed cache clear` "
+                    "removes the kept trajectories"
+                )
 
     def _keep_state(self, node: str | None = None) -> None:
         assert self._real is not None
@@ -363,11 +367,6 @@ class _Step:
             return [self.kind, c.task.name, c.arm, c.asked, c.node]
         uploads = [[c.task.client, c.task.key] for c in self.contributions]
         return [self.kind, self.round, self.node, uploads, list(self.weights)]
-
-
-def _order(contribution: Contribution) -> tuple[int, int, int]:
-    task = contribution.task
-    return task.client, task.who.turn, task.round
 
 
 def _real(contribution: ReplayedContribution) -> Contribution:

@@ -133,7 +133,8 @@ def thresholds_for(tidy: pd.DataFrame, most: int = 4) -> list[float]:
 
 
 def thresholds(tidy: pd.DataFrame, accuracies: Sequence[float]) -> pd.DataFrame:
-    """When accuracies were first reached: `run, prototype, accuracy, round, at_s, uplink_bytes, total_bytes`.
+    """When accuracies were first reached: `run, prototype, accuracy, round, at_s, uplink_bytes,
+    total_bytes`.
 
     A threshold that was never reached has empty cells. `tidy` is from `curves`.
     """
@@ -160,9 +161,9 @@ def phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFra
 def blame(run: Run) -> pd.DataFrame:
     """Who was the straggler how often, and for what.
 
-    `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first: `phase`
-    and `link` are those it was blamed for most often, `saved_s` is how much shorter its rounds would
-    have been without it, each by itself.
+    `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first:
+    `phase` and `link` are those it was blamed for most often, `saved_s` is how much shorter its
+    rounds would have been without it, each by itself.
     """
     held: dict[int, str] = dict(clients_of(run).itertuples(index=False, name=None))
     rows = []
@@ -231,7 +232,8 @@ def link_table(run: Run) -> pd.DataFrame:
 
 
 def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:
-    """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round, share`.
+    """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round,
+    share`.
 
     A slice holds whole rounds, so that it is never a matter of where in a round it was cut; bytes
     are spread evenly over each recorded interval. The capacity is its mean over the recorded

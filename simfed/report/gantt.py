@@ -105,7 +105,9 @@ def gantt_figure(
     panels = [layout.band] * len(groups)
     panels.append(layout.row * _row_count(rows, bars))
     panels += [layout.link] * len(links)
-    figure, axes = new_figure(width_in, panels, layout.gap, handles, layout.left, layout.right, layout.bottom)  # fmt: skip
+    figure, axes = new_figure(
+        width_in, panels, layout.gap, handles, layout.left, layout.right, layout.bottom
+    )
     scale, unit = time_unit(timeline.to_s - timeline.from_s)
     origin = 0.0 if int(timeline.rounds["round"].iloc[0]) == 1 else timeline.from_s
 
@@ -191,7 +193,13 @@ def _markers(bars: pd.DataFrame) -> dict[str, tuple[str, str]]:
     order = {codec: i for i, codec in enumerate(("top-k", "random-k", "periodic-k"))}
     played = [str(arm) for arm in bars["arm"].dropna().unique()]
     ranks = level_ranks(played)
-    played.sort(key=lambda arm: (order.get(split_arm(arm)[0], 99), split_arm(arm)[0], ranks.get(arm, (0,))[0]))  # fmt: skip
+    played.sort(
+        key=lambda arm: (
+            order.get(split_arm(arm)[0], 99),
+            split_arm(arm)[0],
+            ranks.get(arm, (0,))[0],
+        )
+    )
     codecs = dict.fromkeys(split_arm(arm)[0] for arm in played)
     others = iter(_ARM_MARKERS[len(order) :] * len(codecs))
     shapes = {c: _ARM_MARKERS[order[c]] if c in order else next(others) for c in codecs}
@@ -206,8 +214,10 @@ def _draw_critical(ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Ar
     for (_, row), group in path.groupby(["round", "y"]):
         left, right = group["start"].min(), group["end"].max()
         ax.add_patch(
-            Rectangle((left, row - 0.44), right - left, 0.88, fill=False, lw=0.9, ec="black", zorder=5)
-        )  # fmt: skip
+            Rectangle(
+                (left, row - 0.44), right - left, 0.88, fill=False, lw=0.9, ec="black", zorder=5
+            )
+        )
 
 
 def _label_rows(
@@ -318,7 +328,9 @@ def _legend(timeline: Timeline, bars: pd.DataFrame) -> list[Patch | Line2D]:
     if bars["outcome"].isin(["dropped", "failed"]).any():
         handles.append(_swatch(PHASES["dropped"]))
     if bars["critical"].any():
-        handles.append(Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length"))  # fmt: skip
+        handles.append(
+            Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")
+        )
     for arm, (marker, face) in _markers(bars).items():
         handles.append(
             Line2D([], [], linestyle="none", marker=marker, markersize=4, markerfacecolor=face,

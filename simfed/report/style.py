@@ -116,8 +116,8 @@ def phase(name: str) -> Phase:
 
 
 def looks(kinds: Iterable[str]) -> dict[str, Phase]:
-    """A look for each kind of interval of one picture; of two own kinds whose names ask for the same
-    one, the first in the alphabet has it.
+    """A look for each kind of interval of one picture; of two own kinds whose names ask for the
+    same one, the first in the alphabet has it.
 
     >>> len({(look.colour, look.hatch) for look in looks(["digest", "revisit", "tune"]).values()})
     3
@@ -180,7 +180,8 @@ def _hues(names: Iterable[str]) -> dict[str, str]:
 
 
 def arm_marks(arms: Iterable[str]) -> dict[str, str]:
-    """A short mark for each arm: a letter for the built-in ones, the shortest free prefix for others.
+    """A short mark for each arm: a letter for the built-in ones, the shortest free prefix for
+    others.
 
     Levels are numbered, 1 keeps least.
 

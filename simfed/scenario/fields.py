@@ -42,12 +42,12 @@ __all__ = [
     "Named",
     "NonNegative",
     "Number",
-    "Part",
     "Positive",
     "PositiveDuration",
     "PositiveInt",
     "Power",
     "Rate",
+    "Section",
     "Size",
     "Strategy",
     "WholeNumber",
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """A mapping in a scenario file: unknown keys are errors, values never change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
@@ -280,6 +280,6 @@ Strategy = Annotated[
     BeforeValidator(_label, json_schema_input_type=str | dict[str, Any]),
     Field(json_schema_extra=_list_codecs),
 ]
-"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`; inside and in
-dumps it is its label, of which the same codec is made again. Text may name a level of its own behind
-an `@`: `top-k@500`."""
+"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`;
+inside and in dumps it is its label, of which the same codec is made again. Text may name a level
+of its own behind an `@`: `top-k@500`."""

@@ -28,9 +28,9 @@ from simfed.scenario.fields import (
     Int,
     Named,
     NonNegative,
-    Part,
     Positive,
     PositiveInt,
+    Section,
     Strategy,
 )
 from simfed.scenario.network import Link, Network
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-class Partition(Part):
+class Partition(Section):
     """How the training samples are dealt to the clients.
 
     `dirichlet`: the samples of each class in proportions drawn from Dir(alpha); `iid`: a random
@@ -70,7 +70,7 @@ class Partition(Part):
     shards_per_client: PositiveInt = Field(default=2, description="shards only")
 
 
-class Dataset(Part):
+class Dataset(Section):
     """The data: what the clients own, the server's unlabelled public set, the test set."""
 
     name: Named("dataset") = Field(description="see `simfed list datasets`")  # type: ignore[valid-type]
@@ -81,13 +81,13 @@ class Dataset(Part):
     partition: Partition = Field(default=Partition(), description="who owns which training samples")
 
 
-class Prototype(Part):
+class Prototype(Section):
     """A model architecture and the clients that share its weights."""
 
     model: Named("model") = Field(description="see `simfed list models`")  # type: ignore[valid-type]
 
 
-class Schedule(Part):
+class Schedule(Section):
     """The factor on the learning rates in round t = 1, 2, …
 
     `constant`: 1; `inverse-sqrt`: 1/√t; `cosine`: from 1 at the first to 0 after the last round;
@@ -101,9 +101,9 @@ class Schedule(Part):
     factor: Positive = Field(default=0.5, description="step: what remains after a drop")
 
 
-class Training(Part):
-    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods, where
-    neither is given."""
+class Training(Section):
+    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods,
+    where neither is given."""
 
     batch_size: PositiveInt = Field(default=32, description="samples of a local step")
     learning_rate: Positive = Field(default=0.02, description="η")
@@ -162,8 +162,9 @@ AnyMethod = Annotated[
 ]
 
 
-class Compression(Part):
-    """What travels up: K entries of the residual-corrected gradient, and how their indices are coded."""
+class Compression(Section):
+    """What travels up: K entries of the residual-corrected gradient, and how their indices are
+    coded."""
 
     k: Entries = Field(
         default=1000, description="entries kept of an update; `1%`: of the model's parameters"
@@ -225,7 +226,7 @@ class Compression(Part):
         return arms_of(self.strategies, self.k_choices)
 
 
-class Distillation(Part):
+class Distillation(Section):
     """The server's student step on the public set."""
 
     learning_rate: Positive | None = Field(
@@ -235,7 +236,7 @@ class Distillation(Part):
     temperature: Positive = Field(default=1.0, description="T of the softened logits")
 
 
-class Rollback(Part):
+class Rollback(Section):
     """Undo a round whose KD loss exceeds `threshold` × that of the last accepted round."""
 
     threshold: Positive = Field(
@@ -246,8 +247,9 @@ class Rollback(Part):
     )
 
 
-class Safeguard(Part):
-    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with ASCEND only."""
+class Safeguard(Section):
+    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with
+    ASCEND only."""
 
     rollback: Rollback | None = Field(
         default=None, description="null: off; omitted: on with ascend alone"
@@ -255,7 +257,8 @@ class Safeguard(Part):
 
 
 class SelectionChoice(OfKind):
-    """Whom a server asks, of those who are there: a kind, and the options of that kind beside it."""
+    """Whom a server asks, of those who are there: a kind, and the options of that kind beside
+    it."""
 
     registry_kind: ClassVar[str] = "selection"
 
@@ -273,7 +276,7 @@ AnySelection = Annotated[
 ]
 
 
-class Participation(Part):
+class Participation(Section):
     """Who takes part in a round: everybody, or some of those who are there."""
 
     clients_per_round: PositiveInt | None = Field(
@@ -285,7 +288,7 @@ class Participation(Part):
     )
 
 
-class Server(Part):
+class Server(Section):
     """The server's processor; null: its work takes no simulated time."""
 
     device: Device | None = Field(default=None, description="null: the server takes no time")
@@ -298,14 +301,14 @@ class Server(Part):
         return value
 
 
-class Charge(Part):
+class Charge(Section):
     """Which transfers take simulated time."""
 
     downlink: bool = Field(default=True, description="models on their way to clients")
     buffers: bool = Field(default=True, description="running statistics of batch norm, both ways")
 
 
-class Downlink(Part):
+class Downlink(Section):
     """Number format of the model on its way down (charged size only; the values travel exactly)."""
 
     payload: Literal["fp32", "fp16"] = Field(
@@ -313,13 +316,17 @@ class Downlink(Part):
     )
 
 
-class Evaluation(Part):
+class Evaluation(Section):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
     every: PositiveInt = Field(default=10, description="rounds")
+    clients: bool = Field(
+        default=False,
+        description="also in each client's own label mix; methods with personal models always do",
+    )
 
 
-class Precision(Part):
+class Precision(Section):
     """Number format of the passes over the public set (the clients' logits, distillation).
 
     `bf16` is faster where the processor knows it, and coarser: three significant digits.
@@ -330,13 +337,13 @@ class Precision(Part):
     )
 
 
-class Checkpoint(Part):
+class Checkpoint(Section):
     """Save a state to resume from every so many rounds; 0: only when interrupted."""
 
     every: Int = Field(default=50, description="rounds; 0: only when interrupted")
 
 
-class ClientGroup(Part):
+class ClientGroup(Section):
     """`count` clients that are alike."""
 
     count: PositiveInt = Field(default=1, description="clients of this kind")
@@ -370,7 +377,7 @@ class ClientGroup(Part):
         return self
 
 
-class Scenario(Part):
+class Scenario(Section):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
     name: str = Field(description="of runs/NAME, and in reports")
@@ -487,8 +494,12 @@ class Scenario(Part):
         per_round = self.participation.clients_per_round
         if per_round is not None and per_round > self.client_count:
             raise ValueError(
-                InputError(f"at most the {self.client_count} clients there are", where="participation.clients_per_round", got=per_round)
-            )  # fmt: skip
+                InputError(
+                    f"at most the {self.client_count} clients there are",
+                    where="participation.clients_per_round",
+                    got=per_round,
+                )
+            )
         chosen = self.aggregation
         if chosen.concurrency is not None and chosen.concurrency > self.client_count:
             raise ValueError(
@@ -518,8 +529,12 @@ class Scenario(Part):
         batch = self.dataset.public_batch
         if batch is not None and batch > self.dataset.public:
             raise ValueError(
-                InputError(f"at most the {self.dataset.public} public images", where="dataset.public_batch", got=batch)
-            )  # fmt: skip
+                InputError(
+                    f"at most the {self.dataset.public} public images",
+                    where="dataset.public_batch",
+                    got=batch,
+                )
+            )
         return self
 
     @property
@@ -575,12 +590,13 @@ class Scenario(Part):
         return group.policy if group.policy is not None else self.policy
 
     def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
-        """What a group's clients may play by choice; what a recorded run played is not known here."""
+        """What a group's clients may play by choice; what a recorded run played is not known
+        here."""
         return self.policy_of_group(group).arms(self.compression.arms)
 
     def measures_losses(self, group: ClientGroup) -> bool:
-        """Whether clients of this group are asked for their own loss before and after a round: their
-        policy learns from it, or the selection looks at it."""
+        """Whether clients of this group are asked for their own loss before and after a round:
+        their policy learns from it, or the selection looks at it."""
         return self.policy_of_group(group).learns or self.participation.selection.needs_losses
 
     def learning_rate_factor(self, round: int) -> float:

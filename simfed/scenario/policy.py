@@ -9,18 +9,20 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from simfed.errors import InputError
 from simfed.registry import registry
-from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, Part, PositiveInt
+from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt, Section
 from simfed.scenario.options import OfKind
 
 __all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]
 
 
-class LocalLoss(Part):
+class LocalLoss(Section):
     """f_n, the client's own loss inside the reward."""
 
     data: Literal["probe", "full", "batch"] = Field(
         default="probe",
-        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
+        description=(
+            "where fₙ is computed: a fixed random probe, all of the client's samples, or the batch"
+        ),
     )
     samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
     credit: Literal["causal", "as-printed"] = Field(
@@ -28,7 +30,7 @@ class LocalLoss(Part):
     )
 
 
-class Reward(Part):
+class Reward(Section):
     """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
 
     rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
@@ -110,7 +112,8 @@ class Policy(OfKind):
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of registered kinds stood under `parameters` before they had keys of their own."""
+        """Options of registered kinds stood under `parameters` before they had keys of their
+        own."""
         plain = dict(value)
         if isinstance(plain.get("parameters"), Mapping):
             plain = {**plain.pop("parameters"), **plain}

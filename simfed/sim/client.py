@@ -1,7 +1,7 @@
 """The client's process: a story of yields.
 
-Download, the plan's units of work in their order, compression, upload. What is modelled: the time of
-each, on the client's own device and over the shared network, one after another. What is ignored:
+Download, the plan's units of work in their order, compression, upload. What is modelled: the time
+of each, on the client's own device and over the shared network, one after another. What is ignored:
 overlap of phases within a client, reading of data, and the memory of the device.
 """
 
@@ -25,7 +25,8 @@ __all__ = ["CUT", "nominal_seconds", "participation"]
 Story = Generator[simpy.Event, Any, None]
 
 CUT = "cut"
-"""Why a client is interrupted whom the server waits for no longer: it is dropped, but it is there."""
+"""Why a client is interrupted whom the server waits for no longer: it is dropped, but it is
+there."""
 
 
 def participation(
@@ -38,7 +39,8 @@ def participation(
     fails: Callable[[Flight, str], bool] | None = None,
     numbers: Iterator[int],
 ) -> Story:
-    """One client's part, from the server's first byte to its upload's last; from where `flight` stands.
+    """One client's part, from the server's first byte to its upload's last; from where `flight`
+    stands.
 
     `size_of(flight)` gives the upload's bytes; it is asked when the upload starts. `fails(flight,
     phase)` is asked at the end of each: then nothing of it arrives. `numbers` counts beginnings.

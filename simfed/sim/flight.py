@@ -36,6 +36,8 @@ class Flight:
     contribution: Contribution
     pull: Pull
     started_at_s: float
+    shared_loss: Mapping[str, float] = field(default_factory=dict)
+    """Of each prototype, as far as known, at the version that it trains on."""
     step: int = 0
     """How many of `steps` are done."""
     phase: str = "download"
@@ -88,7 +90,8 @@ class Flight:
         return self.outcome in ("dropped", "failed")
 
     def steps(self) -> tuple[tuple[str, Work | None], ...]:
-        """(phase, its work; None for a transfer), in the order in which the client goes through them."""
+        """(phase, its work; None for a transfer), in the order in which the client goes through
+        them."""
         plan = self.task.plan
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:
@@ -133,6 +136,7 @@ class Flight:
             "arm": self.contribution.arm,
             "k": self.contribution.k,
             "pull": self.pull.plain(),
+            "shared_loss": dict(self.shared_loss),
             "units": [list(unit) for unit in self.units],
             "limited_s": {
                 phase: [[link, seconds] for link, seconds in of.items()]
@@ -150,6 +154,7 @@ class Flight:
             Pull.of_plain(plain["pull"]),
             units=[Unit(*unit) for unit in plain["units"]],
             limited_s={phase: dict(of) for phase, of in plain["limited_s"].items()},
+            shared_loss=plain["shared_loss"],
             **{name: plain[name] for name in _PLAIN},
         )
 

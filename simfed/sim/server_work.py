@@ -1,9 +1,9 @@
 """What the server's processor does between the last upload and the next round.
 
-One after another on one processor: rebuild each compressed field's dense vector, then what the method
-says it works at a merge. Clients wait meanwhile. What is ignored: overlap with uploads that are still
-under way, averaging (a pass over the weights), and the evaluation on the test set, which is the
-experimenter's.
+One after another on one processor: rebuild each compressed field's dense vector, then what the
+method says it works at a merge. Clients wait meanwhile. What is ignored: overlap with uploads that
+are still under way, averaging (a pass over the weights), and the evaluation on the test set, which
+is the experimenter's.
 """
 
 from __future__ import annotations

@@ -125,7 +125,8 @@ class TimeOnlyWorkload:
     def __init__(self, tasks: Tasks, *, recorded: Recorded | None = None) -> None:
         """
         recorded: take sizes that depend on the data from this run.
-        Raises: `InputError` from `execute` for a size that depends on the data and was not recorded.
+        Raises: `InputError` from `execute` for a size that depends on the data and was not
+        recorded.
         """
         self.tasks = tasks
         self._recorded = recorded
@@ -207,7 +208,7 @@ class TimeOnlyWorkload:
         varying = [name for name, field in fields if field.bounded]
         if varying:
             raise InputError(
-                f"sizes on the wire that do not depend on what is learned, as that of "
+                "sizes on the wire that do not depend on what is learned, as that of "
                 f"{' and of '.join(dict.fromkeys(varying))} does",
                 where="method",
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",

@@ -316,7 +316,8 @@ def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
     """Check a policy class, made as `cls(arms, reward_range=…, **options)`.
 
     - pulls are `Pull`s of its arms with a probability in (0, 1], and a level where they set K, from
-      the generator given to `pull` and nothing else: no global randomness, nothing shared between two clients' objects;
+      the generator given to `pull` and nothing else: no global randomness, nothing shared between
+      two clients' objects;
     - `values` has a number per arm; reading it, or `state`, changes nothing;
     - `state` is strict JSON, from which an equal policy goes on alike, at any time;
     - rewards may come late or not at all (`void`); forced pulls are worth nothing;

@@ -1,4 +1,4 @@
-"""K that varies by client and round, in whole runs: tables, bytes, time, replay, resuming, caches."""
+"""K that varies by client and round, in whole runs: tables, bytes, time, replay, resuming."""
 
 import os
 import signal
@@ -24,10 +24,15 @@ WORLDS = {
     "apart": {"compression": {**LEVELS, "pairs": "factored"}, "policy": {"kind": "exp3"}},
     "moving": {"policy": ADAPTIVE},
     "energy": {"policy": ENERGY},
-    "energies": {"compression": {**LEVELS, "strategies": ["top-k"], "k_choices": ["energy:30%", 50]}},
+    "energies": {
+        "compression": {**LEVELS, "strategies": ["top-k"], "k_choices": ["energy:30%", 50]}
+    },
     "hosted": {**ONE, "method": "scaffold", "policy": ENERGY, "training": {"local_steps": 1}},
-    "late": {"aggregation": {"mode": "deadline", "deadline": "60 ms", "late": "merge"}, "policy": ADAPTIVE},
-}  # fmt: skip
+    "late": {
+        "aggregation": {"mode": "deadline", "deadline": "60 ms", "late": "merge"},
+        "policy": ADAPTIVE,
+    },
+}
 
 
 def world(name="pairs", rounds=5, **changes):

@@ -28,7 +28,7 @@ from simfed.device import (
 from simfed.errors import InputError, InputErrors
 from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
-from simfed.levels import split_arm
+from simfed.levels import energy_of, split_arm
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -352,7 +352,11 @@ class Parts:
         from simfed.sim import TimeOnlyWorkload
 
         task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)
-        for codec, k in self._codecs(index, self._arms(index), task.plan.longest):
+        arms = self._arms(index)
+        for codec, level in map(split_arm, arms):
+            if level is not None and energy_of(level) is not None:
+                workload.known_k(codec, level)
+        for codec, k in self._codecs(index, arms, task.plan.longest):
             workload.size_bytes(task, codec, k)
 
     def _task_of_group(self, index: int) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -63,25 +64,39 @@ def energy_entries(values: NDArray[np.float32], share: float) -> int:
     >>> [energy_entries(vector, share) for share in (0.5, 0.95, 1.0)]
     [1, 2, 3]
     """
-    refuse_non_finite(values)
     if share >= 1:
+        refuse_non_finite(values)
         return max(1, int(np.count_nonzero(values)))
-    bits = values.view(np.uint32) & _WITHOUT_SIGN[4]
-    upper = (bits >> 16).astype(np.int64)
-    squares = np.square(values, dtype=np.float64)
-    energy = np.bincount(upper, weights=squares)[::-1]
-    counts = np.bincount(upper)[::-1]
-    above = np.cumsum(energy)
+    energy = np.zeros(_CLASSES)
+    for part, classes in _classes(values):
+        squares = np.square(part, dtype=np.float64)
+        energy += np.bincount(classes, weights=squares, minlength=_CLASSES)
+    if energy[_INFINITY[4] >> 16 :].any() or np.isnan(energy).any():
+        refuse_non_finite(values)
+    above = np.cumsum(energy[::-1])
     wanted = share * above[-1]
     if not wanted > 0:
         return 1
-    at = int(
-        np.searchsorted(above, wanted)
-    )  # the first class of magnitudes with which it is reached
-    before = above[at] - energy[at]
-    within = np.sort(squares[upper == len(energy) - 1 - at])[::-1]
-    more = int(np.searchsorted(before + np.cumsum(within), wanted)) + 1
-    return int(counts[:at].sum()) + min(more, len(within))
+    at = int(np.searchsorted(above, wanted))  # counted from the largest: here it is reached
+    reached, larger, within = _CLASSES - 1 - at, 0, []
+    for part, classes in _classes(values):
+        larger += int(np.count_nonzero(classes > reached))
+        within.append(part[classes == reached])
+    squares = np.sort(np.square(np.concatenate(within), dtype=np.float64))[::-1]
+    before = above[at] - energy[reached]
+    more = int(np.searchsorted(before + np.cumsum(squares), wanted)) + 1
+    return larger + min(more, len(squares))
+
+
+_CLASSES = 2**15
+"""Of magnitudes: the upper half of their bits, without the sign."""
+
+
+def _classes(values: NDArray[np.float32]) -> Iterator[tuple[Any, Any]]:
+    """The vector block by block, with the class of each magnitude."""
+    for start in range(0, values.size, 4 * _BLOCK):
+        part = values[start : start + 4 * _BLOCK]
+        yield part, (part.view(np.uint32) & _WITHOUT_SIGN[4]) >> np.uint32(16)
 
 
 def entries_for(update: Any, level: Level) -> int:

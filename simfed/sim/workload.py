@@ -139,7 +139,7 @@ class TimeOnlyWorkload:
 
     def execute(self, task: Task, arm: str, k: Level) -> Contribution:
         """A contribution with the size that the full run's would have."""
-        k = self._known_k(arm, k)
+        k = self.known_k(arm, k)
         size_bytes = self.tasks.uplink_bytes(task, arm, k)
         if self._recorded is None:
             size_bytes = self.size_bytes(task, arm, k)
@@ -190,7 +190,8 @@ class TimeOnlyWorkload:
         pass
 
     @staticmethod
-    def _known_k(arm: str, k: Level) -> int:
+    def known_k(arm: str, k: Level) -> int:
+        """`k`, where it is a number. Raises: `InputError` for a level that depends on the data."""
         if isinstance(k, str):
             raise InputError(
                 "a number of entries that does not depend on the data",

@@ -132,7 +132,7 @@ def test_only_clients_that_took_part_have_objects():
     assert made == [7]
     pull = Pull("top-k", "fixed")
     assert people.compression(99_999, pull, sim.D) == ("top-k", 1000)
-    assert people.k(0, 10) == 10
+    assert people.compression(0, pull, 10) == ("top-k", 10)
 
 
 def test_groups_may_have_their_own_k_and_policy():

@@ -161,7 +161,7 @@ def _clock(parts: Parts) -> Workload:
 
 def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
     make = partial(_learning, parts, workers, device)
-    if parts.scenario.method.made.sizes_vary:
+    if parts.scenario.method.made.sizes_vary or parts.changes_vary:
         return (
             make()
         )  # what travels down is timed from the start, before an outcome could be looked up

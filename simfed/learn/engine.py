@@ -85,6 +85,7 @@ class Engine:
                 classes=classes,
                 parts=self.parts,
                 spare=scenario.uploads_in_wait,
+                changes=scenario.downlink.compression is not None,
             )
         self.worker = make_worker(
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts

@@ -87,13 +87,20 @@ class Flight:
         """Nothing of it will be merged."""
         return self.outcome in ("dropped", "failed")
 
+    @property
+    def received(self) -> bool:
+        """Whether all that travels down to it has arrived; asked when it is over."""
+        if self.task.downlink_bytes <= 0:
+            return True
+        return self.step > 1 or (self.step == 1 and self.outcome != "failed")
+
     def steps(self) -> tuple[tuple[str, Work | None], ...]:
         """(phase, its work; None for a transfer), in the order in which the client goes through them."""
         plan = self.task.plan
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:
             found.append(("download", None))
-        found += [(work.kind or work.quantity, work) for work in plan.work]
+        found += [(work.kind or work.quantity, work) for work in self.task.work]
         for of_plan in plan.up.values():
             if of_plan.compressed:
                 sent, k = self.contribution, min(self.contribution.k, of_plan.entries)

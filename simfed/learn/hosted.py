@@ -275,11 +275,13 @@ class HostedWorkload:
         return plain, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, on a workload of the same scenario that has done nothing yet."""
+        """Inverse of `state`, on a workload of the same scenario; what it did before is forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)
 
+        self._open.clear()
+        self._residuals.clear()
         self.version = int(facts["version"])
         self._shared_loss = dict(facts["shared_loss"])
         self._memories = {

@@ -178,11 +178,14 @@ class Prototype:
         self.server.statistics.copy_(kept["statistics"])
         for held in self._apart:
             held.copy_(torch.from_numpy(np.array(arrays[f"{self.name}/held"])))
+        for row in self.used:
+            self.residuals[row].zero_()
         self.used = set(kept["residual_rows"].tolist())
         self.residuals[kept["residual_rows"]] = kept["residuals"].to(self.residuals.device)
         for key in _UPLOAD:
             rows = getattr(self, key)
             rows[kept["upload_rows"]] = kept[f"upload_{key}"].to(rows.device)
         taken = set(kept["upload_rows"].tolist())
-        self._spare = [row for row in self._spare if row not in taken]
+        spare = range(len(self.clients), len(self.indices))
+        self._spare = [row for row in spare if row not in taken]
         self.moved()

@@ -300,11 +300,12 @@ class LearningWorkload:
         return facts, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, on a workload of the same scenario that has done nothing yet."""
+        """Inverse of `state`, on a workload of the same scenario; what it did before is forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)
 
+        self._open.clear()
         self.version = int(facts["version"])
         self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
         self._distillation_loss = dict(facts["distillation_loss"])

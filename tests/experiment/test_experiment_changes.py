@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 import changes_worlds as worlds
-from changes_worlds import D, MODES
+from changes_worlds import MODES, D
 
 from simfed.audit import verify
 from simfed.errors import InputErrors, Interrupted

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -157,8 +158,10 @@ def _half_width(means: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
     if len(means) < 2:
         return float("nan")
-    spread = float(means.std(ddof=1)) / len(means) ** 0.5
-    return float(stats.t.ppf(0.975, len(means) - 1)) * spread
+    spread = float(means.std(ddof=1)) / math.sqrt(len(means))
+    quantile = float(stats.t.ppf(0.975, len(means) - 1))
+    width: float = quantile * spread
+    return width
 
 
 def _check(scenario: Scenario, every: int) -> None:

@@ -4,8 +4,6 @@ With errors fed back and η = 1/√T, the mean squared gradient falls like 1/√
 contracts. Without, a selection of the largest entries may never send what matters: here provably.
 """
 
-import math
-
 import numpy as np
 import pytest
 from theory_descent import (
@@ -48,10 +46,10 @@ def test_the_world_is_what_its_words_say():
 
 @pytest.mark.parametrize("label", ["dense", "top-k", "ef-sign"])
 def test_with_feedback_the_mean_squared_gradient_falls_like_the_root(label):
-    """A quarter of it after sixteen times the steps, or less while the error is still felt."""
+    """A quarter of it after sixteen times the steps, or less while the errors are still felt."""
     first, last = (descend(label, steps, 0).average for steps in (100, 1600))
-    assert last <= 1.15 * first / 4
-    assert last < FLOOR / 10
+    assert 0.7 * first / 4 <= last <= 1.05 * first / 4
+    assert last < FLOOR / 8
 
 
 def test_without_feedback_what_is_never_sent_stays():
@@ -59,20 +57,17 @@ def test_without_feedback_what_is_never_sent_stays():
     found = descend("top-k", 1600, 0, feedback=False)
     assert (found.end[K:] == 1.0).all()
     assert np.abs(found.end[:K]).max() < 0.2  # those that are sent do go down
-    assert FLOOR <= found.average <= FLOOR * 1.02
+    assert FLOOR <= found.average <= FLOOR * 1.03
     assert np.abs(descend("top-k", 1600, 0).end).max() < 0.2
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("label", CODECS)
 def test_the_slope_is_that_of_theory(label):
-    """−½ in its 95 % interval, or steeper by what the feedback's own term, like 1/T, adds."""
-    found = averages(label, GRID, 3)
-    slope = slope_of(found, GRID)
-    assert slope.low <= -0.5 + 0.03
-    assert -0.75 <= slope.mean <= -0.4
-    assert (found.mean(axis=0) * np.sqrt(GRID) <= 60).all()
-    assert math.isfinite(slope.high)
+    """−½; steeper by what the errors add, which is a term like 1/T, and never flatter."""
+    slope = slope_of(averages(label, GRID, 3), GRID)
+    assert slope.low <= -0.49
+    assert -0.6 <= slope.mean <= -0.48
 
 
 @pytest.mark.long

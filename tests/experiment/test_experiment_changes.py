@@ -42,7 +42,13 @@ def received_by_hand(table):
     return found
 
 
-@pytest.mark.parametrize("mode", MODES)
+def several(names, short):
+    """All of them, of which some are for the long run."""
+    marked = pytest.mark.long
+    return [n if n in short else pytest.param(n, marks=marked) for n in names]
+
+
+@pytest.mark.parametrize("mode", several(MODES, ["synchronous", "first, merge", "asynchronous"]))
 def test_everybody_is_sent_what_they_lack(mode, tmp_path):
     made = worlds.scenario(mode, count=4, rounds=12)
     result = played(made, tmp_path / "run")
@@ -57,14 +63,17 @@ def test_everybody_is_sent_what_they_lack(mode, tmp_path):
     assert result.manifest["warnings"] == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", several(MODES, ["deadline, merge", "buffered"]))
 def test_a_clock_without_learning_takes_the_same_time(mode):
     made = worlds.scenario(mode, count=4, rounds=10)
     full, clock = played(made), played(made, time_only=True)
     assert full.participations[TIMES].equals(clock.participations[TIMES])
 
 
-@pytest.mark.parametrize("mode", ["deadline, merge", "buffered", "asynchronous"])
+LOSING = ["deadline, merge", "buffered", "asynchronous"]
+
+
+@pytest.mark.parametrize("mode", several(LOSING, ["buffered"]))
 def test_lost_downloads_are_sent_again(mode, tmp_path):
     plain = worlds.scenario(mode, count=4, rounds=14)
     groups = [{**g.model_dump(mode="json"), **AWAY} for g in plain.clients]
@@ -80,9 +89,20 @@ def test_lost_downloads_are_sent_again(mode, tmp_path):
     assert verify(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("time_only", [False, True], ids=["full", "time-only"])
-@pytest.mark.parametrize("mode", ["synchronous", "deadline, merge", "buffered", "asynchronous"])
-@pytest.mark.parametrize("method", ["fedavg", {"kind": "fedprox", "mu": 0.0}], ids=str)
+HOSTED = {"kind": "fedprox", "mu": 0.0}
+SHORT = [
+    ("synchronous", "fedavg", False), ("buffered", HOSTED, False), ("deadline, merge", "fedavg", True),
+]  # fmt: skip
+ALL = [
+    pytest.param(mode, method, time_only, marks=pytest.mark.long)
+    for mode in MODES
+    for method in ("fedavg", HOSTED)
+    for time_only in (False, True)
+    if (mode, method, time_only) not in SHORT
+]
+
+
+@pytest.mark.parametrize(("mode", "method", "time_only"), [*SHORT, *ALL], ids=str)
 def test_a_resumed_run_is_the_whole_one(mode, method, time_only, tmp_path):
     compression = {"k": 200, "strategy": "periodic-k"}
     made = worlds.scenario(

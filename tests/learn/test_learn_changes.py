@@ -219,7 +219,12 @@ def test_sizes_that_depend_on_the_data_are_those_of_the_payloads(method):
         work.discard(sent)
 
 
-@pytest.mark.parametrize("method", ["fedkd", "fedprox", "fedopt", "feddf", "fedgen", "scaffold"])
+@pytest.mark.parametrize("method", [
+    "fedkd", "fedgen", *(
+        pytest.param(name, marks=pytest.mark.long)
+        for name in ("fedprox", "fedopt", "feddf", "scaffold", "fedasync", "fedbuff")
+    ),
+])  # fmt: skip
 def test_every_method_that_sends_models_can_send_changes(method):
     made = worlds.scenario(
         method=method, dataset={"name": "change-stripes", "public": 16}, rounds=3,

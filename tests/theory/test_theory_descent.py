@@ -9,11 +9,11 @@ import pytest
 from theory_descent import (
     CODECS,
     CONFLICT,
-    D,
     FLOOR,
     GRID,
     NOISE,
     STEEPEST,
+    D,
     K,
     averages,
     descend,

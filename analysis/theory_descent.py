@@ -41,7 +41,7 @@ gradient, CONFLICT − STEEPEST − NOISE > STEEPEST + NOISE."""
 FLOOR = (D - K) * 0.5**2
 """The squared gradient of the entries that never travel from 1, where the slope is ½."""
 
-GRID = (800, 3200, 12800)
+GRID = (400, 1600, 6400)
 CODECS = (
     "dense", "top-k", "random-k", "periodic-k", "ef-sign", "qsgd(4)", "fp16", "bf16",
     "top-k+qsgd(4)", "random-k+qsgd(4)", "powersgd(2)", "svd(2)",
@@ -133,7 +133,7 @@ def figure_of(seeds: int, say: Callable[[str], None]) -> Figure:
     say(f"top-k without feedback: {found.mean(axis=0).round(4)}, floor {FLOOR}")
     ax.axhline(FLOOR, color="0.4", lw=0.8, ls=":")
     line = np.array(GRID[:: len(GRID) - 1])
-    ax.loglog(line, 80 / np.sqrt(line), ":", color="0.4", lw=0.8, label="like 1/√T")
+    ax.loglog(line, 75 / np.sqrt(line), ":", color="0.4", lw=0.8, label="like 1/√T")
     ax.set(xlabel="steps T, with η = 1/(2√T)", ylabel="mean squared gradient")
     ax.set_xticks(GRID, [f"{steps:,}" for steps in GRID])
     ax.tick_params(which="minor", length=0, labelbottom=False)

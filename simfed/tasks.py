@@ -188,9 +188,9 @@ class Tasks:
 
     def changes_vary(self, task: Task) -> bool:
         """Whether the size of a change of the model depends on what is learned."""
-        weights = [field for field in task.plan.down.values() if field.kind == "weights"]
         return self._changes is not None and any(
-            self.change_bytes(task.who, field) is None for field in weights
+            field.kind == "weights" and self.change_bytes(task.who, field) is None
+            for field in task.plan.down.values()
         )
 
     def change_entries(self, field: Field) -> int:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 import changes_worlds as worlds
 from changes_worlds import D
 
+from simfed.compress.wire import uplink_bytes
 from simfed.contract import Workload
 from simfed.errors import RunFailed
 from simfed.experiment import run
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.workload import LearningWorkload
 from simfed.seeding import Streams
+from simfed.tasks import Tasks
 
 METHODS = ["fedavg", {"kind": "fedprox", "mu": 0.0}]
 
@@ -134,6 +139,28 @@ def test_clients_that_are_up_to_date_are_sent_nothing():
     free = worlds.scenario(charge={"downlink": False})
     task = workload(free).tasks.task(9, 0, 8, held=7)
     assert (task.downlink_bytes, task.unpacking) == (0, ())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    k=st.integers(1, D), version=st.integers(0, 30), missed=st.integers(0, 30),
+    strategy=st.sampled_from(["top-k", "ef-sign", "qsgd(4)", "random-k+fp16"]),
+    code=st.sampled_from(["ideal", "fixed", "seeded"]),
+)  # fmt: skip
+def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
+    k, version, missed, strategy, code
+):
+    compression = {"k": k, "strategy": strategy, "index_code": code}
+    made = worlds.scenario(downlink={"compression": compression})
+    facts = {"only": SimpleNamespace(**FACTS)}
+    task = Tasks(made, facts, lambda client: 10).task(1, 0, version + missed, held=version)
+    size = uplink_bytes(strategy, D, k, code)
+    assert task.downlink_bytes == min(missed * size, 4 * D)
+    sent_as_changes = 0 < missed * size < 4 * D
+    assert [of.times for of in task.unpacking] == [missed] * sent_as_changes
+
+
+FACTS = {"parameters": D, "buffers": 0, "features": 144, "classes": 4, "shapes": ((4, 144), (4,))}
 
 
 def test_whole_models_may_be_of_two_bytes_a_weight():

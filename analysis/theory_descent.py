@@ -136,7 +136,8 @@ def figure_of(seeds: int, say: Callable[[str], None]) -> Figure:
     ax.loglog(line, 75 / np.sqrt(line), ":", color="0.4", lw=0.8, label="like 1/√T")
     ax.set(xlabel="steps T, with η = 1/(2√T)", ylabel="mean squared gradient")
     ax.set_xticks(GRID, [f"{steps:,}" for steps in GRID])
-    ax.tick_params(which="minor", length=0, labelbottom=False)
+    ax.set_yticks([0.5, 1, 2, 4, 9], ["0.5", "1", "2", "4", "9"])
+    ax.tick_params(which="minor", length=0, labelbottom=False, labelleft=False)
     figure.legend(loc="outside right upper", frameon=False, fontsize=5.5)
     return figure
 

@@ -8,12 +8,14 @@ moment. `simfed.experiment` builds the rest and lets the clock play.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simfed.contract import FORCED_ARM, Task
 from simfed.device import (
+    QUANTITIES,
     Device,
     ModelWork,
     Processor,
@@ -25,10 +27,11 @@ from simfed.device import (
     profile_names,
     work_size,
 )
-from simfed.errors import InputError, InputErrors
+from simfed.errors import InputError, InputErrors, listed
 from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.levels import energy_of, split_arm
+from simfed.method import Work
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -107,6 +110,14 @@ class Parts:
             if run is not None:
                 named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
         return {run: self._record(run, f"{policy}.arms_from") for run, policy in named.items()}
+
+    @property
+    def changes_vary(self) -> bool:
+        """Whether models travel down as changes whose sizes depend on what is learned."""
+        return any(
+            self.tasks.changes_vary(self._task_of_group(i))
+            for i in range(len(self.scenario.clients))
+        )
 
     def columns(self) -> list[Column]:
         """What every client has, and what was drawn for it."""
@@ -204,6 +215,7 @@ class Parts:
             self._gather(found, None, self.fleet.availability)
             method = self.scenario.method.made
             self._gather(found, "method", lambda: method.check(self.tasks.setting))
+            self._gather(found, "downlink.compression", self._check_changes)
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples
@@ -223,7 +235,7 @@ class Parts:
         """What the scenario leaves out at the cost of realism, and what the profiles in use have
         to say (after `errors` or a run): one sentence each."""
         of_profiles = (w for p in self.profiles.values() for w in p.warnings)
-        return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles)]
+        return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles), *self._not_timed()]
 
     # ---- inside ----------------------------------------------------------------------------------
 
@@ -316,6 +328,12 @@ class Parts:
                 processor.nominal_s("compression", model=model, strategy=codec, k=k)
         phases = {work.quantity for work in task.plan.work}
         phases |= {"compression"} if task.plan.compressed else set()
+        for work in self._unpacking(index):
+            with suppress(InputError):  # a warning says that it is not known
+                processor.nominal_s(
+                    work.quantity, model=work.model, strategy=work.name, **work_size(work)
+                )
+                phases.add(work.quantity)
         for phase in sorted(phases, reverse=True):
             processor.noise_of(phase)
         self._check_power(processor.profile)
@@ -331,6 +349,41 @@ class Parts:
                 f"watts for each of {', '.join(sorted(phases))} (or no power at all)",
                 where=f"{profile.name}: power", got=f"none for {', '.join(missing)}",
             )  # fmt: skip
+
+    def _unpacking(self, index: int) -> tuple[Work, ...]:
+        """A group's work on one change of the model; empty where models travel whole."""
+        return self.tasks.task(1, self.fleet.first(index), 1, held=0).unpacking
+
+    def _check_changes(self) -> None:
+        """Where changes travel down there is a model that they are changes of."""
+        if self.scenario.downlink.compression is None:
+            return
+        down = {
+            name: field
+            for i in range(len(self.scenario.clients))
+            for name, field in self.tasks.task(2, self.fleet.first(i), 1).plan.down.items()
+        }
+        if not any(field.kind == "weights" for field in down.values()):
+            raise InputError(
+                f"null with method {self.scenario.method.kind}, which sends no models down",
+                got=f"{listed(down) or 'nothing'} travels down",
+            )
+
+    def _not_timed(self) -> list[str]:
+        """Unpacking that no profile knows."""
+        found = []
+        for i, group in enumerate(self.scenario.clients):
+            for work in self._unpacking(i):
+                try:
+                    self.processors[i].nominal_s(
+                        work.quantity, model=work.model, strategy=work.name, **work_size(work)
+                    )
+                except InputError:
+                    found.append(
+                        f"device profile {group.device.profile}: decompression of {work.model} by "
+                        f"{work.name} is not known, so unpacking what travels down takes no time"
+                    )
+        return list(dict.fromkeys(found))
 
     def _try_policy(self, index: int) -> None:
         self.policy(self.fleet.first(index))
@@ -379,7 +432,10 @@ class Parts:
                 for codec, k in self._codecs(i, self._arms_and_forced(i, time_only), field.entries):
                     device.nominal_s("decompression", model=task.model, strategy=codec, k=k)
         for piece in work:
-            device.nominal_s(piece.quantity, model=piece.model, **work_size(piece))
+            strategy = piece.name if QUANTITIES[piece.quantity].per_strategy else ""
+            device.nominal_s(
+                piece.quantity, model=piece.model, strategy=strategy, **work_size(piece)
+            )
 
 
 def check(

@@ -54,13 +54,14 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
     from simfed.sim import TimeOnlyWorkload
 
     sizes, seen, clients = TimeOnlyWorkload(parts.tasks), _Seen(), parts.scenario.client_count
-    for row in _rows(run, "participations"):
+    held = _held_versions(run, parts)
+    for at, row in enumerate(_rows(run, "participations")):
         client, number = row["client"], row["round"]
         who = f"round {number}, client {client}"
         if not 0 <= client < clients:
             seen.add("are of a client that the scenario does not have", who)
             continue
-        task = parts.tasks.task(number, client, row["model_version"])
+        task = parts.tasks.task(number, client, row["model_version"], held=held.get(at))
         codec, ks = _allowed_k(row, parts, task.plan.longest)
         k = row["k"]
         if row["prototype"] != task.prototype:
@@ -69,7 +70,7 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
             seen.add("keep another K than the scenario's", who)
         elif row["outcome"] in ("aggregated", "late"):
             received, planned = row["downlink_bytes"], task.downlink_bytes
-            varies = parts.tasks.downlink_varies(task.plan)  # the plan then says the most
+            varies = parts.tasks.downlink_varies(task)  # the plan then says the most
             if not (_near(received, planned) or (varies and 0 < received < planned)):
                 seen.add("did not receive what the plan sends", who)
             try:
@@ -96,6 +97,27 @@ def _allowed_k(row: dict[str, Any], parts: Parts, length: int) -> tuple[str, tup
         return codec, (min(ends), max(ends))
     k = parts.fleet.k(client, length, level)
     return codec, (k, k)
+
+
+def _held_versions(run: Run, parts: Parts) -> dict[int, int]:
+    """Row of participations → the version that its client had before, where changes travel down."""
+    if parts.scenario.downlink.compression is None:
+        return {}
+    rows = list(enumerate(_rows(run, "participations")))
+    held: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for at, row in sorted(rows, key=lambda of: (of[1]["started_at_s"], of[0])):
+        client, version = row["client"], row["model_version"]
+        if client in held:
+            found[at] = held[client]
+        # a client takes part in one thing at a time
+        task = parts.tasks.task(row["round"], client, version, held=held.get(client))
+        lost = row["outcome"] in ("dropped", "failed")
+        worked = row["training_s"] > 0 or row["compression_s"] > 0
+        moved = _near(row["downlink_bytes"], task.downlink_bytes) and row["outcome"] == "dropped"
+        if not lost or worked or moved:
+            held[client] = version
+    return found
 
 
 def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
@@ -178,7 +200,7 @@ def _work_is_that_of_the_plans(run: Run, parts: Parts) -> Broken:
     versions = {
         (row["round"], row["client"]): row["model_version"] for row in _rows(run, "participations")
     }
-    seen = _Seen()
+    seen, changes = _Seen(), parts.scenario.downlink.compression
     for span in _rows(run, "spans"):
         key = span["round"], span["client"]
         if not span["track"].startswith("client ") or key not in versions:
@@ -190,6 +212,8 @@ def _work_is_that_of_the_plans(run: Run, parts: Parts) -> Broken:
             (work.kind or work.quantity, work.name or work.kind or work.quantity)
             for work in plan.work
         }
+        if changes is not None:
+            units.add(("decompression", changes.strategy))
         if (span["kind"], span["name"]) not in units:
             seen.add("are no work of their client's plan", f"round {key[0]}, client {key[1]}")
     yield from seen.sentences("spans")

@@ -51,6 +51,11 @@ class Task(NamedTuple):
     downlink_bytes: float
     """All that travels down, as it is charged; 0 where the downlink is free. Before it is executed
     the most, where that depends on what is learned."""
+    held: int | None = None
+    """The version that the client has already, where changes travel down in place of models; None:
+    none, so that it is sent the whole model."""
+    unpacking: tuple[Work, ...] = ()
+    """The client's work on what travels down compressed, before that of its plan."""
 
     @property
     def key(self) -> int | str:
@@ -59,7 +64,7 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> tuple[int, int, int, int]:
-        """(round, client, model version, turn): what `Tasks.task` makes it from."""
+        """(round, client, model version, turn): its part in the decisions of a run."""
         return self.round, self.client, self.model_version, self.who.turn
 
     @property
@@ -71,6 +76,16 @@ class Task(NamedTuple):
     def order(self) -> tuple[int, int, int]:
         """(client, turn, round): what is merged together is merged in ascending order of this."""
         return self.client, self.who.turn, self.round
+
+    @property
+    def arguments(self) -> tuple[int | None, ...]:
+        """What `Tasks.task` makes it from."""
+        return self.name if self.held is None else (*self.name, self.held)
+
+    @property
+    def work(self) -> Sequence[Work]:
+        """All that the client works between the download and the compression of its upload."""
+        return (*self.unpacking, *self.plan.work) if self.unpacking else self.plan.work
 
     @property
     def prototype(self) -> str:
@@ -159,8 +174,8 @@ class Outcome:
 class Workload(Protocol):
     """What the clock needs to know of learning (or of its stand-in in a time-only run)."""
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
-        """The work of `client` in `round`; cheap and without side effects."""
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
+        """The work of `client` in `round`; cheap and without side effects. `held`: see `Task`."""
         ...
 
     def execute(self, task: Task, arm: str, k: Level) -> Contribution:

@@ -90,6 +90,7 @@ class Engine:
                 classes=classes,
                 parts=self.parts,
                 spare=scenario.uploads_in_wait,
+                changes=scenario.downlink.compression is not None,
             )
         self.worker = self.worker_class(
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts

@@ -179,7 +179,7 @@ class Worker:
             self.streams, self.data.device, prototype.may_draw, client, unit.keys[0]
         )
         with self.stopwatch.spending("gradients"), noise:
-            scratch = prototype.fresh_scratch()
+            scratch = prototype.fresh_scratch(prototype.held)
             scratch.reset_counters()
             if self._one_step:
                 # into the residuals that are there: residual + gradient without a pass of its own
@@ -208,7 +208,7 @@ class Worker:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
         prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
-            client = prototype.fresh_scratch()
+            client = prototype.fresh_scratch(prototype.server)
             client.statistics.copy_(prototype.statistics[row])
             indices, values = prototype.sent(row, unit.entries)
             origin = client.weights.index_select(0, indices)
@@ -238,7 +238,7 @@ class Worker:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
             positions = self.on_device(self.own_samples(unit.client, unit.key))
-            passes = self.prototype_of[unit.client].passes
+            passes = self.prototype_of[unit.client].held_passes
             logits = passes.logits(positions, self.data.samples)
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
 
@@ -266,7 +266,7 @@ class Worker:
         for batch in self.batches(client, unit.keys[0]):
             [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
             descent.step(scratch.weights, gradient)
-        change = prototype.server.weights - scratch.weights
+        change = prototype.held.weights - scratch.weights
         prototype.scratch_epoch = -1
         residual = prototype.residuals[prototype.row[client]]
         residual += change / unit.rate if self._method.sends_gradients else change

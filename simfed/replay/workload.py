@@ -125,8 +125,8 @@ class ReplayingWorkload:
 
     # --- the contract --------------------------------------------------------------------------
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
-        return self._tasks.task(round, client, self._version, turn)
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
+        return self._tasks.task(round, client, self._version, turn, held)
 
     def execute(self, task: Task, arm: str, k: Level) -> ReplayedContribution:
         self._settle_lost()
@@ -337,8 +337,8 @@ class ReplayingWorkload:
         steps: list[_Step] = []
         for kind, *rest in plain:
             if kind == "execute":
-                name, arm, k, node = rest
-                task = self._tasks.task(*name)
+                arguments, arm, k, node = rest
+                task = self._tasks.task(*arguments)
                 steps.append(_Step(kind, [self._begun(task, arm, k, node)]))
             else:
                 round, node, uploads, weights = rest
@@ -364,7 +364,7 @@ class _Step:
     def plain(self) -> list[Any]:
         if self.kind == "execute":
             (c,) = self.contributions
-            return [self.kind, c.task.name, c.arm, c.asked, c.node]
+            return [self.kind, c.task.arguments, c.arm, c.asked, c.node]
         uploads = [[c.task.client, c.task.key] for c in self.contributions]
         return [self.kind, self.round, self.node, uploads, list(self.weights)]
 

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, mo
 
 from simfed.compress.arms import arms_of
 from simfed.compress.codec import check_level, codec_from_spec
+from simfed.compress.feedback import with_error_feedback
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.levels import Level, all_pairs, energy_of, split_arm
 from simfed.method import Method
@@ -308,11 +309,35 @@ class Charge(Section):
     buffers: bool = Field(default=True, description="running statistics of batch norm, both ways")
 
 
+class DownlinkCompression(Section):
+    """What travels down of a change of the model: K entries of what clients lack, error
+    included."""
+
+    k: Entries = Field(default=1000, description="entries sent of a change; `1%`: of the model's")
+    strategy: Strategy = Field(default="top-k", description="a codec that allows error feedback")
+    index_code: IndexCode | None = Field(
+        default=None, description="how indices are charged; as `compression` says if omitted"
+    )
+
+    @field_validator("strategy")
+    @classmethod
+    def _leaves_its_error(cls, value: str) -> str:
+        try:
+            with_error_feedback(codec_from_spec(value))
+        except InputError as error:
+            raise ValueError(error) from None
+        return value
+
+
 class Downlink(Section):
-    """Number format of the model on its way down (charged size only; the values travel exactly)."""
+    """Models on their way down: the number format of whole ones (charged size only; the values
+    travel exactly), and whether changes travel in their place."""
 
     payload: Literal["fp32", "fp16"] = Field(
         default="fp32", description="two or four bytes per parameter"
+    )
+    compression: DownlinkCompression | None = Field(
+        default=None, description="changes in place of whole models; null: whole models"
     )
 
 
@@ -405,7 +430,7 @@ class Scenario(Section):
     participation: Participation = Field(default=Participation(), description="who takes part")
     server: Server = Field(default=Server(), description="the server's own time")
     charge: Charge = Field(default=Charge(), description="which transfers take time")
-    downlink: Downlink = Field(default=Downlink(), description="format of models sent")
+    downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: Evaluation = Field(default=Evaluation(), description="on the test set")
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")

@@ -90,6 +90,13 @@ class Flight:
         """Nothing of it will be merged."""
         return self.outcome in ("dropped", "failed")
 
+    @property
+    def received(self) -> bool:
+        """Whether all that travels down to it has arrived; asked when it is over."""
+        if self.task.downlink_bytes <= 0:
+            return True
+        return self.step > 1 or (self.step == 1 and self.outcome != "failed")
+
     def steps(self) -> tuple[tuple[str, Work | None], ...]:
         """(phase, its work; None for a transfer), in the order in which the client goes through
         them."""
@@ -97,7 +104,7 @@ class Flight:
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:
             found.append(("download", None))
-        found += [(work.kind or work.quantity, work) for work in plan.work]
+        found += [(work.kind or work.quantity, work) for work in self.task.work]
         for of_plan in plan.up.values():
             if of_plan.compressed:
                 k = min(self.contribution.k, of_plan.entries)

@@ -133,9 +133,9 @@ class TimeOnlyWorkload:
         self._merges = 0
         self._open: dict[tuple[int, int | str], SizedContribution] = {}
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
         """The work of one client in one round."""
-        return self.tasks.task(round, client, self._merges, turn)
+        return self.tasks.task(round, client, self._merges, turn, held)
 
     def execute(self, task: Task, arm: str, k: Level) -> Contribution:
         """A contribution with the size that the full run's would have."""
@@ -145,9 +145,9 @@ class TimeOnlyWorkload:
             size_bytes = self.size_bytes(task, arm, k)
         elif size_bytes is None:
             size_bytes = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
-        if self._recorded is not None and self.tasks.downlink_varies(task.plan):
+        if self._recorded is not None and self.tasks.downlink_varies(task):
             down_bytes = self._recorded.downlink_bytes(task, k, self.tasks.index_code)
-            task = task._replace(downlink_bytes=down_bytes)
+            task = self.tasks.as_recorded(task, down_bytes)
         made = SizedContribution(task, arm, k, size_bytes)
         self._open[task.client, task.key] = made
         return made
@@ -174,13 +174,16 @@ class TimeOnlyWorkload:
         return self._open[task.client, task.key]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        under_way = [[c.task.name, c.arm, c.k, c.uplink_bytes()] for c in self._open.values()]
+        under_way = [
+            [c.task.arguments, c.arm, c.k, c.uplink_bytes(), c.task.downlink_bytes]
+            for c in self._open.values()
+        ]
         return {"merges": self._merges, "open": under_way}, {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         self._merges = int(facts["merges"])
-        for name, arm, k, size_bytes in facts.get("open", ()):
-            task = self.tasks.task(*name)
+        for arguments, arm, k, size_bytes, down_bytes in facts.get("open", ()):
+            task = self.tasks.as_recorded(self.tasks.task(*arguments), down_bytes)
             self._open[task.client, task.key] = SizedContribution(task, arm, k, size_bytes)
 
     def timings(self) -> Mapping[str, float]:
@@ -204,6 +207,13 @@ class TimeOnlyWorkload:
     def size_bytes(self, task: Task, arm: str, k: int) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""
         known = self.tasks.uplink_bytes(task, arm, k)
+        if self.tasks.changes_vary(task):
+            raise InputError(
+                "a size of changes on their way down that does not depend on the data",
+                where="downlink.compression",
+                got=f"{self.tasks.change_code} with {self.tasks.change_strategy}",
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+            )
         fields = [*task.plan.up.items(), *task.plan.down.items()]
         varying = [name for name, field in fields if field.bounded]
         if varying:

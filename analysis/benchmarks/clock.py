@@ -1,6 +1,7 @@
 """What the clock costs: its share of a full run, large cohorts, and clients that sit idle.
 
     python analysis/benchmarks/clock.py [--rounds 60] [--clients 10000] [--idle 1000000]
+                                        [--only share|cohort|idle|fleet|flight|peak]
 
 Prints ratios of things done side by side in this process, so that they mean the same on a slow, a
 busy and a fast machine:
@@ -8,16 +9,24 @@ busy and a fast machine:
 - clock, network and recording as a share of a full run's wall time (bound: 5 %);
 - a time-only round of many clients against the same number of bare SimPy processes with as many
   waits each and nothing else in them;
-- memory of a run with many idle clients, against that of the same run with none.
+- memory of a run with many idle clients, against that of the same run with none;
+- processor time per participation in fleets of 100 to 1,000,000 clients drawn from distributions,
+  under a synchronous and an asynchronous server, and with 100 to 10,000 clients in flight;
+- the peak memory of a whole `simfed run` of 1,000,000 such clients, 1,000 per round, 100 rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 import tracemalloc
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import simpy
@@ -119,6 +128,82 @@ def idle_clients(idle: int, rounds: int) -> None:
     )
 
 
+def drawn_fleet(clients: int, rounds: int, **others: Any) -> dict[str, Any]:
+    """A scenario whose clients are drawn from distributions, behind one link of the server."""
+    down = {"lognormal": {"median": "50 Mbps", "cv": 0.8, "low": "5 Mbps"}}
+    up = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
+    speed = {"lognormal": {"median": 0.3, "cv": 0.5}}
+    group = {
+        "count": clients,
+        "prototype": "small",
+        "device": {"profile": "x86-2core-vm", "speed": speed},
+        "link": {"up": up, "down": down, "latency": "20 ms"},
+    }
+    return {
+        "name": "fleet",
+        "rounds": rounds,
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini", "public": 0},
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "clients": [group],
+        "compression": {"strategies": ["dense"]},
+        "policy": {"kind": "uniform", "strategy": "dense"},
+        "network": {"server": {"receive": "1 Gbps", "send": "1 Gbps"}},
+        **others,
+    }
+
+
+def cohorts_of(size: int) -> dict[str, Any]:
+    return {"participation": {"clients_per_round": size}}
+
+
+def in_flight(clients: int) -> dict[str, Any]:
+    return {"aggregation": {"mode": "asynchronous", "concurrency": clients}}
+
+
+def processor_s(clients: int, rounds: int, **others: Any) -> float:
+    """Processor seconds per participation from the first merge on, without what is built before."""
+    scenario = Scenario.model_validate(drawn_fleet(clients, rounds, **others))
+    marks: list[float] = []
+
+    def mark(round: int, simulated_s: float, accuracy: float | None) -> None:
+        marks.append(time.process_time())
+
+    run = simfed.run(scenario, time_only=True, progress=mark)
+    later = int((run.participations["merge"] > 1).sum())
+    return (marks[-1] - marks[0]) / later
+
+
+def cost_by_fleet_size(most: int) -> None:
+    sizes = [n for n in (100, 1_000, 10_000, 100_000, 1_000_000) if n <= most]
+    for name, rounds, others in (
+        ("synchronous, 100 per round", 40, cohorts_of(100)),
+        ("asynchronous, 50 in flight", 4_000, in_flight(50)),
+    ):
+        costs = [processor_s(n, rounds, **others) for n in sizes]
+        shown = ", ".join(f"{n:,}: {c / costs[0]:.2f}" for n, c in zip(sizes, costs, strict=True))
+        print(f"time-only, {name}: per participation, by clients of the fleet: {shown}")
+
+
+def cost_by_flight() -> None:
+    sizes = (100, 1_000, 10_000)
+    costs = [processor_s(100_000, 2 * n + 2_000, **in_flight(n)) for n in sizes]
+    shown = ", ".join(f"{n:,}: {c / costs[0]:.2f}" for n, c in zip(sizes, costs, strict=True))
+    print(f"time-only, asynchronous: per participation, by clients in flight: {shown}")
+
+
+def peak_of_a_whole_run(clients: int) -> None:
+    import yaml
+
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = Path(folder, "fleet.yaml")
+        scenario.write_text(yaml.safe_dump(drawn_fleet(clients, 100, **cohorts_of(1_000))))
+        command = [sys.executable, "-m", "simfed", "run", str(scenario), "--time-only", "--quiet"]
+        subprocess.run([*command, "--out", str(Path(folder, "run"))], check=True)
+    peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
+    print(f"time-only, 1,000 of {clients:,} drawn clients, 100 rounds: {peak_mb:.0f} MB at most")
+
+
 def seconds(work: object) -> float:
     begun = time.perf_counter()
     work()  # type: ignore[operator]
@@ -130,10 +215,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60, help="of the full run")
     parser.add_argument("--clients", type=int, default=10_000, help="in a large cohort")
     parser.add_argument("--idle", type=int, default=1_000_000)
+    parser.add_argument("--only", choices=("share", "cohort", "idle", "fleet", "flight", "peak"))
     options = parser.parse_args()
-    share_of_a_full_run(options.rounds)
-    large_cohort(options.clients, rounds=2)
-    idle_clients(options.idle, rounds=5)
+    parts: dict[str, Callable[[], None]] = {
+        "share": lambda: share_of_a_full_run(options.rounds),
+        "cohort": lambda: large_cohort(options.clients, rounds=2),
+        "idle": lambda: idle_clients(options.idle, rounds=5),
+        "fleet": lambda: cost_by_fleet_size(options.idle),
+        "flight": cost_by_flight,
+        "peak": lambda: peak_of_a_whole_run(options.idle),
+    }
+    for name, part in parts.items():
+        if options.only in (None, name):
+            part()
 
 
 if __name__ == "__main__":

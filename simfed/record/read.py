@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,11 +93,16 @@ class Run:
             return list(self.table(name).column_names)
         return list(pq.read_schema(self.path / f"{name}.parquet").names)
 
-    def frame(self, name: str) -> pd.DataFrame:
-        """A table as a data frame."""
+    def frame(self, name: str, rounds: Sequence[int] | None = None) -> pd.DataFrame:
+        """A table, or its rows of some rounds, as a data frame."""
         import pandas as pd
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
         table = self.table(name)
+        if rounds is not None:
+            wanted = pa.array([int(round) for round in rounds], pa.int64())
+            table = table.filter(pc.is_in(table.column("round"), wanted))
         frame: pd.DataFrame = table.to_pandas()
         for column in columns(name):
             if column.nullable and column.dtype == "int64":

@@ -71,7 +71,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 def clients_of(run: Run) -> pd.DataFrame:
     """`client, prototype` of every client that ever took part, in the order of ids."""
-    pairs = run.participations[["client", "prototype"]].drop_duplicates("client")
+    table = run.table("participations").select(["client", "prototype"])
+    pairs = table.group_by(["client", "prototype"]).aggregate([]).to_pandas()
+    pairs = pairs.drop_duplicates("client")
     return pairs.sort_values("client", ignore_index=True)
 
 

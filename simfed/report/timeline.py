@@ -66,9 +66,17 @@ class Timeline:
 
     def link_use(self, name: str | None = None) -> pd.DataFrame:
         """The rows of `links.parquet` (of one link) that touch the shown time."""
-        use = self.run.links
-        shown = (use["to_s"] > self.from_s) & (use["from_s"] < self.to_s)
-        return use[shown if name is None else shown & (use["link"] == name)]
+        import pyarrow.compute as pc
+
+        table = self.run.table("links")
+        shown = pc.and_(
+            pc.greater(table.column("to_s"), self.from_s),
+            pc.less(table.column("from_s"), self.to_s),
+        )
+        if name is not None:
+            shown = pc.and_(shown, pc.equal(table.column("link"), name))
+        use: pd.DataFrame = table.filter(shown).to_pandas()
+        return use
 
 
 def timeline_of(
@@ -86,22 +94,23 @@ def timeline_of_rounds(
 ) -> Timeline:
     """The bars of the rounds in some rows of `rounds.parquet`, which need not be consecutive."""
     rows = frames.clients_of(run)
-    parts = run.participations
-    took_part = parts.loc[parts["round"].isin(shown["round"]), "client"].unique()
+    took_part = run.frame("participations", shown["round"].tolist())["client"].unique()
     rows = rows[rows["client"].isin(took_part if clients is None else list(clients))]
     rows = frames.in_order(rows, run)
     return Timeline(run, shown.reset_index(drop=True), rows, _bars(run, shown, rows))
 
 
 def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    spans = run.spans
+    # only what is drawn becomes a frame: a long run's spans are a hundred times their Arrow columns
+    spans = run.frame("spans", rounds["round"].tolist())
     on_server = (spans["track"] == "server").to_numpy()
     on_client = spans["client"].isin(rows["client"]).to_numpy(dtype=bool)
     on_client &= ~on_server
-    shown = spans["round"].isin(rounds["round"]).to_numpy(dtype=bool) & (on_client | on_server)
-    bars = spans.loc[shown, ["track", "kind", "round", "client", "started_at_s", "finished_at_s"]]
-    facts = run.participations[["round", "client", "arm", "outcome"]]
-    facts = facts[facts["round"].isin(rounds["round"])].drop_duplicates(["round", "client"])
+    bars = spans.loc[
+        on_client | on_server, ["track", "kind", "round", "client", "started_at_s", "finished_at_s"]
+    ]
+    facts = run.frame("participations", rounds["round"].tolist())
+    facts = facts[["round", "client", "arm", "outcome"]].drop_duplicates(["round", "client"])
     bars = bars.astype({"round": "Int64"}).merge(
         facts.astype({"round": "Int64", "client": "Int64"}), on=["round", "client"], how="left"
     )

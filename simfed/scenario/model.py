@@ -542,6 +542,15 @@ class Scenario(Section):
                     got=per_round,
                 )
             )
+        if chosen.over_selection and (per_round or self.client_count) == self.client_count:
+            raise ValueError(
+                InputError(
+                    f"fewer than the {self.client_count} clients with mode first, which asks more "
+                    "clients than it waits for",
+                    where="participation.clients_per_round",
+                    got=per_round,
+                )
+            )
         selection = self.participation.selection
         if chosen.concurrency is not None and selection.kind != "uniform":
             raise ValueError(

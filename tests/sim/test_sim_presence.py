@@ -114,6 +114,9 @@ def test_wrong_modes_are_one_sentence_each(tmp_path):
         "{mode: synchronous, deadline: 3 s}": "deadline belongs to deadline",
         "{mode: first, staleness: {kind: constant}}": "staleness only where the late are merged",
         "{mode: frist}": "first",
+        "{mode: first}": "clients_per_round: fewer than the 4 clients with mode first",
+        "{mode: buffered, buffer: 0, concurrency: 2}": "a whole number of at least 1, got 0",
+        "{mode: asynchronous, concurrency: 2, staleness: {bound: -1}}": "at least 0, got -1",
     }.items():
         file = tmp_path / "x.yaml"
         file.write_text(text + f"aggregation: {aggregation}\n")

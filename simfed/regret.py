@@ -135,7 +135,7 @@ def regret_of(samples: pd.DataFrame) -> Regret:
     lost = best - played
     means = lost.groupby("round").mean()
     half = _half_width(means.to_numpy())
-    in_hindsight = whole.mean()
+    fixed_arm = str(whole.mean().idxmax())
     regret = float(lost.mean())
     return Regret(
         pulls=len(whole),
@@ -146,8 +146,8 @@ def regret_of(samples: pd.DataFrame) -> Regret:
         low=regret - half,
         high=regret + half,
         random=float((best - whole.mean(axis=1)).mean()),
-        fixed=float(best.mean() - in_hindsight.max()),
-        fixed_arm=str(in_hindsight.idxmax()),
+        fixed=float((best - whole[fixed_arm]).mean()),
+        fixed_arm=fixed_arm,
         hits=float((lost <= 0).mean()),
     )
 

@@ -36,16 +36,26 @@ CONFLICT = 1.6
 NOISE = 0.1
 """A gradient's entries are off by as much, uniformly."""
 STEEPEST = 3 * 3**0.5 / 8
-"""The largest slope of z²/(1 + z²). What the clients quarrel about is larger than all else: in every
-gradient, CONFLICT − STEEPEST − NOISE > STEEPEST + NOISE."""
+"""The largest slope of z²/(1 + z²). What the clients quarrel about is larger than all else: in
+every gradient, CONFLICT − STEEPEST − NOISE > STEEPEST + NOISE."""
 FLOOR = (D - K) * 0.5**2
 """The squared gradient of the entries that never travel from 1, where the slope is ½."""
 
 GRID = (400, 1600, 6400)
 CODECS = (
-    "dense", "top-k", "random-k", "periodic-k", "ef-sign", "qsgd(4)", "fp16", "bf16",
-    "top-k+qsgd(4)", "random-k+qsgd(4)", "powersgd(2)", "svd(2)",
-)  # fmt: skip
+    "dense",
+    "top-k",
+    "random-k",
+    "periodic-k",
+    "ef-sign",
+    "qsgd(4)",
+    "fp16",
+    "bf16",
+    "top-k+qsgd(4)",
+    "random-k+qsgd(4)",
+    "powersgd(2)",
+    "svd(2)",
+)
 """Contractive ones: their errors are fed back."""
 
 
@@ -106,7 +116,7 @@ def averages(
             ]
             for seed in range(seeds)
         ]
-    )  # fmt: skip
+    )
 
 
 def slope_of(found: NDArray[np.float64], grid: Sequence[int]) -> Interval:

@@ -89,8 +89,8 @@ def run_with_oracle(
     overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> tuple[RunResult, pd.DataFrame]:
-    """Play a scenario; the run, and a `Sample` per arm, client and round that is a multiple of `every`
-    (from the second round on). The run is the same bit for bit as without an oracle.
+    """Play a scenario; the run, and a `Sample` per arm, client and round that is a multiple of
+    `every` (from the second round on). The run is the same bit for bit as without an oracle.
 
     Rounds in which the server forces the arm, and clients whose policy does not learn, have none.
     Raises: as `simfed.run`; `InputError` for a server that merges uploads of other rounds, and
@@ -111,9 +111,15 @@ def run_with_oracle(
             yield look
 
     result = run(
-        scenario, out, source=source, workers=workers, device=device, overwrite=overwrite,
-        progress=progress, beside=beside,
-    )  # fmt: skip
+        scenario,
+        out,
+        source=source,
+        workers=workers,
+        device=device,
+        overwrite=overwrite,
+        progress=progress,
+        beside=beside,
+    )
     return result, pd.DataFrame(samples, columns=list(Sample._fields))
 
 
@@ -201,14 +207,20 @@ class _Oracle:
                 got = row if played else self._fork(kept, (client, arm))[client]
                 if got["reward"] is not None:
                     yield Sample(
-                        row["round"], client, row["prototype"], arm, played, row["choice"],
-                        got["reward_raw"], got["reward"],
-                    )  # fmt: skip
+                        row["round"],
+                        client,
+                        row["prototype"],
+                        arm,
+                        played,
+                        row["choice"],
+                        got["reward_raw"],
+                        got["reward"],
+                    )
 
     def _fork(
         self, checkpoint: Checkpoint, told: tuple[int, str] | None
     ) -> dict[int, dict[str, Any]]:
-        """Client → its row of the next round, played from `checkpoint`; `told`: one client's arm."""
+        """Client → its row of the round that follows `checkpoint`; `told`: one client's arm."""
 
         def policy(client: int) -> Policy:
             own = self._parts.policy(client)

@@ -275,7 +275,7 @@ class HostedWorkload:
         return plain, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, on a workload of the same scenario; what it did before is forgotten."""
+        """Inverse of `state`, in a workload of the same scenario; what it did before is forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)
@@ -410,7 +410,7 @@ class HostedWorkload:
             model = {**model, "weights": self._held[who.prototype, "weights"]}
         return _OwnLoss(who.prototype, model, positions)
 
-    # ---- what travels down as changes ----------------------------------------------------------------
+    # ---- what travels down as changes ------------------------------------------------------------
 
     def _begin_changes(self) -> None:
         """Everybody is sent the first models whole."""

@@ -282,7 +282,7 @@ class Charge(Part):
 
 
 class DownlinkCompression(Part):
-    """What travels down of a change of the model: K entries of what clients lack, error included."""
+    """What travels down of a change of the model: K entries of what clients lack, error and all."""
 
     k: Entries = Field(default=1000, description="entries sent of a change; `1%`: of the model's")
     strategy: Strategy = Field(default="top-k", description="a codec that allows error feedback")
@@ -301,8 +301,8 @@ class DownlinkCompression(Part):
 
 
 class Downlink(Part):
-    """Models on their way down: the number format of whole ones (charged size only; the values travel
-    exactly), and whether changes travel in their place."""
+    """Models on their way down: the number format of whole ones (charged size only; the values
+    travel exactly), and whether changes travel in their place."""
 
     payload: Literal["fp32", "fp16"] = Field(
         default="fp32", description="two or four bytes per parameter"

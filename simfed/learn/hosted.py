@@ -275,7 +275,7 @@ class HostedWorkload:
         return plain, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, in a workload of the same scenario; what it did before is forgotten."""
+        """Inverse of `state`, in a workload of the same scenario; what that did is forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)

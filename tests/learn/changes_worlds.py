@@ -76,7 +76,7 @@ def flat(model):
 
 
 class ByHand:
-    """Federated averaging whose server sends everybody what they lack; clients keep what they get."""
+    """Federated averaging whose server sends clients what they lack; they keep what they get."""
 
     def __init__(self, made):
         self.streams = Streams(made.seed)

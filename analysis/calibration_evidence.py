@@ -74,8 +74,10 @@ def held_out_sizes(folder: Path, sessions: int, repeat: int) -> Path:
     print(f"held-out sizes: {len(found.points)} medians of {repeat} calls, one other process")
     for quantity in dict.fromkeys(point.key[0] for point in found.points):
         part = type(found)(tuple(p for p in found.points if p.key[0] == quantity))
-        print(f"  {quantity:<14} median error {part.median_error:6.1%}  worst {part.worst.error:+7.1%}"
-              f"  in 90 % interval {part.coverage:5.0%}")  # fmt: skip
+        print(
+            f"  {quantity:<14} median error {part.median_error:6.1%}  worst "
+            f"{part.worst.error:+7.1%}  in 90 % interval {part.coverage:5.0%}"
+        )
     print(f"  {'all':<14} median error {found.median_error:6.1%}  worst {found.worst.error:+7.1%}"
           f"  in 90 % interval {found.coverage:5.0%}")  # fmt: skip
     print(f"  {found.verdict}")

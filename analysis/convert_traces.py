@@ -1,20 +1,23 @@
-"""From public records of when phones were there to `client, from_s, to_s`, for `availability: {trace: …}`.
+"""From public records of when phones were there to `client, from_s, to_s`, for `availability:
+{trace: …}`.
 
     python analysis/convert_traces.py fedscale client_behave_trace online.csv [--until "30 d"]
     python analysis/convert_traces.py flash state_traces.json online.csv
 
-*FedScale* (`client_behave_trace`, a pickle): a mapping of client id to `active` and `inactive`, lists of
-seconds at which the client comes and goes, and `finish_time`, after which its record repeats. Each
-`active` holds until the next `inactive`. `--until` unrolls the repetition; once through without it.
+*FedScale* (`client_behave_trace`, a pickle): a mapping of client id to `active` and `inactive`,
+lists of seconds at which the client comes and goes, and `finish_time`, after which its record
+repeats. Each `active` holds until the next `inactive`. `--until` unrolls the repetition; once
+through without it.
 
-*FLASH* (`state_traces.json`): a mapping of device to `messages`, lines of `YYYY-MM-DD hh:mm:ss`, a tab
-and an event. A device is there while it is on the charger, on Wi-Fi, and its screen is off or locked;
-a state holds until the next event about it, unknown is no. Second 0 is midnight before the earliest
-event of the file. Lines that are no event are left out and counted.
+*FLASH* (`state_traces.json`): a mapping of device to `messages`, lines of `YYYY-MM-DD hh:mm:ss`, a
+tab and an event. A device is there while it is on the charger, on Wi-Fi, and its screen is off or
+locked; a state holds until the next event about it, unknown is no. Second 0 is midnight before the
+earliest event of the file. Lines that are no event are left out and counted.
 
-Clients are numbered from 0 in the order of their ids in the source; those that are never there have no
-row. No foreign file is run: JSON is data, and of a pickle only builtin containers, texts and numbers are
-read: a file that names any class or function is refused. The files themselves are not shipped.
+Clients are numbered from 0 in the order of their ids in the source; those that are never there have
+no row. No foreign file is run: JSON is data, and of a pickle only builtin containers, texts and
+numbers are read: a file that names any class or function is refused. The files themselves are not
+shipped.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ class _Plain(pickle.Unpickler):
 
 
 def read_plain_pickle(path: Path) -> Any:
-    """What a pickle holds, if that is builtin containers, texts and numbers. Raises: `InputError`."""
+    """What a pickle holds, if that is builtin containers, texts and numbers. Raises:
+    `InputError`."""
     try:
         return _Plain(io.BytesIO(path.read_bytes())).load()
     except InputError as error:
@@ -174,7 +178,9 @@ def write(clients: list[list[Span]], path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("source", choices=("fedscale", "flash"))
     parser.add_argument("file", type=Path)
     parser.add_argument("out", type=Path)

@@ -1,13 +1,14 @@
-"""Measure what real Linux TCP takes over emulated links, as a case file for `simfed network replay`.
+"""Measure what real Linux TCP takes over emulated links, as a case file for `simfed network
+replay`.
 
-    sudo python analysis/linux_tcp.py CASES.json [--kind singles|stars] [--congestion cubic] [--out measured.json]
-    simfed network replay measured.json --model tcp
+    sudo python analysis/linux_tcp.py CASES.json [--kind singles|stars] [--congestion cubic] [--out
+    measured.json] simfed network replay measured.json --model tcp
 
 Needs Linux, root (network namespaces, TUN devices) and iproute2; nothing outside the namespaces is
 touched, and they are gone when the script ends. Every client and the server have a namespace with
 the kernel's own TCP in it. This process is the network between them: it takes every IP packet from
-a TUN device and passes it along a path of links, each with its rate, its delay and a drop-tail queue.
-A packet counts with 2 bytes of link header, as on a point-to-point link (`header_bytes` 54).
+a TUN device and passes it along a path of links, each with its rate, its delay and a drop-tail
+queue. A packet counts with 2 bytes of link header, as on a point-to-point link (`header_bytes` 54).
 
 Without a case file, `--kind` draws cases: single transfers over rates × delays × sizes, or stars of
 ten clients. Finish times count from a start that each sender waits for, until the server's
@@ -86,7 +87,8 @@ def forward(case: dict[str, Any], devices: list[int], server: int, stop: int) ->
     rates = [link["capacity_bytes_per_s"] for link in links]
 
     def limit(link: int) -> int:
-        # as in the ns-3 tables: 400 packets where flows meet, else twice the bandwidth-delay product
+        # as in the ns-3 tables: 400 packets where flows meet, else twice the bandwidth-delay
+        # product
         shared = sum(link in flow["path"] for flow in case["flows"]) > 1
         product = rates[link] * 2 * links[link]["latency_s"] / 1500
         return 400 if shared else max(100, int(2 * product))
@@ -243,7 +245,9 @@ def drawn(kind: str) -> list[dict[str, Any]]:
         ]
     rng = random.Random(0)
     cases = []
-    for number, (server_mbps, size) in enumerate(((20, 300_000), (200, 300_000), (20, 1_000_000), (30, 1_000_000))):  # fmt: skip
+    for number, (server_mbps, size) in enumerate(
+        ((20, 300_000), (200, 300_000), (20, 1_000_000), (30, 1_000_000))
+    ):
         access = [rng.lognormvariate(13.0, 0.8) for _ in range(10)]
         links = [{"capacity_bytes_per_s": c, "latency_s": rng.uniform(0.005, 0.06)} for c in access]
         links.append({"capacity_bytes_per_s": server_mbps * 125e3, "latency_s": 0.001})
@@ -263,7 +267,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("linux_tcp: needs root, for network namespaces and TUN devices")
-    cases = json.loads(arguments.cases.read_text())["cases"] if arguments.cases else drawn(arguments.kind)  # fmt: skip
+    cases = (
+        json.loads(arguments.cases.read_text())["cases"]
+        if arguments.cases
+        else drawn(arguments.kind)
+    )
     # neither the network nor its users must wait for other programs of this machine
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     found = []

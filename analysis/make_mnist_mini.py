@@ -3,10 +3,10 @@
     simfed data get mnist
     python analysis/make_mnist_mini.py [FOLDER]
 
-The digits are drawn without replacement from MNIST's own training and test set, class by class, by a
-generator keyed by the purpose alone, and kept in MNIST's order. The files are MNIST's idx format,
-gzipped without a time stamp, so that the same MNIST gives the same digits; prints what `simfed.learn.data.published`
-records: the SHA-256 of each uncompressed file.
+The digits are drawn without replacement from MNIST's own training and test set, class by class, by
+a generator keyed by the purpose alone, and kept in MNIST's order. The files are MNIST's idx format,
+gzipped without a time stamp, so that the same MNIST gives the same digits; prints what
+`simfed.learn.data.published` records: the SHA-256 of each uncompressed file.
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ def main(folder: Path) -> None:
         rng = Streams(0)("mnist-mini", split)
         chosen = np.sort(
             np.concatenate(
-                [rng.choice(np.flatnonzero(labels == digit), PER_CLASS[split], replace=False) for digit in range(10)]
+                [
+                    rng.choice(np.flatnonzero(labels == digit), PER_CLASS[split], replace=False)
+                    for digit in range(10)
+                ]
             )
-        )  # fmt: skip
+        )
         pixels, digits = images[chosen, 0], labels[chosen].astype(np.uint8)
         for name, array in (("images-idx3", pixels), ("labels-idx1", digits)):
             header = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
@@ -49,7 +52,10 @@ def main(folder: Path) -> None:
             packed = gzip.compress(content, 9, mtime=0)
             (folder / f"{split}-{name}-ubyte.gz").write_bytes(packed)
             total += len(packed)
-            print(f"{split}-{name}-ubyte  {hashlib.sha256(content).hexdigest()}  {len(packed):,} bytes gzipped")  # fmt: skip
+            print(
+                f"{split}-{name}-ubyte  {hashlib.sha256(content).hexdigest()}  {len(packed):,} "
+                "bytes gzipped"
+            )
     if total > LARGEST_BYTES:
         raise SystemExit(f"{total:,} bytes are more than the {LARGEST_BYTES:,} allowed")
 

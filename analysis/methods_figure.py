@@ -3,12 +3,13 @@
     python analysis/methods_figure.py [--out studies/methods] [--jobs 2] [--draw-only]
 
 Runs the study scenarios/studies/methods.yaml (or goes on with it: what is done is not done again),
-draws accuracy against simulated time, bytes up, bytes down and device seconds, and prints the table.
+draws accuracy against simulated time, bytes up, bytes down and device seconds, and prints the
+table.
 
 Costs of an evaluated round are those of all participations that its model rests on: merged in this
 round or before. What is still under way (fedbuff, fedasync) counts at its own merge. Device seconds
-are a client's local work and compression; neither waiting, transfers nor the server's work are in them.
-Intervals are Student's t over seeds (95 %); two seeds are too few to show one.
+are a client's local work and compression; neither waiting, transfers nor the server's work are in
+them. Intervals are Student's t over seeds (95 %); two seeds are too few to show one.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def progress_of(study: StudyResult) -> pd.DataFrame:
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
-    """Mean and 95 % interval; no interval of fewer than three seeds (two span 13 standard errors)."""
+    """Mean and 95 % interval; no interval of fewer than three seeds (two span 13 standard
+    errors)."""
     found = mean_interval(values)
     return found if len(values) >= _FEWEST else replace(found, low=nan, high=nan, coverage=0.0)
 
@@ -128,7 +130,9 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
         for cost, ax in zip(COSTS, across, strict=True):
             if REFERENCE in of_method and REFERENCE not in there:
                 drawn = line(of_method[REFERENCE], cost)
-                ax.plot(drawn["cost"], 100 * drawn["accuracy"], ":", color="0.45", lw=1, label=REFERENCE)  # fmt: skip
+                ax.plot(
+                    drawn["cost"], 100 * drawn["accuracy"], ":", color="0.45", lw=1, label=REFERENCE
+                )
             for method, look in looks.items():
                 _draw(ax, line(of_method[method], cost), method, *look)
             ax.set_xscale("log")
@@ -155,7 +159,7 @@ def _draw(ax: Axes, drawn: pd.DataFrame, name: str, colour: str, marker: str) ->
     if paid.empty:  # never sent anything: no place on an axis in powers of ten
         ax.axhline(end, color=colour, lw=1, ls="--", label=name)
         ax.text(
-            0.02, end + 2, f"{name}: 0 MB", color=colour, fontsize=5.5,
+            0.02, end + 7, f"{name}: 0 MB", color=colour, fontsize=5.5,
             va="bottom", transform=ax.get_yaxis_transform(),
         )  # fmt: skip
         return

@@ -2,7 +2,8 @@
 
 The studies overlap (K = 1,000 at alpha 0.5 and 50 Mbps is in four of them), so the campaign is the
 list of their distinct runs, in the order in which they decide most claims soonest. A run that has a
-compact result is done; the others are handed to simfed's study runner, a phase and a seed at a time.
+compact result is done; the others are handed to simfed's study runner, a phase and a seed at a
+time.
 """
 
 from __future__ import annotations
@@ -167,7 +168,8 @@ def _batches(todo: list[Planned]) -> Iterator[list[Planned]]:
 
 
 def _study_file(path: Path, batch: list[Planned]) -> Path:
-    """A study of just these runs. Batches share one folder, so a run that two of them hold is there."""
+    """A study of just these runs. Batches share one folder, so a run that two of them hold is
+    there."""
     first = batch[0]
     fixed = plan_study(STUDIES / f"{first.phase.study}.yaml").study.set
     points = {", ".join(p.run.point.values()): {**fixed, **p.run.values} for p in batch}
@@ -180,7 +182,8 @@ def _study_file(path: Path, batch: list[Planned]) -> Path:
 
 
 class _Metered(LocalExecutor):
-    """Local processes that note how much processor time each run takes; `kept` is called after each."""
+    """Local processes that note how much processor time each run takes; `kept` is called after
+    each."""
 
     def __init__(self, jobs: int, kept: Callable[[], object]) -> None:
         super().__init__(jobs)

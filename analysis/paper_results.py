@@ -160,8 +160,10 @@ class Results:
             other = runs.setdefault(result.seed, result)
             if other is not result:
                 raise InputError(
-                    "one run per setting and seed", where=str(folder), got=f"{other.hash} and {result.hash}"
-                )  # fmt: skip
+                    "one run per setting and seed",
+                    where=str(folder),
+                    got=f"{other.hash} and {result.hash}",
+                )
 
     def runs(self, policy: str, task: str = "mnist", **changes: Any) -> Runs:
         """The runs of a setting, by seed; empty where there are none."""
@@ -216,12 +218,13 @@ def equal_time_gap(a: Runs, b: Runs) -> tuple[Estimate, int]:
 
 
 def grid_gaps(good: Runs, others: Sequence[Runs]) -> tuple[list[Estimate], int]:
-    """Final accuracy of `good` − that of each other setting of a grid, over the seeds that all have.
+    """Final accuracy of `good` − that of each other setting of a grid, over the seeds that all
+    have.
 
-    Three seeds say little about how much runs scatter, but all settings of a grid together say more:
-    one variance is taken for all of them, that of what is left of final accuracy once each setting's
-    and each seed's own level are taken out, with (settings − 1)(seeds − 1) degrees of freedom for
-    Student's t. It takes for granted that settings scatter alike.
+    Three seeds say little about how much runs scatter, but all settings of a grid together say
+    more: one variance is taken for all of them, that of what is left of final accuracy once each
+    setting's and each seed's own level are taken out, with (settings − 1)(seeds − 1) degrees of
+    freedom for Student's t. It takes for granted that settings scatter alike.
     """
     seeds = _common(good, *others)
     last = np.array([[runs[s].accuracies()[-1] for s in seeds] for runs in (good, *others)])
@@ -252,7 +255,9 @@ def time_to(runs: Runs, threshold: float) -> tuple[Estimate, int]:
     return median_time([at_s for at_s, _ in times], reached), sum(reached)
 
 
-def shares(run: Result, prototype: str, skip: Iterable[str] = ("warm-up", "forced")) -> dict[str, float]:  # fmt: skip
+def shares(
+    run: Result, prototype: str, skip: Iterable[str] = ("warm-up", "forced")
+) -> dict[str, float]:
     """Strategy → its share of the rounds in which a client of the prototype was free to choose."""
     counts = {
         arm: sum(n for why, n in chosen.items() if why not in skip)

@@ -2,9 +2,9 @@
 
     python analysis/theory_bandits.py [--seeds 6] [--figures docs/images]
 
-Plays the policies of simfed on arms whose rewards are 0 or 1 with known means, and counts the regret:
-per play, the best arm's mean less that of the arm played. tests/theory holds the same facts with fewer
-seeds.
+Plays the policies of simfed on arms whose rewards are 0 or 1 with known means, and counts the
+regret: per play, the best arm's mean less that of the arm played. tests/theory holds the same facts
+with fewer seeds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def changing(plays: int, changes: int) -> Floats:
 
 
 def overtaken(plays: int) -> Floats:
-    """Means (plays, arms) of which the worst becomes the best half way; the others stay as they are.
+    """Means (plays, arms) of which the worst becomes the best half way; the others stay as they
+    are.
 
     Nothing that a client plays tells it of the change: only who tries all arms again finds it.
     """
@@ -188,7 +189,8 @@ def interval(values: Sequence[float] | Floats) -> Interval:
 
 
 def exploration_counts(plays: int, seeds: int, c: float = 3.0) -> tuple[Floats, Floats, Floats]:
-    """ASCEND's plays called exploration so far, per seed and play; Σ ε_t and its standard deviation."""
+    """ASCEND's plays called exploration so far, per seed and play; Σ ε_t and its standard
+    deviation."""
     warmup = 5
     stories = [
         play(kind("ascend", warmup=warmup, c=c)(plays, 0), constant(plays), seed)
@@ -210,10 +212,13 @@ def totals(make: Make, sizes: Sequence[tuple[int, int]], seeds: int) -> Floats:
     """Total regret (seeds, sizes); a size is (plays, changes)."""
     return np.array(
         [
-            [play(make(t, m), changing(t, m), 1000 * at + seed).regret.sum() for at, (t, m) in enumerate(sizes)]
+            [
+                play(make(t, m), changing(t, m), 1000 * at + seed).regret.sum()
+                for at, (t, m) in enumerate(sizes)
+            ]
             for seed in range(seeds)
         ]
-    )  # fmt: skip
+    )
 
 
 def slope(total: Floats, x: Sequence[float] | Floats) -> Interval:
@@ -271,7 +276,8 @@ def still_figure(seeds: int, say: Callable[[str], None]) -> Figure:
         total = totals(make, [(t, 0) for t in EXP3_GRID], seeds)
         right.loglog(EXP3_GRID, total.mean(axis=0), "o-", ms=2.5, lw=0.9, color=colour, label=name)
         say(
-            f"exp3, {name}: regret {total.mean(axis=0).round()} at {EXP3_GRID}, slope {slope(total, EXP3_GRID)}"
+            f"exp3, {name}: regret {total.mean(axis=0).round()} at {EXP3_GRID}, slope "
+            f"{slope(total, EXP3_GRID)}"
         )
     right.loglog(
         EXP3_GRID,

@@ -1,10 +1,11 @@
 """When does Top-K stop paying? A map over processor speed and uplink bandwidth.
 
-    python analysis/top_k_map.py [--out studies/top-k-map] [--jobs 2] [--figure docs/images/top-k-map.png]
+    python analysis/top_k_map.py [--out studies/top-k-map] [--jobs 2] [--figure
+    docs/images/top-k-map.png]
 
-Runs the study scenarios/studies/top-k-map.yaml (or goes on with it: what is done is not done again),
-draws which strategy was first at 90 % mean accuracy in each cell, and prints the table behind the map.
-The story is told in docs/tutorial-when-top-k-stops-paying.md.
+Runs the study scenarios/studies/top-k-map.yaml (or goes on with it: what is done is not done
+again), draws which strategy was first at 90 % mean accuracy in each cell, and prints the table
+behind the map. The story is told in docs/tutorial-when-top-k-stops-paying.md.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Cell:
     is_clear: bool
     """Whether it was before each other arm, with 95 % confidence."""
     beats_top_k: bool
-    """Whether it was before Top-K for certain, though perhaps not before the third; false if it is Top-K."""
+    """Whether it was before Top-K for certain, though perhaps not before the third; false if it is
+    Top-K."""
     rival: str
     """Top-K where another was first; where Top-K was, the next after it."""
     against: Paired
@@ -76,7 +78,9 @@ def map_figure(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(0.62 * len(rates) + 1.3, 0.5 * len(speeds) + 1.35), layout="constrained")  # fmt: skip
+    figure = Figure(
+        figsize=(0.62 * len(rates) + 1.3, 0.5 * len(speeds) + 1.35), layout="constrained"
+    )
     FigureCanvasAgg(figure)
     ax = figure.add_subplot()
     colours = arm_colours(ARM_MARKS)
@@ -91,16 +95,24 @@ def map_figure(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str
     ax.tick_params(length=0)
     for side in ax.spines.values():
         side.set_visible(False)
-    handles = [Patch(color=colours[a], label=f"{ARM_MARKS[a]}: {_NAMES[a]} first") for a in ARM_MARKS]  # fmt: skip
-    for hatch, label in (("....", "before Top-K, not clearly before the third"), ("////", "not clear")):  # fmt: skip
+    handles = [
+        Patch(color=colours[a], label=f"{ARM_MARKS[a]}: {_NAMES[a]} first") for a in ARM_MARKS
+    ]
+    for hatch, label in (
+        ("....", "before Top-K, not clearly before the third"),
+        ("////", "not clear"),
+    ):
         handles.append(Patch(facecolor="0.7", hatch=hatch, edgecolor="white", label=label))
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
     seeds = times["seed"].nunique()
     figure.supxlabel(
-        f"time to 90 % mean accuracy, {seeds} seeds per cell and strategy; numbers: how many times sooner\n"
-        "than Top-K (where Top-K is first: than the next); clear: against each other, with 95 % confidence",
-        fontsize=5.5, color="0.35",
-    )  # fmt: skip
+        f"time to 90 % mean accuracy, {seeds} seeds per cell and strategy; numbers: how many "
+        "times sooner\n"
+        "than Top-K (where Top-K is first: than the next); clear: against each other, with 95 % "
+        "confidence",
+        fontsize=5.5,
+        color="0.35",
+    )
     return figure
 
 
@@ -116,10 +128,17 @@ def _draw_cell(ax: Axes, x: int, y: int, cell: Cell, colours: dict[str, str]) ->
     ratio = cell.against.ratio.least
     text = f"{ARM_MARKS[cell.first]}\n{ratio:.2f}×"
     ax.text(
-        x, y, text, ha="center", va="center", fontsize=6,
+        x,
+        y,
+        text,
+        ha="center",
+        va="center",
+        fontsize=6,
         color="white" if sure else "black",
-        bbox={"facecolor": colours[cell.first], "lw": 0, "pad": 1} if sure > cell.is_clear else None,
-    )  # fmt: skip
+        bbox={"facecolor": colours[cell.first], "lw": 0, "pad": 1}
+        if sure > cell.is_clear
+        else None,
+    )
 
 
 def table(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str]) -> str:

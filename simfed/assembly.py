@@ -1,4 +1,5 @@
-"""From a scenario to built parts: profiles, devices, policies, the network; and what is wrong with them.
+"""From a scenario to built parts: profiles, devices, policies, the network; and what is wrong with
+them.
 
 Nothing here simulates, learns or imports torch, so that `simfed validate` finds every mistake in a
 moment. `simfed.experiment` builds the rest and lets the clock play.
@@ -6,7 +7,7 @@ moment. `simfed.experiment` builds the rest and lets the clock play.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,11 +30,12 @@ from simfed.device import (
 from simfed.errors import InputError, InputErrors, listed
 from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
+from simfed.levels import energy_of, split_arm
 from simfed.method import Work
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
-from simfed.tasks import Tasks
+from simfed.tasks import Tasks, policy_of
 
 if TYPE_CHECKING:
     from simfed.fleet import Column
@@ -173,15 +175,16 @@ class Parts:
 
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
-        from simfed.policy import Replay, build_policy
+        from simfed.policy import Replay
 
-        scenario = self.scenario
-        spec = scenario.policy_of_group(self.group(client))
-        arms = scenario.compression.strategies
-        if spec.arms_from is not None:
-            arms_played = self.recorded[spec.arms_from].arms(client)
-            return Replay(tuple(dict.fromkeys((*arms, *arms_played))), recorded=arms_played)
-        return build_policy(spec.kind, arms, reward_range=spec.reward.clip, options=spec.options)
+        scenario, group = self.scenario, self.group(client)
+        run = scenario.policy_of_group(group).arms_from
+        if run is not None:
+            recorded = self.recorded[run]
+            arms_played = recorded.arms(client)
+            known = tuple(dict.fromkeys((*scenario.compression.arms, *arms_played)))
+            return Replay(known, recorded=arms_played, levels=recorded.levels(client))
+        return policy_of(scenario, group)
 
     @cached_property
     def topology(self) -> Topology:
@@ -218,6 +221,7 @@ class Parts:
         if not time_only:  # a clock without learning deals no samples
             self._gather(found, None, self._check_data)
         for i in range(len(self.scenario.clients)):
+            self._gather(found, "compression.strategies", partial(self._try_codecs, i))
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
             if time_only:
@@ -228,8 +232,8 @@ class Parts:
         return list({str(error): error for error in found}.values())
 
     def warnings(self) -> list[str]:
-        """What the scenario leaves out at the cost of realism, and what the profiles in use have to say
-        (after `errors` or a run): one sentence each."""
+        """What the scenario leaves out at the cost of realism, and what the profiles in use have
+        to say (after `errors` or a run): one sentence each."""
         of_profiles = (w for p in self.profiles.values() for w in p.warnings)
         return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles), *self._not_timed()]
 
@@ -295,6 +299,22 @@ class Parts:
             return self._arms(index)
         return tuple(dict.fromkeys((*self._arms(index), FORCED_ARM)))
 
+    def _codecs(self, index: int, arms: tuple[str, ...], length: int) -> Iterator[tuple[str, int]]:
+        """Codec and K of what a group's clients play: at each arm's level, or at both ends of K."""
+        for codec, level in dict.fromkeys(map(split_arm, arms)):
+            for k in dict.fromkeys(self.fleet.range_of_k(index, length, level)):
+                yield codec, k
+
+    def _try_codecs(self, index: int) -> None:
+        """Codecs that look at the shapes of layers find what they need in the prototype's."""
+        task = self._task_of_group(index)
+        for field in task.plan.compressed.values():
+            for codec, k in self._codecs(index, self._arms(index), field.entries):
+                try:
+                    self.tasks.field_bytes(task, field, codec, k)
+                except InputError as error:
+                    raise error.within(f"prototype {task.prototype}") from None
+
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
         processor = self._processor(group.device)
@@ -304,9 +324,8 @@ class Parts:
             processor.nominal_s(work.quantity, model=work.model, **work_size(work))
         arms = self._arms_and_forced(index, time_only)
         for field in task.plan.compressed.values():
-            for k in dict.fromkeys(self.fleet.range_of_k(index, field.entries)):
-                for arm in arms:
-                    processor.nominal_s("compression", model=model, strategy=arm, k=k)
+            for codec, k in self._codecs(index, arms, field.entries):
+                processor.nominal_s("compression", model=model, strategy=codec, k=k)
         phases = {work.quantity for work in task.plan.work}
         phases |= {"compression"} if task.plan.compressed else set()
         for work in self._unpacking(index):
@@ -370,7 +389,8 @@ class Parts:
         self.policy(self.fleet.first(index))
 
     def _check_time_only(self, index: int) -> None:
-        """Where nothing is learned, nothing is rewarded, and no size may depend on what is learned."""
+        """Where nothing is learned, nothing is rewarded, and no size may depend on what is
+        learned."""
         group = self.scenario.clients[index]
         policy = self.scenario.policy_of_group(group)
         if policy.arms_from is not None:
@@ -385,9 +405,12 @@ class Parts:
         from simfed.sim import TimeOnlyWorkload
 
         task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)
-        k, _ = self.fleet.range_of_k(index, task.plan.longest)
-        for arm in self._arms(index):
-            workload.size_bytes(task, arm, k)
+        arms = self._arms(index)
+        for codec, level in map(split_arm, arms):
+            if level is not None and energy_of(level) is not None:
+                workload.known_k(codec, level)
+        for codec, k in self._codecs(index, arms, task.plan.longest):
+            workload.size_bytes(task, codec, k)
 
     def _task_of_group(self, index: int) -> Task:
         """The task of a group's first client in the first round."""
@@ -406,9 +429,8 @@ class Parts:
             device.processor.noise_of(phase)
         for i, task in enumerate(first):
             for field in task.plan.compressed.values():
-                for k in dict.fromkeys(self.fleet.range_of_k(i, field.entries)):
-                    for arm in self._arms_and_forced(i, time_only):
-                        device.nominal_s("decompression", model=task.model, strategy=arm, k=k)
+                for codec, k in self._codecs(i, self._arms_and_forced(i, time_only), field.entries):
+                    device.nominal_s("decompression", model=task.model, strategy=codec, k=k)
         for piece in work:
             strategy = piece.name if QUANTITIES[piece.quantity].per_strategy else ""
             device.nominal_s(
@@ -438,7 +460,8 @@ def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> P
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
     """Name and one line of provenance of each calibration profile at hand.
 
-    Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says why.
+    Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says
+    why.
     """
     search = profile_folders(folder)
     rows = []

@@ -1,9 +1,9 @@
 """Everything that a run directory says, recomputed from its scenario as far as it follows from it.
 
 `simfed.record.verify` holds the files against each other. Here the scenario is taken up again with
-the parts that play it: who takes part, K, what travels, and what every client's policy thought, chose
-(from its keyed draws) and was told, round after round. What is not recomputed is what the world gave:
-the losses and accuracies that learning came to, and the durations drawn for devices.
+the parts that play it: who takes part, K, what travels, and what every client's policy thought,
+chose (from its keyed draws) and was told, round after round. What is not recomputed is what the
+world gave: the losses and accuracies that learning came to, and the durations drawn for devices.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from simfed.assembly import Parts
 from simfed.contract import FORCED_ARM
 from simfed.errors import InputError, InputErrors
+from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CLIENT_KINDS
@@ -61,10 +62,11 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
             seen.add("are of a client that the scenario does not have", who)
             continue
         task = parts.tasks.task(number, client, row["model_version"], held=held.get(at))
-        k = parts.fleet.k(client, task.plan.longest)
+        codec, ks = _allowed_k(row, parts, task.plan.longest)
+        k = row["k"]
         if row["prototype"] != task.prototype:
             seen.add("are of another prototype than the scenario's", who)
-        elif row["k"] != k:
+        elif not ks[0] <= k <= ks[1]:
             seen.add("keep another K than the scenario's", who)
         elif row["outcome"] in ("aggregated", "late"):
             received, planned = row["downlink_bytes"], task.downlink_bytes
@@ -72,12 +74,29 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
             if not (_near(received, planned) or (varies and 0 < received < planned)):
                 seen.add("did not receive what the plan sends", who)
             try:
-                sent = sizes.size_bytes(task, row["arm"], k)
+                sent = sizes.size_bytes(task, codec, k)
             except InputError:  # it depends on the data
                 continue
             if not _near(row["uplink_bytes"], sent):
                 seen.add("sent another number of bytes than arm, K and plan come to", who)
     yield from seen.sentences("participations")
+
+
+def _allowed_k(row: dict[str, Any], parts: Parts, length: int) -> tuple[str, tuple[int, int]]:
+    """The codec of a participation, and the smallest and largest K that it may have kept."""
+    client, (codec, level) = row["client"], split_arm(row["arm"])
+    spec = parts.scenario.policy_of_group(parts.group(client))
+    if row["choice"] == "forced" or not length:
+        pass
+    elif energy_of(level) is not None:
+        return codec, (1, length)
+    elif spec.arms_from is not None and any(parts.recorded[spec.arms_from].levels(client)):
+        return codec, (1, length)  # as recorded, which `_policies_chose…` holds it against
+    elif spec.sets_k:
+        ends = [parts.fleet.k(client, length, split_arm(arm)[1]) for arm in spec.arms(())]
+        return codec, (min(ends), max(ends))
+    k = parts.fleet.k(client, length, level)
+    return codec, (k, k)
 
 
 def _held_versions(run: Run, parts: Parts) -> dict[int, int]:
@@ -131,8 +150,14 @@ def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
                 seen.add(f"were forced to another arm than {FORCED_ARM}", who)
             continue
         pull: Pull = policy.pull(parts.streams("policy", client, number))
+        task = parts.tasks.task(number, client, row["model_version"])
         if (pull.arm, pull.choice) != (row["arm"], row["choice"]):
             seen.add("did not choose what their policy draws", who)
+        elif (
+            pull.k is not None
+            and row["k"] != parts.fleet.compression(client, pull, task.plan.longest)[1]
+        ):
+            seen.add("keep another K than their policy sets", who)
         if row["outcome"] in ("dropped", "failed"):
             policy.void(pull)
         elif policy.learns:
@@ -163,7 +188,10 @@ def _cohorts_are_those_drawn(run: Run, parts: Parts) -> Broken:
             size = None if per_round is None else min(per_round, len(there))
             asked = there[cohort(parts.streams, number, len(there), size)]
         if not np.array_equal(clients[first:last], asked):
-            yield f"participations.parquet: round {number} is not of the clients that the scenario draws"
+            yield (
+                f"participations.parquet: round {number} is not of the clients that the scenario "
+                "draws"
+            )
             return
 
 

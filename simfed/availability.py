@@ -24,11 +24,9 @@ from simfed.seeding import Streams
 from simfed.tables import read_columns
 
 __all__ = [
-    "PHASES",
     "Always",
     "Availability",
     "Daily",
-    "Failure",
     "Intervals",
     "Markov",
     "Presence",
@@ -39,9 +37,6 @@ __all__ = [
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-PHASES = ("download", "training", "upload")
-"""At the end of which a participation may fail."""
 
 _DAY_S = 86_400.0
 
@@ -104,8 +99,8 @@ class Daily:
         """When each client comes on day 0; on day k it is k days later."""
 
     def _day(self, first_s: Any, at_s: float) -> Any:
-        """The day on which a client last came; compared as `_came_s` computes, so that nobody is still
-        away at the instant at which it comes."""
+        """The day on which a client last came; compared as `_came_s` computes, so that nobody is
+        still away at the instant at which it comes."""
         day = np.floor((at_s - first_s) / _DAY_S)
         day = np.where(self._came_s(first_s, day + 1) <= at_s, day + 1, day)
         return np.where(self._came_s(first_s, day) > at_s, day - 1, day)
@@ -136,9 +131,9 @@ class Daily:
 class Markov:
     """On and off in turn, for exponentially distributed times; stationary from time 0 on.
 
-    At time 0 a client is there with probability on/(on + off), and what is left of its first stay has
-    the same exponential distribution as any other (the process has no memory). A client's stay number j
-    hangs on the run's seed, the client's id and j alone.
+    At time 0 a client is there with probability on/(on + off), and what is left of its first stay
+    has the same exponential distribution as any other (the process has no memory). A client's stay
+    number j hangs on the run's seed, the client's id and j alone.
 
     clients: their ids. on_s, off_s: mean stays, one number for all or one per client.
     """
@@ -199,8 +194,11 @@ class Markov:
             return bool(everybody.on[place]), float(everybody.until_s[place])
         else:
             stay = _Stays(
-                everybody.at_s, everybody.on[places], everybody.drawn[places], everybody.until_s[places]
-            )  # fmt: skip
+                everybody.at_s,
+                everybody.on[places],
+                everybody.drawn[places],
+                everybody.until_s[places],
+            )
         self._move(stay, places, at_s)
         return bool(stay.on[0]), float(stay.until_s[0])
 
@@ -455,27 +453,3 @@ class Availability:
 
     def _of(self, client: int) -> tuple[Presence, int]:
         return self._groups[int(self._group[client])][1], int(self._place[client])
-
-
-@dataclass(frozen=True)
-class Failure:
-    """With which probability a participation fails at the end of each phase.
-
-    >>> Failure(upload=1.0).phase(Streams(0), client=3, round=1)
-    'upload'
-    """
-
-    download: float = 0.0
-    training: float = 0.0
-    upload: float = 0.0
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, phase) > 0 for phase in PHASES)
-
-    def phase(self, streams: Streams, client: int, round: int) -> str | None:
-        """The phase at whose end this participation fails; None: it does not."""
-        if not self:
-            return None
-        rng = streams("failure", client, round)
-        draws = {phase: rng.random() for phase in PHASES}
-        return next((p for p in PHASES if draws[p] < getattr(self, p)), None)

@@ -8,11 +8,11 @@ the time-only workload.
 One synchronous round, as the server plays it:
 
     for client in cohort:
-        task = workload.task(round, client)                    # a plan: what travels, what is worked
+        task = workload.task(round, client)                    # a plan: what travels, what work
         contribution = workload.execute(task, arm, k)          # may be computed later, in one batch
     ...                                                        # downloads, work, uploads: time
     outcome = workload.merge(round, contributions)             # whatever the method makes of them
-    workload.discard(contribution)                             # instead of merge: the upload was lost
+    workload.discard(contribution)                             # not merged: the upload was lost
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from simfed.levels import Level
 from simfed.method import Plan, Who, Work
 
 __all__ = [
@@ -67,6 +68,16 @@ class Task(NamedTuple):
         return self.round, self.client, self.model_version, self.who.turn
 
     @property
+    def label(self) -> str:
+        """`client/key`: no other participation of the run has it."""
+        return f"{self.client}/{self.key}"
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """(client, turn, round): what is merged together is merged in ascending order of this."""
+        return self.client, self.who.turn, self.round
+
+    @property
     def arguments(self) -> tuple[int | None, ...]:
         """What `Tasks.task` makes it from."""
         return self.name if self.held is None else (*self.name, self.held)
@@ -104,7 +115,8 @@ class Contribution(Protocol):
     def arm(self) -> str: ...
     @property
     def k(self) -> int:
-        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed."""
+        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed.
+        Of a level of energy it is the first such field's, and asking runs pending learning work."""
         ...
 
     def uplink_bytes(self) -> float:
@@ -123,7 +135,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class PersonalEvaluation:
-    """One client's own model: on the test set, and on the test set in the client's own label mix."""
+    """One client's model: on the test set, and on the test set in the client's own label mix."""
 
     accuracy: float
     loss: float
@@ -147,14 +159,16 @@ class Outcome:
     """Per prototype, the one of them whose decrease is the shared part of a gain; empty where the
     method has none."""
     shared_loss_before: Mapping[str, float] = field(default_factory=dict)
-    """The same of the last accepted round: what `shared_loss` is compared with."""
-    local_loss: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Per client: f_n before and after, whose difference is the local gain; empty where no policy
-    learns. Of a client with two uploads in one merge, those of the later one."""
+    """The same of the last accepted round. A gain compares `shared_loss` with that of the version
+    which its upload trained on: this one, unless the upload was late."""
+    local_loss: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Per merged task, by its `label`: f_n of its client at the version that it trained on and
+    after this merge, whose difference is the local gain; empty where no policy learns."""
     evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
     """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
     clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
-    """Per client that has taken part, in evaluated rounds, where models are personal."""
+    """In evaluated rounds: where models are personal, per client that has taken part; else, where
+    the scenario asks for it, per client at its prototype's weights."""
 
 
 class Workload(Protocol):
@@ -164,20 +178,23 @@ class Workload(Protocol):
         """The work of `client` in `round`; cheap and without side effects. `held`: see `Task`."""
         ...
 
-    def execute(self, task: Task, arm: str, k: int) -> Contribution:
-        """Local gradient, residual, compression. Called once per started participation, at its
-        start; implementations batch the work until a size or a merge needs it."""
+    def execute(self, task: Task, arm: str, k: Level) -> Contribution:
+        """Local gradient, residual, compression by the codec `arm`. `k`: entries to keep of each
+        compressed field, or a level of energy (`simfed.levels`). Called once per started
+        participation, at its start; implementations batch the work until a size or a merge needs
+        it."""
         ...
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
-        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is given
-        in. `weights`: what each counts by its staleness; 1 where there are none."""
+        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is
+        given in. `weights`: what each counts by its staleness; 1 where there are none."""
         ...
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """What the server works at the merge of these, beside decompression; without side effects."""
+        """What the server works at the merge of these, beside decompression; without side
+        effects."""
         ...
 
     def discard(self, contribution: Contribution) -> None:

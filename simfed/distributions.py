@@ -1,8 +1,8 @@
 """Distributions that a fleet's quantities are drawn from, each as its quantile function.
 
-A law turns a uniform number u in (0, 1) into a value, so one uniform per client and field is all the
-randomness there is: client i's value depends on its own u alone, never on how many clients there
-are or on what another law would have consumed. Everything is vectorised.
+A law turns a uniform number u in (0, 1) into a value, so one uniform per client and field is all
+the randomness there is: client i's value depends on its own u alone, never on how many clients
+there are or on what another law would have consumed. Everything is vectorised.
 
 Bounds truncate: the law is what it is under the condition that the value lies between `low` and
 `high` (its density there, rescaled), not clipped at them.

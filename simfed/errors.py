@@ -35,7 +35,8 @@ class RunFailed(SimfedError):
 class InputError(SimfedError):
     """The input is wrong: `where: what is allowed, got what (hint)`. Exit code 2.
 
-    >>> print(InputError("a rate with its unit such as 20 Mbps", where="edge.yaml: clients[2].link.up", got="20 Mb"))
+    >>> where = "edge.yaml: clients[2].link.up"
+    >>> print(InputError("a rate with its unit such as 20 Mbps", where=where, got="20 Mb"))
     edge.yaml: clients[2].link.up: a rate with its unit such as 20 Mbps, got '20 Mb'
     """
 

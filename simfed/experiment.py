@@ -51,8 +51,8 @@ Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
 
 Beside = Callable[["Parts", "Simulation"], "contextlib.AbstractContextManager[Progress]"]
-"""Made when the simulation stands, closed before its learning side is; gives what is called after
-each round."""
+"""Made when the simulation stands, closed before its learning side is; gives what is called
+after each round."""
 
 _STOPPING = "stopping after this round; Ctrl-C again stops at once"
 

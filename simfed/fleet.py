@@ -1,13 +1,13 @@
 """The fleet of a run: what each client's own quantities are where a group gives a distribution.
 
 Client i's draw for a field (`device.speed`, `link.up`, …) is the quantile of its law at the i-th
-number of the uniform stream `Streams(seed)("fleet", field)`. So it is keyed by seed, field and client id
-alone: more clients, another law for another group or another order of questions change nobody else's
-draw, and a million draws are one NumPy call. A client that moves to another group keeps its rank: the
-fast one of its old group is the fast one of its new group.
+number of the uniform stream `Streams(seed)("fleet", field)`. So it is keyed by seed, field and
+client id alone: more clients, another law for another group or another order of questions change
+nobody else's draw, and a million draws are one NumPy call. A client that moves to another group
+keeps its rank: the fast one of its old group is the fast one of its new group.
 
-Drawn columns are made when somebody asks; nothing is kept per client but its group, and its speed and
-K where those are drawn.
+Drawn columns are made when somebody asks; nothing is kept per client but its group, and its speed
+and K where those are drawn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from simfed.availability import (
     Always,
     Availability,
     Daily,
-    Failure,
     Markov,
     Presence,
     Trace,
@@ -31,13 +30,14 @@ from simfed.availability import (
 )
 from simfed.distributions import positions
 from simfed.errors import InputError
+from simfed.levels import Level, energy_of, entries, split_arm
+from simfed.policy import Pull
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, Quantity
-from simfed.scenario.fields import entries
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import Trace as LinkTrace
+from simfed.scenario.presence import Failure, time_of_day_s
 from simfed.scenario.presence import Presence as PresenceSpec
-from simfed.scenario.presence import time_of_day_s
 from simfed.seeding import Streams
 from simfed.tables import read_columns
 
@@ -90,7 +90,8 @@ class Column:
     how: str
     """`fixed`, `trace`, the law's name, or `column NAME`."""
     values: Floats
-    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a trace. `inf`: unlimited."""
+    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a trace. `inf`:
+    unlimited."""
     n: int
     """Clients of the group."""
 
@@ -144,8 +145,8 @@ class Fleet:
         return int(np.argmax(self.group == group))
 
     def drawn(self, group: int, field: str) -> Floats | None:
-        """One value for each of the group's clients, in the order of their ids; None where the group
-        gives no distribution of this field."""
+        """One value for each of the group's clients, in the order of their ids; None where the
+        group gives no distribution of this field."""
         spec = FIELDS[field].of(self._scenario.clients[group])
         if not isinstance(spec, Distribution):
             return None
@@ -158,16 +159,33 @@ class Fleet:
         """The client's factor on its group's processor; 1 where it is not drawn."""
         return 1.0 if self._speeds is None else float(self._speeds[client])
 
-    def k(self, client: int, parameters: int) -> int:
-        """Entries this client keeps of an update of `parameters` entries."""
+    def k(self, client: int, parameters: int, level: Level | None = None) -> int:
+        """Entries this client keeps of an update of `parameters` entries: its own K, or `level`."""
+        if level is not None:
+            return entries(level, parameters)
         written = self._k_of_group[self.group[client]]
         if isinstance(written, Distribution):
             assert self._ks is not None
             written = int(self._ks[client])
         return entries(written, parameters)
 
-    def range_of_k(self, group: int, parameters: int) -> tuple[int, int]:
-        """The smallest and the largest K of a group's clients."""
+    def compression(self, client: int, pull: Pull, parameters: int) -> tuple[str, Level]:
+        """(codec, K) of a client's pull, for an update of `parameters` entries; of a level of
+        energy, which the update has to say more of, the level itself."""
+        codec, level = split_arm(pull.arm)
+        level = level if pull.k is None else pull.k
+        if level is not None and energy_of(level) is not None:
+            return codec, level if parameters else 0
+        return codec, self.k(client, parameters, level)
+
+    def range_of_k(
+        self, group: int, parameters: int, level: Level | None = None
+    ) -> tuple[int, int]:
+        """The smallest and the largest K of a group's clients, at their own K or at `level`."""
+        if level is not None and energy_of(level) is not None:
+            return min(1, parameters), parameters
+        if level is not None:
+            return entries(level, parameters), entries(level, parameters)
         written = self._k_of_group[group]
         if isinstance(written, Distribution):
             ks = self.drawn(group, "k")
@@ -211,8 +229,8 @@ class Fleet:
         there, and nothing fails."""
         availability = self.availability()
         groups = self._scenario.clients
-        failures = [Failure(**group.failure.model_dump()) for group in groups]
-        if availability.always and not any(failures):
+        failures = [group.failure for group in groups]
+        if availability.always and not any(any(dict(of).values()) for of in failures):
             return None
         return FleetPresence(availability, self.group, failures)
 
@@ -400,5 +418,7 @@ def _columns(table: str, column: str, weights: str | None) -> tuple[Floats, Floa
         return found[column], None
     if not (found[weights] >= 0).all() or not found[weights].any():
         allowed = "weights of at least 0, one of them above 0"
-        raise InputError(allowed, where=f"{table}: column {weights}", got=float(found[weights].min()))  # fmt: skip
+        raise InputError(
+            allowed, where=f"{table}: column {weights}", got=float(found[weights].min())
+        )
     return found[column], found[weights]

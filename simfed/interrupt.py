@@ -16,8 +16,8 @@ __all__ = ["CtrlC", "sigterm_is_ctrl_c"]
 class CtrlC:
     """Ctrl-C as a fact besides an exception, because not all code lets the exception through.
 
-    pydantic takes a KeyboardInterrupt inside a validator or serializer for a value that does not fit,
-    and goes on. So the signal is remembered, and `check` raises it where that is safe.
+    pydantic takes a KeyboardInterrupt inside a validator or serializer for a value that does not
+    fit, and goes on. So the signal is remembered, and `check` raises it where that is safe.
     """
 
     def __init__(self) -> None:

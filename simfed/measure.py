@@ -1,16 +1,17 @@
-"""Times the learning side's own functions on this machine: the raw table behind a calibration profile.
+"""Times the learning side's own functions on this machine: the raw table behind a calibration
+profile.
 
 What is timed is what a run calls (`simfed.learn.passes`, `losses`, `flat`; `simfed.compress`): a
-single client's gradient from the received weights, the compression of residual + gradient, the server's
-sparse addition of a payload, the public logits of a client's model, a distillation step. The model
-has its right shape, the samples are random. One call is one row; nothing is averaged here.
-Cases take turns in an order that is shuffled anew in every repeat, so a slow minute falls on all
-of them; each is called once beforehand, untimed.
+single client's gradient from the received weights, the compression of residual + gradient, the
+server's sparse addition of a payload, the public logits of a client's model, a distillation step.
+The model has its right shape, the samples are random. One call is one row; nothing is averaged
+here. Cases take turns in an order that is shuffled anew in every repeat, so a slow minute falls on
+all of them; each is called once beforehand, untimed.
 
 What else runs on the machine should not show. One thread on a CPU is timed by the time it spent on
 the processor (`clock: cpu`), anything else by the wall clock. A call during which the operating
-system took the processor away, so that it came back to cold caches, is marked as `preempted` and, if it
-is short, followed by another.
+system took the processor away, so that it came back to cold caches, is marked as `preempted` and,
+if it is short, followed by another.
 
 What is not measured: reading of data, evaluation, and what a run does around these calls (drawing
 seeds, recording). On CUDA every call is timed between two synchronisations.
@@ -54,7 +55,19 @@ from simfed.version import VERSION
 
 __all__ = ["Case", "Plan", "measure", "this_machine"]
 
-COLUMNS = ("session", "quantity", "model", "dataset", "strategy", "k", "samples", "seconds", "clock", "preempted", *MACHINE_COLUMNS)  # fmt: skip
+COLUMNS = (
+    "session",
+    "quantity",
+    "model",
+    "dataset",
+    "strategy",
+    "k",
+    "samples",
+    "seconds",
+    "clock",
+    "preempted",
+    *MACHINE_COLUMNS,
+)
 
 _SETTING = ("machine", "cpu", "governor", "device", "threads")
 """What must not change within one table."""
@@ -144,10 +157,11 @@ def measure(
 ) -> int:
     """Append what is missing of the plan to the CSV table `out`; how often a case was measured.
 
-    `progress(done, total, what)` is told of every repeat of a case. A table that is there goes on where it
-    stopped: cases are repeated until each was measured `plan.repeat` times.
-    Raises: `InputError` for names, sizes and devices that do not exist, a plan without a case, and a
-    table of another machine or setting; `Interrupted` on Ctrl-C, every row so far being in the table.
+    `progress(done, total, what)` is told of every repeat of a case. A table that is there goes on
+    where it stopped: cases are repeated until each was measured `plan.repeat` times.
+    Raises: `InputError` for names, sizes and devices that do not exist, a plan without a case, and
+    a table of another machine or setting; `Interrupted` on Ctrl-C, every row so far being in the
+    table.
     """
     _check(plan)
     out = Path(out)
@@ -173,11 +187,21 @@ def measure(
                 mine = {case: left for m, d, case, left in todo if (m, d) == (model, dataset)}
                 for case, seconds, preempted, last in _timed(plan, model, dataset, mine):
                     row = {"k" if QUANTITIES[case.quantity].per_strategy else "samples": case.size}
-                    writer.writerow({
-                        "session": session, "quantity": case.quantity, "model": case.work or model,
-                        "dataset": dataset, "strategy": case.strategy, "seconds": f"{seconds:.9g}",
-                        "clock": clock, "preempted": preempted, **row, **machine, "measured_at": _now(),
-                    })  # fmt: skip
+                    writer.writerow(
+                        {
+                            "session": session,
+                            "quantity": case.quantity,
+                            "model": case.work or model,
+                            "dataset": dataset,
+                            "strategy": case.strategy,
+                            "seconds": f"{seconds:.9g}",
+                            "clock": clock,
+                            "preempted": preempted,
+                            **row,
+                            **machine,
+                            "measured_at": _now(),
+                        }
+                    )
                     file.flush()
                     new += last
                     if last and progress is not None:
@@ -188,7 +212,8 @@ def measure(
                         )
     except KeyboardInterrupt:
         raise Interrupted(
-            f"stopped; {new} of {total} measurements are in {out}, and the same command goes on from there"
+            f"stopped; {new} of {total} measurements are in {out}, and the same command goes on "
+            "from there"
         ) from None
     finally:
         torch.set_num_threads(threads)
@@ -237,7 +262,9 @@ def _check(plan: Plan) -> None:
         facts(model, dataset)
     left_out = plan.left_out()
     if left_out and not any(plan.cases(model, dataset) for model, dataset in plan.models):
-        raise InputError("a K that a model has", where="--k", got=min(plan.ks), hint="; ".join(left_out))  # fmt: skip
+        raise InputError(
+            "a K that a model has", where="--k", got=min(plan.ks), hint="; ".join(left_out)
+        )
 
 
 def _writes_all(strategy: str) -> bool:
@@ -271,7 +298,10 @@ def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, Case]]:
                     where=str(out), got=row[column], hint="measure into another file",
                 )  # fmt: skip
         try:
-            key = (row["model"], Case(row["quantity"], row["strategy"], int(row["k"] or row["samples"])))  # fmt: skip
+            key = (
+                row["model"],
+                Case(row["quantity"], row["strategy"], int(row["k"] or row["samples"])),
+            )
             seconds, preempted = float(row["seconds"]), int(row["preempted"])
         except (TypeError, ValueError):
             raise InputError("a row of `calibrate measure`", where=f"{out}: line {line}") from None
@@ -305,7 +335,8 @@ def _counts(seconds: float, preempted: int, attempt: int) -> bool:
 def _timed(
     plan: Plan, model: str, dataset: str, todo: dict[Case, int]
 ) -> Iterator[tuple[Case, float, int, bool]]:
-    """(case, seconds, preemptions, whether it counts as a repeat) of one model, cases taking turns."""
+    """(case, seconds, preemptions, whether it counts as a repeat) of one model, cases taking
+    turns."""
     if not todo:
         return
     bench = _Bench(model, facts(model, dataset), plan, rehearsals(model, dataset))
@@ -340,7 +371,9 @@ class _Bench:
         self._samples = torch.randn(count, *known.input_shape, generator=draw).to(plan.device)
         self._labels = torch.randint(known.classes, (count,), generator=draw).to(plan.device)
         self._public = torch.randn(public, *known.input_shape, generator=draw).to(plan.device)
-        self._targets = soft_targets(torch.randn(public, known.classes, generator=draw), 1.0).to(plan.device)  # fmt: skip
+        self._targets = soft_targets(torch.randn(public, known.classes, generator=draw), 1.0).to(
+            plan.device
+        )
         self._server = self._flat_model(model, known)
         self._client = self._flat_model(model, known)
         self._server_passes = passes_of(self._server, known.input_shape)
@@ -364,7 +397,7 @@ class _Bench:
             seconds = self._clock() - begin
         return seconds, _preemptions() - before
 
-    # ---- one method per kind of work: prepares a call and returns it ------------------------------
+    # ---- one method per kind of work: prepares a call and returns it -----------------------------
 
     def _training(self, case: Case) -> Callable[[], object]:
         """From the received weights to the gradient, added to the residual."""

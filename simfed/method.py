@@ -3,15 +3,15 @@
 A method is one frozen dataclass of options. From facts alone it says what a participation is (a
 `Plan`: what travels down, what the device works, what travels up) and what the server works at a
 merge; that is all that the clock, and a run without learning, need. In learning it says what is
-sent, what a client makes of it, and how arrivals are merged. It knows nothing of the clock, of bytes
-on the wire, of processes, compression, residuals or checkpoints: the host does these for every method
-alike. Here are no tensors; methods stand in `simfed.learn.methods`, one file each.
+sent, what a client makes of it, and how arrivals are merged. It knows nothing of the clock, of
+bytes on the wire, of processes, compression, residuals or checkpoints: the host does these for
+every method alike. Here are no tensors; methods stand in `simfed.learn.methods`, one file each.
 
     class Scaled(Method):                                      # see docs/methods.md
         def plan(self, setting, who, round): ...               # facts → Plan
         def begin(self, kit): ...                              # the server's state
         def send(self, server, who, round): ...                # → values, named as plan.down
-        def train(self, kit, who, round, down, own): ...       # → values named as plan.up, own state
+        def train(self, kit, who, round, down, own): ...       # → values (plan.up), own state
         def merge(self, kit, server, arrivals, round): ...     # → the server's state, losses
         def model(self, server, own, who): ...                 # what is evaluated for this client
 """
@@ -40,14 +40,16 @@ Values = Mapping[str, Any]
 """Tensors by the names of a plan's fields."""
 
 State = Mapping[str, Any]
-"""What the server or a client keeps: tensors, numbers, text, None, and lists and mappings of them."""
+"""What the server or a client keeps: tensors, numbers, text, None, and lists and mappings of
+them."""
 
 Losses = Mapping[str, Mapping[str, float]]
 """Prototype → name of a loss → value: what a merge measured."""
 
 
 class Field(NamedTuple):
-    """One thing that travels; its size is known before anything is computed, unless it is `bounded`."""
+    """One thing that travels; its size is known before anything is computed, unless it is
+    `bounded`."""
 
     kind: str
     """`weights` (of a model on its way down: its number format is the scenario's), `buffers`
@@ -144,8 +146,8 @@ class Who:
         turn: int = 0,
     ) -> None:
         """`samples`: how many training samples it owns, or the function that knows; it is asked
-        only when somebody asks. `turn`: how many times it has been started before in this round: a server
-        that keeps clients in flight may start one again before it merges."""
+        only when somebody asks. `turn`: how many times it has been started before in this round:
+        a server that keeps clients in flight may start one again before it merges."""
         self.client = client
         self.turn = turn
         self.prototype = prototype
@@ -187,7 +189,8 @@ class Arrival(NamedTuple):
 
     who: Who
     staleness: int
-    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in time."""
+    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in
+    time."""
     values: Values
     """Named as the plan's `up`."""
     weight: float = 1.0
@@ -258,10 +261,11 @@ class Method:
         """Its options by name, as a scenario writes them."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
-    # ---- from facts alone --------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------------------
 
     def check(self, setting: Setting) -> None:
-        """`InputError`, with an option as its `where`, for options that do not fit the run's facts."""
+        """`InputError`, with an option as its `where`, for options that do not fit the run's
+        facts."""
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         """What this client's participation is."""
@@ -276,11 +280,12 @@ class Method:
         return {}
 
     def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        """One call of that auxiliary work on so many made-up samples, by the functions that a run calls,
-        for `simfed calibrate measure`; None: it is never done on so many, or cannot be timed by itself."""
+        """One call of that auxiliary work on so many made-up samples, by the functions that a
+        run calls, for `simfed calibrate measure`; None: it is never done on so many, or cannot
+        be timed by itself."""
         return None
 
-    # ---- learning ------------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
         """The server's state before the first round."""

@@ -1,4 +1,5 @@
-"""What long work shows while it runs: a live line on a terminal, a plain line now and then elsewhere."""
+"""What long work shows while it runs: a live line on a terminal, a plain line now and then
+elsewhere."""
 
 from __future__ import annotations
 
@@ -34,8 +35,11 @@ class RunProgress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()  # type: ignore[attr-defined]
 

@@ -45,8 +45,8 @@ def why_unreadable(error: Exception) -> str:
 
 
 def parse_yaml(text: str, *, where: str) -> Any:
-    """What YAML says, as people write it: `1e5` is a number, a key that stands twice is an error, and
-    keys may be called on, off, yes or no.
+    """What YAML says, as people write it: `1e5` is a number, a key that stands twice is an error,
+    and keys may be called on, off, yes or no.
 
     Raises: `InputError` that names the place and, where it is known, the line.
 

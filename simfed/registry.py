@@ -140,6 +140,8 @@ REGISTRIES: dict[str, Registry] = {
                 "d-ucb": "simfed.policy:DiscountedUcb",
                 "sw-ucb": "simfed.policy:SlidingWindowUcb",
                 "thompson": "simfed.policy:Thompson",
+                "adaptive-k": "simfed.policy:AdaptiveK",
+                "energy-share": "simfed.policy:EnergyShare",
             },
         ),
         Registry(
@@ -198,7 +200,8 @@ REGISTRIES: dict[str, Registry] = {
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`."""
+    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or
+    `device`."""
     if kind not in REGISTRIES:
         raise InputError(
             f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
@@ -209,8 +212,8 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Any, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part` is what the built-in ones
-    are (a device: the path of a calibration profile; see `docs/extending.md`), or the string
-    `"module:attribute"` to import it on first use.
+    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part`
+    is what the built-in ones are (a device: the path of a calibration profile; see
+    `docs/extending.md`), or the string `"module:attribute"` to import it on first use.
     """
     registry(kind).add(name, part, replace=replace)

@@ -111,15 +111,9 @@ def run_with_oracle(
             yield look
 
     result = run(
-        scenario,
-        out,
-        source=source,
-        workers=workers,
-        device=device,
-        overwrite=overwrite,
-        progress=progress,
-        beside=beside,
-    )
+        scenario, out, source=source, workers=workers, device=device, overwrite=overwrite,
+        progress=progress, beside=beside,
+    )  # fmt: skip
     return result, pd.DataFrame(samples, columns=list(Sample._fields))
 
 
@@ -207,20 +201,15 @@ class _Oracle:
                 got = row if played else self._fork(kept, (client, arm))[client]
                 if got["reward"] is not None:
                     yield Sample(
-                        row["round"],
-                        client,
-                        row["prototype"],
-                        arm,
-                        played,
-                        row["choice"],
-                        got["reward_raw"],
-                        got["reward"],
-                    )
+                        row["round"], client, row["prototype"], arm, played, row["choice"],
+                        got["reward_raw"], got["reward"],
+                    )  # fmt: skip
 
     def _fork(
         self, checkpoint: Checkpoint, told: tuple[int, str] | None
     ) -> dict[int, dict[str, Any]]:
-        """Client → its row of the round that follows `checkpoint`; `told`: one client's arm."""
+        """Client → its row of the next round, played from `checkpoint`; `told`: one client's
+        arm."""
 
         def policy(client: int) -> Policy:
             own = self._parts.policy(client)

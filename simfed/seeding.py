@@ -62,11 +62,12 @@ class Streams:
     def uniform_at(self, purpose: str, *keys: Key, client: Ints, number: Ints) -> Floats:
         """A number in (0, 1) for each pair (client, number): any of them, in any order, at once.
 
-        The `number`-th draw of a client hangs on nothing but the purpose, the keys and the pair, so a
-        million clients can each be at their own number without a generator of their own.
+        The `number`-th draw of a client hangs on nothing but the purpose, the keys and the pair, so
+        a million clients can each be at their own number without a generator of their own.
 
         >>> drawn = Streams(0).uniform_at("stay", client=np.arange(3), number=np.array([7, 0, 7]))
-        >>> bool(drawn[2] == Streams(0).uniform_at("stay", client=np.array([2]), number=np.array([7]))[0])
+        >>> alone = Streams(0).uniform_at("stay", client=np.array([2]), number=np.array([7]))
+        >>> bool(drawn[2] == alone[0])
         True
         """
         key = np.frombuffer(self._digest(purpose, keys)[:8], dtype="<u4").astype(np.uint64)
@@ -94,9 +95,11 @@ _ROUNDS = 10
 def philox_4x32(
     counter: tuple[Words, Words, Words, Words], key: tuple[np.uint64, np.uint64]
 ) -> tuple[Words, Words, Words, Words]:
-    """The Philox-4x32-10 block cipher over arrays of counters; all words are 32 bits, kept in uint64.
+    """The Philox-4x32-10 block cipher over arrays of counters; all words are 32 bits, kept in
+    uint64.
 
-    Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+    Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+    SC 2011.
     """
     a, b, c, d = counter
     left, right = key

@@ -1,13 +1,15 @@
 """Whom a server asks next, of those who are there.
 
-A selection sees plain facts only, one NumPy column each, indexed by client id, and gives ids. It keeps
-nothing between calls and draws from the generator that it is handed, so a resumed run goes on alike,
-and learning without a clock asks the same clients as a run with one.
+A selection sees plain facts only, one NumPy column each, indexed by client id, and gives ids. It
+keeps nothing between calls and draws from the generator that it is handed, so a resumed run goes on
+alike, and learning without a clock asks the same clients as a run with one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
@@ -15,7 +17,17 @@ import numpy as np
 from simfed.errors import InputError
 from simfed.seeding import Streams
 
-__all__ = ["All", "BySamples", "Facts", "Fastest", "Oort", "Selection", "Uniform", "cohort"]
+__all__ = [
+    "All",
+    "BySamples",
+    "Facts",
+    "Fastest",
+    "Oort",
+    "Selecting",
+    "Selection",
+    "Uniform",
+    "cohort",
+]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -23,7 +35,8 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server knows of every client, indexed by its id. Not to be written to by a selection."""
+    """What a server knows of every client, indexed by its id. Not to be written to by a
+    selection."""
 
     samples: Ints
     """Training samples that it owns."""
@@ -123,12 +136,12 @@ class Fastest:
 class Oort:
     """Statistical utility times speed, with exploration: F. Lai et al., "Oort", OSDI 2021.
 
-    Of the count, a share ε = max(`least_exploration`, `exploration` · `decay`^(round − 1)) are clients
-    that were never asked, drawn uniformly; the others are drawn among the best: all whose utility is
-    at least `cutoff` times that of the last one needed, in proportion to it. The utility of a client is
-    samples · loss, clipped at its `clip` quantile, plus √(0.1 · ln round / last round) of the largest,
-    times (T/duration)^`penalty` where its last participation took longer than T, the `preferred`
-    quantile of the known durations.
+    Of the count, a share ε = max(`least_exploration`, `exploration` · `decay`^(round − 1)) are
+    clients that were never asked, drawn uniformly; the others are drawn among the best: all whose
+    utility is at least `cutoff` times that of the last one needed, in proportion to it. The utility
+    of a client is samples · loss, clipped at its `clip` quantile, plus √(0.1 · ln round / last
+    round) of the largest, times (T/duration)^`penalty` where its last participation took longer
+    than T, the `preferred` quantile of the known durations.
 
     What differs from the source: the root mean square of the losses of a client's samples, which no
     method here tells, is replaced by their mean; T follows the durations instead of a pacer; nobody
@@ -192,10 +205,72 @@ class Oort:
         return utility
 
 
+class Selecting:
+    """A selection at work: it is asked round after round, and clients tell what it goes by.
+
+    samples_of: training samples that a client owns; asked only by selections that look at facts.
+    """
+
+    def __init__(
+        self, selection: Selection, clients: int, samples_of: Callable[[int], int]
+    ) -> None:
+        self._selection = selection
+        self._clients = clients
+        self._samples_of = samples_of
+        self._uniform = isinstance(selection, Uniform)
+
+    def cohort(
+        self, streams: Streams, round: int, count: int | None, free: Ints | None = None
+    ) -> list[int]:
+        """The ids of `count` clients (None: of all), ascending, among those that are `free` (None:
+        everybody)."""
+        wanted = self._clients if count is None else count
+        if self._uniform and free is None:  # at the cost of the cohort alone
+            return list(map(int, cohort(streams, round, self._clients, wanted)))
+        ids = np.arange(self._clients) if free is None else free
+        rng = streams("selection", round)
+        facts = Facts.unknown(ids[:0]) if self._uniform else self._facts
+        chosen = self._selection.choose(ids, wanted, facts, round=round, rng=rng)
+        if not self._uniform:
+            self._facts.picked[chosen] += 1
+            self._facts.last_round[chosen] = round
+        return list(map(int, chosen))
+
+    def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
+        """What a participation told the server: how long it took, where it was not cut off, and the
+        client's own loss, where it was measured."""
+        if self._uniform:
+            return
+        if duration_s is not None:
+            self._facts.duration_s[client] = duration_s
+        if loss is not None:
+            self._facts.loss[client] = loss
+
+    def state(self) -> dict[str, Any]:
+        """What clients have told so far, JSON-able; empty before anybody was asked."""
+        known = "_facts" in self.__dict__
+        return {f.name: getattr(self._facts, f.name).tolist() for f in _TOLD} if known else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        for name, column in state.items():
+            getattr(self._facts, name)[:] = column
+
+    @cached_property
+    def _facts(self) -> Facts:
+        samples = np.fromiter(map(self._samples_of, range(self._clients)), np.int64, self._clients)
+        return Facts.unknown(samples)
+
+
+_TOLD = fields(Facts)[1:]
+"""What clients told the server: all columns but the samples."""
+
+
 def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | None) -> Ints:
     """Ids in ascending order: all clients, or a uniformly random subset of the given size.
 
-    Costs O(size of the cohort), however many clients there are; `Uniform` over all ids gives the same.
+    Costs O(size of the cohort), however many clients there are; `Uniform` over all ids gives the
+    same.
 
     >>> cohort(Streams(0), 1, 5, None)
     array([0, 1, 2, 3, 4])

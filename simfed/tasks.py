@@ -13,13 +13,15 @@ import numpy as np
 
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
-from simfed.method import Field, Plan, Setting, Size, Who, Work
-from simfed.policy import Policy, Pull
+from simfed.levels import Level
+from simfed.levels import entries as entries_of
+from simfed.method import Field, Method, Plan, Setting, Size, Who, Work
+from simfed.policy import Policy, Pull, build_policy
 from simfed.scenario import Scenario
-from simfed.scenario.fields import entries as entries_of
+from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 
-__all__ = ["NO_COMPRESSION", "Tasks", "pull_for"]
+__all__ = ["NO_COMPRESSION", "Tasks", "policy_of", "pull_for"]
 
 NO_COMPRESSION = "dense"
 """The arm of a participation that compresses nothing."""
@@ -54,7 +56,7 @@ class Tasks:
     def __init__(
         self, scenario: Scenario, facts: Mapping[str, Facts], samples_of: Callable[[int], int]
     ) -> None:
-        self.method = scenario.method.made
+        self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {
             name: Size(p.model, of.parameters, of.buffers, of.features, clients[name], of.shapes)
@@ -224,7 +226,7 @@ class Tasks:
             self._known[key] = uplink_bytes(key[0], field.entries, k, self.change_code, layout)
         return self._known[key]
 
-    def uplink_bytes(self, task: Task, arm: str, k: int) -> float | None:
+    def uplink_bytes(self, task: Task, arm: str, k: Level) -> float | None:
         """What travels up; None where that depends on the data."""
         total = 0.0
         for field in task.plan.up.values():
@@ -234,7 +236,7 @@ class Tasks:
             total += size
         return total
 
-    def field_bytes(self, task: Task, field: Field, arm: str, k: int) -> float | None:
+    def field_bytes(self, task: Task, field: Field, arm: str, k: Level) -> float | None:
         """What one field of an upload comes to; None where that depends on the data."""
         if field.bounded:
             return None
@@ -242,6 +244,8 @@ class Tasks:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
         of_model = task.model if field.kind == "update" else ""
+        if isinstance(k, str):
+            return None
         key = arm, field.entries, k, of_model
         if key not in self._known:
             kept = min(k, field.entries)
@@ -267,9 +271,22 @@ class Tasks:
                     yield Work("compression", prototype.model, k, kind="packing", name=arm)
 
 
+def policy_of(scenario: Scenario, group: ClientGroup) -> Policy:
+    """A new policy for a client of a group."""
+    spec = scenario.policy_of_group(group)
+    among = spec.learns and not spec.sets_k
+    return build_policy(
+        spec.kind,
+        scenario.compression.arms,
+        reward_range=spec.reward.clip,
+        options=spec.options,
+        factored=among and scenario.compression.pairs == "factored",
+    )
+
+
 def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Streams) -> Pull:
-    """How this task's upload is compressed: as the server forces it, or as the client's policy says;
-    where nothing is compressed, nobody is asked."""
+    """How this task's upload is compressed: as the server forces it, or as the client's policy
+    says; where nothing is compressed, nobody is asked."""
     if not task.plan.longest:
         return Pull(NO_COMPRESSION, "fixed")
     if forced_arm is not None:

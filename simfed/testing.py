@@ -34,6 +34,7 @@ from simfed.compress import (
 )
 from simfed.compress.codec import Layout, as_codec
 from simfed.errors import InputError
+from simfed.levels import checked_level
 from simfed.method import Arrival, Field, Method, Who
 from simfed.policy import CHOICES, Policy, Pull
 from simfed.registry import registry
@@ -63,18 +64,19 @@ def check_compressor(cls: Callable[..., Any], **options: Any) -> None:
     A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
 
     - its label and its spec make the same codec again;
-    - encoding is a function of update, state, rng, k and layout, and changes none of them: no global
-      randomness, no memory of a client; the state may be written as JSON and arrays between plays;
+    - encoding is a function of update, state, rng, k and layout, and changes none of them: no
+      global randomness, no memory of a client; the state may be written as JSON and arrays between
+      plays;
     - under every index code the encoded payload has the charged size, which is the size known
       beforehand where one is; read back, it decodes to the same bits;
-    - what the receiver gets is finite, and with error feedback (where it wants or allows it) nothing
-      is lost: update = decoded + residual; an undone play gives the update back;
+    - what the receiver gets is finite, and with error feedback (where it wants or allows it)
+      nothing is lost: update = decoded + residual; an undone play gives the update back;
     - a NaN or an infinity is refused (a selection that does not look at the update need not).
 
     For a selection moreover:
 
-    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves the
-      update alone;
+    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves
+      the update alone;
     - it is a function of update, k, state and rng: no global randomness, no memory of a client;
     - the state may be written as JSON and read back between two plays;
     - with `mirror`, the same indices come from the length, the state and the seed alone;
@@ -313,8 +315,9 @@ def _alike(one: Any, other: Any) -> bool:
 def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
     """Check a policy class, made as `cls(arms, reward_range=…, **options)`.
 
-    - pulls are `Pull`s of its arms with a probability in (0, 1], from the generator given to `pull`
-      and nothing else: no global randomness, nothing shared between two clients' objects;
+    - pulls are `Pull`s of its arms with a probability in (0, 1], and a level where they set K, from
+      the generator given to `pull` and nothing else: no global randomness, nothing shared between
+      two clients' objects;
     - `values` has a number per arm; reading it, or `state`, changes nothing;
     - `state` is strict JSON, from which an equal policy goes on alike, at any time;
     - rewards may come late or not at all (`void`); forced pulls are worth nothing;
@@ -367,7 +370,7 @@ def _story(
         elif round % 7 != 4:
             late = round % 7 == 5
             for earned in ([pulls[-1]] if late else []) + [pull]:
-                reward = streams("reward", _ARMS.index(earned.arm), round).uniform(-1, 1)
+                reward = streams("reward", earned.arm, round).uniform(-1, 1)
                 policy.update(earned, reward if paid else 0.0)
         pulls.append(pull)
     return pulls
@@ -385,6 +388,8 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
     free = set(CHOICES) - {"forced"}
     _require(pull.choice in free, f"a choice of {sorted(free)}, got {pull.choice!r}")
     _require(0 < pull.probability <= 1, f"a probability above 0, up to 1, got {pull.probability!r}")
+    if pull.k is not None:
+        _require(checked_level(pull.k) == pull.k, f"a level of K, got {pull.k!r}")
 
 
 def _check_forced_pulls(policy: Policy) -> None:
@@ -447,7 +452,8 @@ def _check_choice(cls: Callable[..., Selection], options: Any, streams: Streams)
 
 
 def _made_up_facts(clients: int, streams: Streams) -> Facts:
-    """Of which a third is unknown; in every third world nothing is, in every other all are equal."""
+    """Of which a third is unknown; in every third world nothing is, in every other all are
+    equal."""
     facts = Facts.unknown(streams("samples").integers(1, 100, clients))
     if streams.seed % 3 == 0:
         return facts
@@ -517,7 +523,8 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
-    """What a training pass leaves behind: the gradient of every trainable parameter, the buffers."""
+    """What a training pass leaves behind: the gradient of every trainable parameter, the
+    buffers."""
     import torch
 
     module.train()
@@ -604,8 +611,8 @@ def check_method(cls: Callable[..., Method], **options: Any) -> None:
     """Check a method class, made as `cls(**options)`, in a world of four clients and noise images.
 
     - its options are read from a scenario, and are what makes an equal method again;
-    - plans and server work come from plain facts: equal whenever and in whatever order they are asked
-      for, picklable, with sizes and kinds of work that exist;
+    - plans and server work come from plain facts: equal whenever and in whatever order they are
+      asked for, picklable, with sizes and kinds of work that exist;
     - what is sent either way has the names and sizes of the plan;
     - `train` changes no argument, uses no global randomness, remembers nothing, and gives the same
       bits twice; `sent` changes no argument;
@@ -614,8 +621,8 @@ def check_method(cls: Callable[..., Method], **options: Any) -> None:
     - states and values are trees that checkpoints and other processes get back bit for bit;
     - `model` gives weights and running statistics of the prototype's sizes, for clients that have
       never taken part as well;
-    - a lost upload leaves no trace but in residuals; one and two processes, and a run resumed from a
-      checkpoint with uploads under way, come to the same bits.
+    - a lost upload leaves no trace but in residuals; one and two processes, and a run resumed from
+      a checkpoint with uploads under way, come to the same bits.
 
     Of a method that brings a workload of its own, its plans and that workload are checked.
     """
@@ -884,7 +891,8 @@ def _check_workload(scenario: Scenario) -> None:
 
 
 def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
-    """Outcomes and the last state of three rounds: all; two lost, one late; two and the late one."""
+    """Outcomes and the last state of three rounds: all; two lost, one late; two and the late
+    one."""
     module, _, name = scenario.method.made.workload.partition(":")
     make = getattr(importlib.import_module(module), name)
     streams = Streams(scenario.seed)

@@ -19,7 +19,8 @@ INDEX_CODES: tuple[IndexCode, ...] = get_args(IndexCode)
 
 
 class LinkUse(NamedTuple):
-    """Constant use of one link over one interval, in which its flows and its capacity stayed the same.
+    """Constant use of one link over one interval, in which its flows and its capacity stayed the
+    same.
 
     A row of `links.parquet`: the annotations are its schema and the meanings of its columns.
     """

@@ -8,10 +8,10 @@ The task: logistic regression on MNIST (`--dataset mnist-mini` where MNIST is no
 clients with equal shares, 10 per round, batches of 10, learning rate 0.03, one local epoch, 100
 rounds, the test set every 20. Both sides get the same samples, the same split among clients and
 the same initial weights from one file, start in a process of their own and use both cores: simfed
-with two workers, Flower with as many clients at a time as there are cores. Who is drawn and how samples
-are shuffled differs. Wall time counts from the start of the process to its end, imports included, and
-of it the rounds alone; memory is the most that all processes of a side held at once, pages that they
-share counted once (Linux).
+with two workers, Flower with as many clients at a time as there are cores. Who is drawn and how
+samples are shuffled differs. Wall time counts from the start of the process to its end, imports
+included, and of it the rounds alone; memory is the most that all processes of a side held at once,
+pages that they share counted once (Linux).
 
 Flower's side is `flower_app.py`, written for speed.
 """
@@ -165,14 +165,22 @@ def compare(dataset: str, flower_python: str | None) -> None:
             app = str(Path(here).with_name("flower_app.py"))
             sides["Flower"] = [flower_python, app, str(path)]
         results = {name: measured(command) for name, command in sides.items()}
-    print(f"FedAvg, logistic regression on {dataset}, {CLIENTS} clients, {PER_ROUND} per round, {ROUNDS} rounds, {os.cpu_count()} cores")  # fmt: skip
+    print(
+        f"FedAvg, logistic regression on {dataset}, {CLIENTS} clients, {PER_ROUND} per round, "
+        f"{ROUNDS} rounds, {os.cpu_count()} cores"
+    )
     for name, found in results.items():
         shown = ", ".join(f"{round}: {value:.4f}" for round, value in found["accuracy"].items())
-        print(f"  {name:7} {found['wall_s']:7.1f} s, of it the rounds {found['rounds_s']:7.1f} s; "
-              f"at most {found['peak_bytes'] / 1e6:6.0f} MB; accuracy after round {shown}")  # fmt: skip
+        print(
+            f"  {name:7} {found['wall_s']:7.1f} s, of it the rounds {found['rounds_s']:7.1f} s; "
+            f"at most {found['peak_bytes'] / 1e6:6.0f} MB; accuracy after round {shown}"
+        )
     if len(results) == 2:
-        print(f"  simfed is {results['Flower']['wall_s'] / results['simfed']['wall_s']:.1f} × as fast "
-              f"from start to end, {results['Flower']['rounds_s'] / results['simfed']['rounds_s']:.1f} × in the rounds")  # fmt: skip
+        print(
+            f"  simfed is {results['Flower']['wall_s'] / results['simfed']['wall_s']:.1f} × as "
+            "fast from start to end, "
+            f"{results['Flower']['rounds_s'] / results['simfed']['rounds_s']:.1f} × in the rounds"
+        )
 
 
 def main() -> None:

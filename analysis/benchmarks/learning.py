@@ -4,8 +4,8 @@
     python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (an hour)
     python analysis/benchmarks/learning.py cifar --quarter --rounds 5     # of the samples: minutes
     python analysis/benchmarks/learning.py cifar --device cuda   # the same on a GPU; mnist as well
-    python analysis/benchmarks/learning.py options        # what public_batch and bf16 do to accuracy
-    python analysis/benchmarks/learning.py accuracy       # what both have learnt after 1,000 rounds, five seeds
+    python analysis/benchmarks/learning.py options   # what public_batch and bf16 do to accuracy
+    python analysis/benchmarks/learning.py accuracy  # of both after 1,000 rounds, five seeds
 
 The textbook loop is the one the tests compare the engine with (`tests/learn/reference_loop.py`):
 ordinary modules, one client after another, `torch.topk`, public images in batches of 128. Loop and
@@ -77,8 +77,8 @@ def scenario(case: str, **changes: Any) -> Scenario:
 
 
 def a_quarter(case: str) -> dict[str, Any]:
-    """Of the public images, of the batch and of the probes: on a processor, a round of all may take half a
-    minute."""
+    """Of the public images, of the batch and of the probes: on a processor, a round of all may
+    take half a minute."""
     return {
         "dataset": {**CASES[case]["dataset"], "public": 64},
         "training": {"batch_size": 8},
@@ -109,7 +109,8 @@ def federation(made: Scenario, device: str = "cpu") -> Federation:
 
 
 def useful_flops(work: LearningWorkload) -> float:
-    """Of one round: gradients, public logits of every client, distillation, probes after the merge."""
+    """Of one round: gradients, public logits of every client, distillation, probes after the
+    merge."""
     engine, total = work.engine, 0.0
     for client, group in enumerate(work.scenario.group_of_client()):
         facts = engine.facts[work.scenario.clients[group].prototype]
@@ -179,8 +180,8 @@ def on_cpu(
 def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds: int) -> None:
     """What loop and engine have learnt after as many rounds, over so many seeds.
 
-    A last bit decides now and then which entry is sent and where a kink's gradient goes, so the two go apart
-    as two seeds do: their means are to be compared.
+    A last bit decides now and then which entry is sent and where a kink's gradient goes, so the two
+    go apart as two seeds do: their means are to be compared.
     """
     found: dict[str, list[float]] = {"textbook loop": [], "engine": []}
     for seed in range(seeds):
@@ -242,8 +243,11 @@ def options(rounds: int, cores: int, dataset: str) -> None:
             work.close()
             found = last.outcome.evaluation.values()
             reached.append(statistics.mean(of.accuracy for of in found))
-        print(f"  {name:22} accuracy {statistics.mean(reached):.4f} {[f'{x:.4f}' for x in reached]}, "
-              f"{min(spent) * 1e3:.1f} ms per round", flush=True)  # fmt: skip
+        print(
+            f"  {name:22} accuracy {statistics.mean(reached):.4f} {[f'{x:.4f}' for x in reached]}, "
+            f"{min(spent) * 1e3:.1f} ms per round",
+            flush=True,
+        )
 
 
 def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
@@ -271,13 +275,23 @@ def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
                 seconds[name].append(spent)
     print(f"{case} on {torch.cuda.get_device_name()}: {rounds} rounds each, in turn")
     for name, values in seconds.items():
-        print(f"  {name:14} best {min(values) * 1e3:8.1f} ms, median {statistics.median(values) * 1e3:8.1f} ms, "
-              f"{1 / statistics.median(values):6.1f} rounds/s, "
-              f"device busy {busy_s(players[name]) / statistics.median(values):.0%}")  # fmt: skip
-    best, median = (of(seconds["textbook loop"]) / of(seconds["engine"]) for of in (min, statistics.median))  # fmt: skip
-    print(f"  engine: {best:.2f} × the loop's rounds per second by the best round, {median:.2f} × by the median")  # fmt: skip
+        print(
+            f"  {name:14} best {min(values) * 1e3:8.1f} ms, median "
+            f"{statistics.median(values) * 1e3:8.1f} ms, {1 / statistics.median(values):6.1f} "
+            f"rounds/s, device busy {busy_s(players[name]) / statistics.median(values):.0%}"
+        )
+    best, median = (
+        of(seconds["textbook loop"]) / of(seconds["engine"]) for of in (min, statistics.median)
+    )
+    print(
+        f"  engine: {best:.2f} × the loop's rounds per second by the best round, {median:.2f} × "
+        "by the median"
+    )
     rate = useful_flops(work) / statistics.median(seconds["engine"])
-    print(f"  useful work {rate / 1e12:.1f} TFLOP/s; the engine takes at most {engine_bytes / 1e9:.1f} GB on the device")  # fmt: skip
+    print(
+        f"  useful work {rate / 1e12:.1f} TFLOP/s; the engine takes at most "
+        f"{engine_bytes / 1e9:.1f} GB on the device"
+    )
     work.close()
 
 
@@ -311,7 +325,10 @@ def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, c
     """Print the table, the ratios, the share of the multiply rate and the profile."""
     print(f"{case}: {len(next(iter(seconds.values())))} rounds each, in turn, on {cores} core(s)")
     for name, values in seconds.items():
-        print(f"  {name:28} best {min(values) * 1e3:8.1f} ms   median {statistics.median(values) * 1e3:8.1f} ms")  # fmt: skip
+        print(
+            f"  {name:28} best {min(values) * 1e3:8.1f} ms   median "
+            f"{statistics.median(values) * 1e3:8.1f} ms"
+        )
     engine = f"engine, {cores} worker(s)"
     for label, of in (("best", min), ("median", statistics.median)):
         loop = min(of(v) for name, v in seconds.items() if name.startswith("textbook"))
@@ -320,8 +337,10 @@ def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, c
               f"{cores} workers {alone:.2f} × one")  # fmt: skip
     flops, rate = useful_flops(work), multiply_rate(cores)
     best = min(seconds[engine])
-    print(f"  useful work {flops / 1e9:.2f} GFLOP per round: {flops / best / 1e9:.0f} GFLOP/s, "
-          f"{flops / best / rate:.0%} of the {rate / 1e9:.0f} GFLOP/s of matrix products")  # fmt: skip
+    print(
+        f"  useful work {flops / 1e9:.2f} GFLOP per round: {flops / best / 1e9:.0f} GFLOP/s, "
+        f"{flops / best / rate:.0%} of the {rate / 1e9:.0f} GFLOP/s of matrix products"
+    )
     total = sum(work.timings().values())
     parts = sorted(work.timings().items(), key=lambda item: -item[1])
     print("  the engine's time: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts if s))

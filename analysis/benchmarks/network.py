@@ -1,12 +1,14 @@
 """How the network's cost grows with the number of transfers.
 
-    python analysis/benchmarks/network.py [--largest 100000] [--repeat 3] [--links 10000] [--lines 10000000]
+    python analysis/benchmarks/network.py [--largest 100000] [--repeat 3] [--links 10000] [--lines
+    10000000]
 
 Draws stars (log-normal access links, one shared server link at a quarter of their sum), the same
 with all transfers starting at once, the same inside a SimPy simulation with a process per client,
-three-hop trees, and trees whose core is full; replays each and prints the best of several runs: CPU seconds (which a busy machine stretches less than wall
-seconds), microseconds per transfer, and two ratios of things done side by side in this process,
-which mean the same on a slow and on a fast machine:
+three-hop trees, and trees whose core is full; replays each and prints the best of several runs: CPU
+seconds (which a busy machine stretches less than wall seconds), microseconds per transfer, and two
+ratios of things done side by side in this process, which mean the same on a slow and on a fast
+machine:
 
 - `× heap`: against pushing and popping two events per transfer on a heap, which no simulator of
   these cases can do without. Near-linear growth shows as a column that does not rise.
@@ -55,8 +57,13 @@ def tree(n: int, seed: int = 0) -> Case:
     edges = n // 20
     access, edge = rng.lognormal(14.2, 0.8, n), rng.lognormal(16.0, 0.5, edges)
     where = rng.integers(0, edges, n)
-    return _case([*access, *edge, 0.5 * edge.sum()], 0.01, rng.uniform(0, 20, n),
-                 rng.lognormal(14.5, 1.0, n), [[k, n + int(where[k]), n + edges] for k in range(n)])  # fmt: skip
+    return _case(
+        [*access, *edge, 0.5 * edge.sum()],
+        0.01,
+        rng.uniform(0, 20, n),
+        rng.lognormal(14.5, 1.0, n),
+        [[k, n + int(where[k]), n + edges] for k in range(n)],
+    )
 
 
 def burst(n: int, seed: int = 0) -> Case:
@@ -66,7 +73,8 @@ def burst(n: int, seed: int = 0) -> Case:
 
 
 def crowded_tree(n: int, seed: int = 0) -> Case:
-    """The tree with every transfer five times as large and all within a second: the core is full."""
+    """The tree with every transfer five times as large and all within a second: the core is
+    full."""
     case = tree(n, seed)
     flows = [
         {**flow, "start_s": flow["start_s"] / 20, "size_bytes": 5 * flow["size_bytes"]}
@@ -75,7 +83,9 @@ def crowded_tree(n: int, seed: int = 0) -> Case:
     return {**case, "flows": flows}
 
 
-def _case(capacities: Any, latency_s: float, starts: Any, sizes: Any, paths: list[list[int]]) -> Case:  # fmt: skip
+def _case(
+    capacities: Any, latency_s: float, starts: Any, sizes: Any, paths: list[list[int]]
+) -> Case:
     return {
         "links": [{"capacity_bytes_per_s": float(c), "latency_s": latency_s} for c in capacities],
         "flows": [

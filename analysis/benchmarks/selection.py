@@ -1,22 +1,26 @@
-"""How long selection, error feedback and codecs take, beside what one would write with PyTorch alone.
+"""How long selection, error feedback and codecs take, beside what one would write with PyTorch
+alone.
 
     OPENBLAS_NUM_THREADS=1 python analysis/benchmarks/selection.py [--quick] [--memory] [--codecs]
 
-One thread (OpenBLAS, behind the low-rank codecs, has to be told). Each line times two things in turn in this process and gives the best of both and their
-ratio, because a ratio survives a change of machine better than milliseconds do. `--memory` also
-plays 100 ResNet18 clients and 1,000 LeNet5 clients, and needs 6 GB.
+One thread (OpenBLAS, behind the low-rank codecs, has to be told). Each line times two things in
+turn in this process and gives the best of both and their ratio, because a ratio survives a change
+of machine better than milliseconds do. `--memory` also plays 100 ResNet18 clients and 1,000 LeNet5
+clients, and needs 6 GB.
 
-- Top-K: `simfed.compress.top_k_indices` against `torch.topk` of |x| followed by sorting the indices,
-  which gives the same set but for ties. Inputs: normal, Student's t with 1.5 degrees of freedom
-  (heavy-tailed), all equal, mostly zero, and the residual that a ResNet18 is left with after 5 rounds of Top-K
-  error feedback on real digits (`mnist-mini`, enlarged to 32 × 32 × 3).
-- Random-K and Periodic-K (a client's plays in a row): against the start of `torch.randperm`, sorted.
+- Top-K: `simfed.compress.top_k_indices` against `torch.topk` of |x| followed by sorting the
+  indices, which gives the same set but for ties. Inputs: normal, Student's t with 1.5 degrees of
+  freedom (heavy-tailed), all equal, mostly zero, and the residual that a ResNet18 is left with
+  after 5 rounds of Top-K error feedback on real digits (`mnist-mini`, enlarged to 32 × 32 × 3).
+- Random-K and Periodic-K (a client's plays in a row): against the start of `torch.randperm`,
+  sorted.
 - Error feedback: residual += gradient (parameter by parameter), Top-K, values out, zeros in, on a
   buffer that stays; against a fresh flat gradient, sum and residual each round.
-- Codecs: one play of each on an update of a ResNet18 (a client's part: residual and state included),
-  and what decodes it, as multiples of copying that vector. *Passes* are how often the rule itself has
-  to go over a vector of that length: the goal is three copies' time per pass. The time is that of the
-  processor, so that what else runs on the machine shows less. `svd` is bound by arithmetic, not memory.
+- Codecs: one play of each on an update of a ResNet18 (a client's part: residual and state
+  included), and what decodes it, as multiples of copying that vector. *Passes* are how often the
+  rule itself has to go over a vector of that length: the goal is three copies' time per pass. The
+  time is that of the processor, so that what else runs on the machine shows less. `svd` is bound by
+  arithmetic, not memory.
 """
 
 from __future__ import annotations
@@ -64,7 +68,8 @@ def line(what: str, d: int, k: int, ours: float, other: float) -> None:
 
 def heading(title: str, other: str) -> None:
     print(
-        f"\n{title}\n\n| what | d | K | simfed, ms | {other}, ms | ratio |\n|---|--:|--:|--:|--:|--:|"
+        f"\n{title}\n\n| what | d | K | simfed, ms | {other}, ms | ratio "
+        "|\n|---|--:|--:|--:|--:|--:|"
     )
 
 
@@ -230,7 +235,8 @@ def processor_ms(task: Callable[[], Any]) -> float:
 def memory() -> None:
     """What a client keeps: its residual, and a state of two numbers for Periodic-K."""
     print(
-        "\nMemory: clients that have played each strategy twice\n\n| clients | d | GB |\n|--:|--:|--:|"
+        "\nMemory: clients that have played each strategy twice\n\n| clients | d | GB "
+        "|\n|--:|--:|--:|"
     )
     for clients, d, k in ((1000, LENET5, 1000), (100, RESNET18, 100_000)):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

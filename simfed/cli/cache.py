@@ -27,7 +27,10 @@ def list_() -> None:
         setup = one.about.get("scenario", {})
         models = sorted({prototype["model"] for prototype in setup.get("prototypes", {}).values()})
         clients = len(one.about.get("clients", {}).get("order", ()))
-        what = f"{setup.get('dataset', {}).get('name')}, {', '.join(models)}, {clients} clients, seed {setup.get('seed')}"
+        what = (
+            f"{setup.get('dataset', {}).get('name')}, {', '.join(models)}, {clients} clients, seed "
+            f"{setup.get('seed')}"
+        )
         age = format_duration(max(0.0, time.time() - one.used_at_wall))
         typer.echo(
             f"{one.key[:12]}  {format_bytes(one.size_bytes):>8}  {one.steps:>6,} steps  "

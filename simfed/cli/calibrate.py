@@ -1,4 +1,5 @@
-"""`simfed calibrate`: measure this machine, fit a profile, see it, check it against measurements."""
+"""`simfed calibrate`: measure this machine, fit a profile, see it, check it against
+measurements."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def fit(
     name: Annotated[str | None, typer.Option(help="The profile's name; the file's.")] = None,
     description: Annotated[str | None, typer.Option(help="One line about the device.")] = None,
 ) -> None:
-    """Fit a profile to measurements, report its errors, and say whether a table is the better choice."""
+    """Fit a profile to measurements, report its errors, and say whether a table is the better
+    choice."""
     from simfed.device.calibrate import fit_profile, profile_text
     from simfed.device.table import read_table
 
@@ -144,7 +146,8 @@ def check(
         print(f"warning: {warning}")
     for path in _fitted_to(loaded, tables):
         print(
-            f"warning: {path} is what the profile was fitted to: new measurements will be further off"
+            f"warning: {path} is what the profile was fitted to: new measurements will be "
+            "further off"
         )
     print(comparison.verdict)
     if plot is not None:
@@ -154,7 +157,8 @@ def check(
         print(save_picture(comparison_figure(comparison), plot))
     if largest is not None and comparison.median_error > largest:
         raise BrokenInvariant(
-            f"{loaded.name}: the median error is {comparison.median_error:.1%}, above the bound of {largest:.1%}"
+            f"{loaded.name}: the median error is {comparison.median_error:.1%}, above the bound "
+            f"of {largest:.1%}"
         )
 
 
@@ -283,11 +287,14 @@ def _sha256(path: Path) -> str:
 # ---- what is said ------------------------------------------------------------------------------
 
 _HEADERS = {
-    "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). Edit them as you like;\n"
-    "errors are relative, intervals are for medians of new measurements. See calibration/README.md.",
-    "table": "Medians of measured rows, by `simfed calibrate fit`: exact at these rows, monotone log-log\n"
+    "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). Edit them as "
+    "you like;\n"
+    "errors are relative, intervals are for medians of new measurements. See "
+    "calibration/README.md.",
+    "table": "Medians of measured rows, by `simfed calibrate fit`: exact at these rows, monotone "
+    "log-log\n"
     "interpolation between them, with a warning beyond them. See calibration/README.md.",
-}  # fmt: skip
+}
 
 
 def _advice(calibration: Calibration, kind: str) -> str:
@@ -300,8 +307,8 @@ def _advice(calibration: Calibration, kind: str) -> str:
         return "recommended for these measurements"
     if kind == "table":
         return (
-            "no law misses a size by more than 10 % or what sessions differ by, so `--kind law` would "
-            "serve as well and is smoother"
+            "no law misses a size by more than 10 % or what sessions differ by, so `--kind law` "
+            "would serve as well and is smoother"
         )
     if not poor:
         return "some curves have too few sizes for a law and keep their rows"
@@ -326,14 +333,16 @@ def _fit_table(calibration: Calibration) -> RichTable:
             _percent(left_out), _percent(c.coverage),
         )  # fmt: skip
     table.caption = (
-        "error, worst: relative, at measured sizes; left out: mean error at sizes left out of the fit "
-        "(any: at models left out); in interval: left-out medians in their 90 % interval"
+        "error, worst: relative, at measured sizes; left out: mean error at sizes left out of the "
+        "fit (any: at models left out); in interval: left-out medians in their 90 % interval"
     )
     return table
 
 
 def _check_table(comparison: Comparison) -> RichTable:
-    table = _table("work", "model", "strategy", "sizes", "median error", "worst", "at", "in interval", words=3)  # fmt: skip
+    table = _table(
+        "work", "model", "strategy", "sizes", "median error", "worst", "at", "in interval", words=3
+    )
     for key in dict.fromkeys(point.key for point in comparison.points):
         points = [p for p in comparison.points if p.key == key]
         part = type(comparison)(tuple(points))
@@ -382,13 +391,19 @@ def _percent(x: float | None) -> str:
     return "" if x is None else f"{x:.1%}"
 
 
+_WIDEST_NUMBER = len("1000.0%")
+
+
 def _table(*headers: str, words: int) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
 
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
     for i, header in enumerate(headers):
-        table.add_column(header, justify="left" if i < words else "right", no_wrap=True)
+        if i < words:
+            table.add_column(header, overflow="fold")
+        else:  # numbers stay whole: a narrow terminal folds words
+            table.add_column(header, justify="right", min_width=_WIDEST_NUMBER)
     return table
 
 
@@ -403,7 +418,9 @@ def _print(table: RichTable) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(table) if console.is_terminal else Console(width=120).print(table)
+    if not console.is_terminal:  # a file or a pipe takes lines of any length
+        console = Console(width=500)
+    console.print(table)
 
 
 @contextlib.contextmanager

@@ -57,7 +57,10 @@ def list_() -> None:
         entry = registry("dataset").get(name)
         if isinstance(entry, Published):
             facts = entry.facts
-            sizes = f"{facts.train_samples:>9,}{facts.test_samples:>8,}  {'×'.join(map(str, facts.input_shape)):<9}"
+            sizes = (
+                f"{facts.train_samples:>9,}{facts.test_samples:>8,}  "
+                f"{'×'.join(map(str, facts.input_shape)):<9}"
+            )
             print(f"{name:<15}{sizes}{entry.licence:<14}{_whereabouts(entry)}")
         else:
             print(f"{name:<15}{'':28}{'':<14}{registry('dataset').origin(name)}")
@@ -112,7 +115,11 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
     from rich import progress
     from rich.console import Console
 
-    columns = [progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn()]  # fmt: skip
+    columns = [
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+    ]
     with progress.Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[str, progress.TaskID] = {}
 

@@ -95,7 +95,10 @@ def _model(model: ModelName, persistent: bool, header_bytes: float | None) -> di
 
 
 def _print_errors(rows: Sequence[CaseErrors]) -> None:
-    print(f"{'relative error of':<28}{'flows':>7}{'mean':>9}{'median':>9}{'90 %':>9}{'worst':>9}{'makespan':>9}")  # fmt: skip
+    print(
+        f"{'relative error of':<28}{'flows':>7}{'mean':>9}{'median':>9}"
+        f"{'90 %':>9}{'worst':>9}{'makespan':>9}"
+    )
     for row in rows:
         figures = [_percent(x) for x in (row.mean, row.median, row.p90, row.worst, row.makespan)]
         if row.makespan > 0 and row.name != "all":

@@ -36,7 +36,8 @@ def regret(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
-    """Play a scenario, and in every so many rounds each client's other arms, in forks of it."""
+    """Play a scenario, and in every so many rounds all other arms of every client, in forks of
+    it."""
     import pandas as pd
 
     from simfed.progress import RunProgress
@@ -61,13 +62,9 @@ def regret(
             if not quiet:
                 print(f"{own.name}: {kind}", file=sys.stderr)
             _, samples = run_with_oracle(
-                of_kind,
-                None if out is None else out / kind,
-                every=every,
-                source=scenario,
-                workers=workers,
-                progress=RunProgress(of_kind.rounds, quiet=quiet),
-            )
+                of_kind, None if out is None else out / kind, every=every, source=scenario,
+                workers=workers, progress=RunProgress(of_kind.rounds, quiet=quiet),
+            )  # fmt: skip
             if not len(samples):
                 raise InputError(
                     f"rounds in which somebody chooses, at {every}, {2 * every}, …",
@@ -106,21 +103,11 @@ def _lines(found: dict[str, Regret]) -> list[str]:
     """A table for terminals and documents, the smallest regret first."""
     rows = [_HEAD]
     for kind, of in sorted(found.items(), key=lambda item: item[1].regret):
-        rows.append(
-            (
-                kind,
-                f"{of.pulls}",
-                f"{of.played:+.4f}",
-                f"{of.best:+.4f}",
-                f"{of.regret:.4f}",
-                f"[{of.low:.4f}, {of.high:.4f}]",
-                f"{of.random:.4f}",
-                f"{of.fixed:.4f} ({of.fixed_arm})",
-                f"{of.hits:.0%}",
-            )
-        )
+        rows.append((
+            kind, f"{of.pulls}", f"{of.played:+.4f}", f"{of.best:+.4f}", f"{of.regret:.4f}",
+            f"[{of.low:.4f}, {of.high:.4f}]", f"{of.random:.4f}",
+            f"{of.fixed:.4f} ({of.fixed_arm})", f"{of.hits:.0%}",
+        ))  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows]  # fmt: skip

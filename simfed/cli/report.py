@@ -87,7 +87,8 @@ def report(
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write one HTML page about one run, or comparing several: it needs no network and no server."""
+    """Write one HTML page about one run, or comparing several: it needs no network and no
+    server."""
     from simfed.record.read import open_run
     from simfed.report.page import write_page
 

@@ -67,12 +67,24 @@ def run(
         raise InputError("a folder's name", where="--out", got=out)
     with _folder(out, loaded.name) as folder, sigterm_is_ctrl_c():
         if not quiet:
-            print(f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → {folder}",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                (
+                    f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → "
+                    f"{folder}"
+                ),
+                file=sys.stderr,
+            )
         result = experiment.run(
-            loaded, folder, source=scenario, workers=workers, device=device, time_only=time_only,
-            resume=resume, overwrite=overwrite, progress=RunProgress(loaded.rounds, quiet=quiet),
-        )  # fmt: skip
+            loaded,
+            folder,
+            source=scenario,
+            workers=workers,
+            device=device,
+            time_only=time_only,
+            resume=resume,
+            overwrite=overwrite,
+            progress=RunProgress(loaded.rounds, quiet=quiet),
+        )
     drawn = _draw(result, folder) if figures else []
     if not quiet:
         _summarise(result, drawn)

@@ -117,8 +117,8 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Make the page that overlays the arms, one self-contained HTML file; or its curves as a picture
-    for print."""
+    """Make the page that overlays the arms, one self-contained HTML file; or its curves as a
+    picture for print."""
     from simfed.study import load_study
 
     kinds = (".html", ".png", ".svg", ".pdf")

@@ -9,8 +9,8 @@
     payload, state = codec.encode(update, state, rng, k)               # without a residual
     codec.decode(payload); codec.size_bytes(d, k, "fixed")
 
-A strategy of your own is one class with the methods of `Compressor`, `ValueCodec` or `Codec`, checked
-by `simfed.testing.check_compressor`. Importing this package imports NumPy and no torch.
+A strategy of your own is one class with the methods of `Compressor`, `ValueCodec` or `Codec`,
+checked by `simfed.testing.check_compressor`. Importing this package imports NumPy and no torch.
 """
 
 from simfed.compress import wire

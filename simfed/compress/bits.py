@@ -1,4 +1,5 @@
-"""Numbers as bits: fixed width, base three, Elias gamma and Rice codes, all without a loop over entries."""
+"""Numbers as bits: fixed width, base three, Elias gamma and Rice codes, all without a loop over
+entries."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Codecs: what becomes of an update between a client and the server, both ways.
 
 A codec is a chain: a *selection* says which entries travel, a *value codec* how each of them is
-written, an index code where they stand. What fits no chain (low rank, momentum inside) is a codec of
-its own. `codec_from_spec` makes all of them as scenarios write them.
+written, an index code where they stand. What fits no chain (low rank, momentum inside) is a codec
+of its own. `codec_from_spec` makes all of them as scenarios write them.
 
-State comes in and goes out: `payload, state = codec.encode(update, state, rng, k)`. `decode(payload)`
-is what the receiver takes the update for, so `update − decode(payload)` is the error of this round,
-whatever made it; `simfed.compress.feedback` carries it to the next.
+State comes in and goes out: `payload, state = codec.encode(update, state, rng, k)`.
+`decode(payload)` is what the receiver takes the update for, so `update − decode(payload)` is the
+error of this round, whatever made it; `simfed.compress.feedback` carries it to the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.compressors import Compressor, Dense, State
+from simfed.compress.compressors import Compressor, Dense, State, TopK
 from simfed.compress.index_codes import (
     as_numpy,
     code_in_use,
@@ -33,6 +33,7 @@ from simfed.compress.index_codes import (
 from simfed.compress.labels import label_of, read_label
 from simfed.compress.selection import beside, checked_k, is_tensor, refuse_non_finite
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.levels import Level, arm_of, energy_of
 from simfed.registry import registry
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Memory",
     "Payload",
     "ValueCodec",
+    "check_level",
     "codec_from_spec",
     "pieces",
 ]
@@ -131,9 +133,9 @@ class Payload:
 class ValueCodec(Protocol):
     """How the values of a chain are written; made by its registry class from its options.
 
-    Vectors are flat float32 NumPy arrays of `count` entries; `layout` gives the shapes of the layers
-    where the values are a whole update, None behind a selection. *Symbols* are whatever the class
-    likes: the only thing that travels.
+    Vectors are flat float32 NumPy arrays of `count` entries; `layout` gives the shapes of the
+    layers where the values are a whole update, None behind a selection. *Symbols* are whatever the
+    class likes: the only thing that travels.
     """
 
     name: str
@@ -142,11 +144,13 @@ class ValueCodec(Protocol):
     def quantise(
         self, values: NDArray[np.float32], rng: np.random.Generator | None, layout: Layout | None
     ) -> Any:
-        """The symbols of `values`, which are not changed. Raises: `InputError` for a NaN or infinity."""
+        """The symbols of `values`, which are not changed. Raises: `InputError` for a NaN or
+        infinity."""
         ...
 
     def blocks(self, symbols: Any) -> Iterator[Block]:
-        """What the receiver takes the values for, stretch by stretch, all entries once, in order."""
+        """What the receiver takes the values for, stretch by stretch, all entries once, in
+        order."""
         ...
 
     def bits(
@@ -182,11 +186,21 @@ class Codec(ABC):
     """Whether its state is a `Memory`, dense vectors included."""
 
     @property
+    def takes_k(self) -> bool:
+        """Whether what it sends depends on the number of entries that it is given."""
+        return True
+
+    @property
+    def takes_largest(self) -> bool:
+        """Whether the entries that it sends are the largest, so that K can go by their energy."""
+        return False
+
+    @property
     def moves_point(self) -> bool:
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
 
-    # ---- who it is ---------------------------------------------------------------------------------
+    # ---- who it is -------------------------------------------------------------------------------
 
     @cached_property
     def label(self) -> str:
@@ -198,7 +212,7 @@ class Codec(ABC):
         """As a scenario writes it, in the shortest form."""
         return _spec(self)
 
-    # ---- what it does ------------------------------------------------------------------------------
+    # ---- what it does ----------------------------------------------------------------------------
 
     @abstractmethod
     def encode(
@@ -217,40 +231,42 @@ class Codec(ABC):
         changed either, unless `consume` says that its arrays may be overwritten. `rng` is keyed by
         codec, client and round; `k` is the number of entries where the codec goes by one; `layout`
         the shapes of the layers, for codecs that look at them.
-        Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values do
-        not look), for what does not fit; the caller knows which client and round it was.
+        Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values
+        do not look), for what does not fit; the caller knows which client and round it was.
         """
 
     @abstractmethod
     def blocks(self, payload: Payload) -> Iterator[Block]:
-        """The decoded vector, stretch by stretch; only asked for where `payload.indices` is None."""
+        """The decoded vector, stretch by stretch; only asked for where `payload.indices` is
+        None."""
 
     def decode(self, payload: Payload) -> Any:
         """What the receiver takes the update for: a new flat float32 vector."""
         if payload.indices is not None:
             return payload.dense()
         vector = np.empty(payload.length, np.float32)
-        for part, values in self.blocks(payload):
-            vector[part] = values
+        for stretch, values in self.blocks(payload):
+            vector[stretch] = values
         return on_device(vector, payload.device)
 
     def undo(self, payload: Payload) -> State:
         """The state for the next play when the upload was lost, as if nothing had been sent.
 
-        The gradient of the round stays in it where the codec keeps its own error. For a client whose
-        last play this was.
+        The gradient of the round stays in it where the codec keeps its own error. For a client
+        whose last play this was.
         """
         return payload.state_before
 
     def under_feedback(self) -> Codec:
-        """The codec to play when its error is kept: this one, or one that contracts where it does not."""
+        """The codec to play when its error is kept: this one, or one that contracts where it does
+        not."""
         return self
 
     def most_entries(self, length: int, k: int) -> int:
         """The most entries that one payload can carry values for."""
         return length
 
-    # ---- on the wire -------------------------------------------------------------------------------
+    # ---- on the wire -----------------------------------------------------------------------------
 
     @abstractmethod
     def size_bytes(
@@ -277,7 +293,8 @@ class Codec(ABC):
         layout: Layout | None = None,
         state: State = None,
     ) -> Payload:
-        """The payload that the receiver decodes; `state`: the sender's before the play, mirrored."""
+        """The payload that the receiver decodes; `state`: the sender's before the play,
+        mirrored."""
 
 
 class Chain(Codec):
@@ -300,7 +317,8 @@ class Chain(Codec):
 
     @property
     def links(self) -> list[Any]:
-        """The parts that say what the chain does: an all-keeping selection is left out before values."""
+        """The parts that say what the chain does: an all-keeping selection is left out before
+        values."""
         if self.values is None:
             return [self.selection]
         return [self.values] if self.keeps_all else [self.selection, self.values]
@@ -313,6 +331,14 @@ class Chain(Codec):
         if self.keeps_all or self.values.feedback == "none":
             return self.values.feedback
         return "wanted"
+
+    @property
+    def takes_k(self) -> bool:
+        return not self.keeps_all
+
+    @property
+    def takes_largest(self) -> bool:
+        return isinstance(self.selection, TopK)
 
     def encode(
         self,
@@ -456,7 +482,7 @@ class Chain(Codec):
         )
 
 
-# ---- codecs as scenarios write them ------------------------------------------------------------------
+# ---- codecs as scenarios write them --------------------------------------------------------------
 
 
 def codec_from_spec(spec: Any, *, where: str | None = None) -> Codec:
@@ -475,6 +501,21 @@ def codec_from_spec(spec: Any, *, where: str | None = None) -> Codec:
         return _codec(spec)
     except InputError as error:
         raise (error.within(where) if where else error) from None
+
+
+def check_level(codec: Codec, level: Level) -> None:
+    """`InputError` for a level that does not suit a codec."""
+    if not codec.takes_k:
+        raise InputError(
+            f"no level behind {codec.label}, which does not go by a number of entries",
+            got=level,
+            hint="its own options say how much it sends",
+        )
+    if energy_of(level) is not None and not codec.takes_largest:
+        raise InputError(
+            "a level of energy behind top-k alone, whose entries are the largest",
+            got=arm_of(codec.label, level),
+        )
 
 
 def as_codec(part: Any) -> Codec:
@@ -597,11 +638,12 @@ def _link_spec(link: Any) -> Any:
     return {link.name: options} if options else link.name
 
 
-# ---- vectors -----------------------------------------------------------------------------------------
+# ---- vectors -------------------------------------------------------------------------------------
 
 
 def pieces(length: int, layout: Layout | None) -> list[slice]:
-    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does not fit."""
+    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does
+    not fit."""
     if layout is None:
         return [slice(0, length)]
     ends = np.cumsum([math.prod(shape) for shape in layout]).tolist() if layout else []
@@ -664,8 +706,8 @@ def _like(values: NDArray[np.float32], other: Any) -> Any:
 
 def _assembled(codec: ValueCodec, symbols: Any, count: int) -> NDArray[np.float32]:
     vector = np.empty(count, np.float32)
-    for part, values in codec.blocks(symbols):
-        vector[part] = values
+    for stretch, values in codec.blocks(symbols):
+        vector[stretch] = values
     return vector
 
 

@@ -24,7 +24,8 @@ class Selection(NamedTuple):
     """What `select` gives: the indices, the state afterwards, and the seed they were made from."""
 
     indices: Any
-    """Sorted, distinct, int64; a NumPy array, or a tensor on the device of an update that is one."""
+    """Sorted, distinct, int64; a NumPy array, or a tensor on the device of an update that is
+    one."""
     state: State = None
     seed: int | None = None
     """For strategies that do not look at the update: the 64-bit number from which `mirror` makes
@@ -89,7 +90,8 @@ class Dense:
 
 
 class _Blind:
-    """A strategy that draws one 64-bit seed and makes its indices from that, not from the update."""
+    """A strategy that draws one 64-bit seed and makes its indices from that, not from the
+    update."""
 
     name: str
 

@@ -1,8 +1,8 @@
 """Error feedback: what is not sent stays with the client and is added to its next update.
 
-With u = e + g (residual plus gradient) and what the receiver takes it for, C(u), the new residual is
-u − C(u). Where plain values travel that is u with zeros at the chosen indices; so after any number of
-rounds the sum of all gradients equals the sum of all that was sent plus the residual.
+With u = e + g (residual plus gradient) and what the receiver takes it for, C(u), the new residual
+is u − C(u). Where plain values travel that is u with zeros at the chosen indices; so after any
+number of rounds the sum of all gradients equals the sum of all that was sent plus the residual.
 
 `feedback_for` gives the object that plays a codec on a client's buffer, with a residual or without.
 """
@@ -33,7 +33,8 @@ class ErrorFeedback:
 
     >>> from simfed.compress import TopK
     >>> feedback = with_error_feedback(TopK())
-    >>> payload, residual = feedback.encode(np.array([1.0, -4.0, 2.0]), np.array([0.0, 1.0, 2.0]), 1)
+    >>> update, kept = np.array([1.0, -4.0, 2.0]), np.array([0.0, 1.0, 2.0])
+    >>> payload, residual = feedback.encode(update, kept, 1)
     >>> payload.indices, payload.values, residual
     (array([2]), array([4.]), array([ 1., -3.,  0.]))
     """
@@ -86,8 +87,8 @@ class ErrorFeedback:
         _accumulate(residual, update)
         payload, _ = self.codec.encode(residual, state, rng, k, layout=layout)
         if payload.indices is None:
-            for part, values in self.codec.blocks(payload):
-                residual[part] -= on_device(values, payload.device)
+            for stretch, values in self.codec.blocks(payload):
+                residual[stretch] -= on_device(values, payload.device)
         elif not self._plain:
             residual[payload.indices] -= payload.values
         elif payload.k == payload.length:
@@ -129,16 +130,16 @@ class WithoutFeedback:
         return payload
 
     def undo(self, residual: Any, payload: Payload) -> State:
-        """The upload was lost: the state as if nothing had been sent. `residual` stays as it is; what a
-        codec without any memory sent is gone."""
+        """The upload was lost: the state as if nothing had been sent. `residual` stays as it is;
+        what a codec without any memory sent is gone."""
         return payload.codec.undo(payload)
 
 
 def with_error_feedback(codec: Compressor | Codec) -> ErrorFeedback:
     """`codec` with residuals: `payload, residual = ….encode(update, residual, k, rng)`.
 
-    A selection, a value codec or any codec that wants or allows it. Raises: `InputError` for one that
-    keeps its own error or goes without.
+    A selection, a value codec or any codec that wants or allows it. Raises: `InputError` for one
+    that keeps its own error or goes without.
     """
     return ErrorFeedback(codec)
 
@@ -163,8 +164,8 @@ def undo(residual: Any, payload: Payload) -> State:
     before the play, for a client whose round is undone.
     """
     if payload.indices is None:
-        for part, values in payload.codec.blocks(payload):
-            residual[part] += on_device(values, payload.device)
+        for stretch, values in payload.codec.blocks(payload):
+            residual[stretch] += on_device(values, payload.device)
         return payload.state_before
     current = residual[payload.indices]
     if is_tensor(residual):

@@ -1,4 +1,5 @@
-"""How the indices of K of d entries travel: sizes, encoders and decoders. See `simfed.compress.wire`."""
+"""How the indices of K of d entries travel: sizes, encoders and decoders. See
+`simfed.compress.wire`."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def index_bytes(code: str, d: int, k: int, indices: Any = None) -> float | None:
 
 
 def encode_indices(code: str, indices: Any, d: int, seed: int | None) -> bytes:
-    """Sorted, distinct indices below d as they travel. Raises: `InputError` for others and `ideal`."""
+    """Sorted, distinct indices below d as they travel. Raises: `InputError` for others and
+    `ideal`."""
     if code == "none":
         return b""
     indices = as_numpy(indices)
@@ -94,7 +96,8 @@ def encode_indices(code: str, indices: Any, d: int, seed: int | None) -> bytes:
 def decode_indices(
     code: str, data: bytes, d: int, k: int, *, selection: Any = None, state: Any = None
 ) -> NDArray[np.int64]:
-    """The k indices that `encode_indices` wrote; `seeded` repeats the selection's choice in `state`.
+    """The k indices that `encode_indices` wrote; `seeded` repeats the selection's choice in
+    `state`.
 
     Raises: `InputError` for data that no encoder wrote, cut short or too long.
     """

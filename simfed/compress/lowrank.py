@@ -49,16 +49,17 @@ class _LowRank(Codec):
     """What the two have in common: factors, and how they travel."""
 
     feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
+    takes_k: ClassVar[bool] = False
     rank: int | None
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
-        for part, factors in zip(
+        for stretch, factors in zip(
             pieces(payload.length, payload.layout), payload.symbols, strict=True
         ):
             if factors.right is None:
-                yield part, factors.left.reshape(-1)
+                yield stretch, factors.left.reshape(-1)
             else:
-                yield from _products(factors.left, factors.right, part.start)
+                yield from _products(factors.left, factors.right, stretch.start)
 
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
@@ -71,16 +72,14 @@ class _LowRank(Codec):
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         code_in_use(_AllEntries, index_code, payload.length)
-        floats = sum(
-            part.size for factors in payload.symbols for part in factors if part is not None
-        )
+        floats = sum(f.size for factors in payload.symbols for f in factors if f is not None)
         return float(4 * floats) + self._head_bytes(payload.length, payload.layout)
 
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
         if index_code == "ideal" or index_code not in INDEX_CODES:
             raise InputError("an index code with an encoder", got=index_code)
-        parts = [part for factors in payload.symbols for part in factors if part is not None]
-        body = b"".join(np.ascontiguousarray(part).astype("<f4").tobytes() for part in parts)
+        parts = [f for factors in payload.symbols for f in factors if f is not None]
+        body = b"".join(np.ascontiguousarray(f).astype("<f4").tobytes() for f in parts)
         return self._head(payload) + body
 
     def from_bytes(
@@ -148,9 +147,9 @@ class _LowRank(Codec):
 class PowerSGD(_LowRank):
     """One step of power iteration per play (Vogels et al., 2019).
 
-    P = orthogonalised M·Q, then Q = Mᵀ·P; the receiver takes P·Qᵀ, the projection of M on the columns
-    of P, so the error is never larger than M. Q stays for the next play (warm start); the first is
-    drawn from a normal distribution.
+    P = orthogonalised M·Q, then Q = Mᵀ·P; the receiver takes P·Qᵀ, the projection of M on the
+    columns of P, so the error is never larger than M. Q stays for the next play (warm start); the
+    first is drawn from a normal distribution.
 
     Changed for a server: in the paper workers average P and Q between the two products; here each
     client factors its own update. Left open: P is made orthonormal by Householder reflections (QR).
@@ -178,13 +177,13 @@ class PowerSGD(_LowRank):
         vector = flat(update)
         shapes = self._shapes(len(vector), layout)
         symbols, arrays = [], {}
-        for i, (part, shape) in enumerate(zip(pieces(len(vector), layout), shapes, strict=True)):
+        for i, (stretch, shape) in enumerate(zip(pieces(len(vector), layout), shapes, strict=True)):
             if not self._rank(shape):
-                refuse_non_finite(vector[part])
-                symbols.append(Factors(vector[part].copy(), None))
+                refuse_non_finite(vector[stretch])
+                symbols.append(Factors(vector[stretch].copy(), None))
                 continue
             right = self._right(state, f"right{i}", shape, rng)
-            left, right_after = _power_step(vector[part].reshape(shape), right)
+            left, right_after = _power_step(vector[stretch].reshape(shape), right)
             arrays[f"right{i}"] = right_after
             symbols.append(Factors(left, right_after))
         after = Memory(None, arrays)
@@ -217,13 +216,15 @@ class PowerSGD(_LowRank):
 class SVD(_LowRank):
     """The best approximation of a rank, or of a share of the energy (FedKD; Wu et al., 2022).
 
-    Either `rank` singular values per matrix, or the fewest whose squares make up more than the share
-    `energy` of all (the default: 0.95). U·Σ and V travel. With `energy` the size depends on the data and each matrix is
-    preceded by its rank in 2 bytes; where its factors would be no smaller, it travels whole.
+    Either `rank` singular values per matrix, or the fewest whose squares make up more than the
+    share `energy` of all (the default: 0.95). U·Σ and V travel. With `energy` the size depends on
+    the data and each matrix is preceded by its rank in 2 bytes; where its factors would be no
+    smaller, it travels whole.
 
-    Settled here: the factors come from the eigenvectors of M·Mᵀ (of the smaller side), several times
-    as fast as a decomposition of M; singular values below a thousandth of the largest lose accuracy,
-    but what is sent is always an orthogonal projection of M, so the error contracts all the same.
+    Settled here: the factors come from the eigenvectors of M·Mᵀ (of the smaller side), several
+    times as fast as a decomposition of M; singular values below a thousandth of the largest lose
+    accuracy, but what is sent is always an orthogonal projection of M, so the error contracts all
+    the same.
     """
 
     name: ClassVar[str] = "svd"  # type: ignore[misc]
@@ -257,8 +258,8 @@ class SVD(_LowRank):
         vector = flat(update)
         shapes = self._shapes(len(vector), layout)
         symbols = [
-            self._factors(vector[part], shape)
-            for part, shape in zip(pieces(len(vector), layout), shapes, strict=True)
+            self._factors(vector[stretch], shape)
+            for stretch, shape in zip(pieces(len(vector), layout), shapes, strict=True)
         ]
         payload = Payload(
             self.label,

@@ -1,8 +1,9 @@
-"""Codecs that keep vectors of their own at the client: momentum, an estimate, an error they shift by.
+"""Codecs that keep vectors of their own at the client: momentum, an estimate, an error they shift
+by.
 
-They take the bare update (not residual + update) and bring what error feedback is theirs. Their state
-is a `Memory`; a play makes new vectors, or with `consume` writes over those of the state it was given.
-A lost upload is taken back by `undo`: what was sent returns to where it came from.
+They take the bare update (not residual + update) and bring what error feedback is theirs. Their
+state is a `Memory`; a play makes new vectors, or with `consume` writes over those of the state it
+was given. A lost upload is taken back by `undo`: what was sent returns to where it came from.
 """
 
 from __future__ import annotations
@@ -114,17 +115,17 @@ class _Counted(Codec):
 class DGC(_Counted):
     """Deep gradient compression (Lin et al., 2018): momentum before the selection.
 
-    u ← momentum·u + g, v ← v + u, with g clipped to norm `clip`; the largest |v| travel, and v and u
-    become zero there (momentum factor masking). For the first `warmup` plays of a client more is
+    u ← momentum·u + g, v ← v + u, with g clipped to norm `clip`; the largest |v| travel, and v and
+    u become zero there (momentum factor masking). For the first `warmup` plays of a client more is
     sent: a quarter of all entries, then a sixteenth, …, never fewer than K.
 
-    The receiver gets momentum-corrected updates: over many rounds they sum to 1/(1 − momentum) times
-    the gradients, so the learning rate is that of momentum SGD.
+    The receiver gets momentum-corrected updates: over many rounds they sum to 1/(1 − momentum)
+    times the gradients, so the learning rate is that of momentum SGD.
 
     Left open or changed: the paper finds the threshold in a sample and then sends about K; here the
-    K largest exactly (`top_k_indices`, which looks for its threshold in a sample too), so that sizes
-    are known. Its clipping threshold is divided by √N for N workers; `clip` is the client's own.
-    A play is what the paper calls an epoch of warm-up.
+    K largest exactly (`top_k_indices`, which looks for its threshold in a sample too), so that
+    sizes are known. Its clipping threshold is divided by √N for N workers; `clip` is the client's
+    own. A play is what the paper calls an epoch of warm-up.
     """
 
     name: ClassVar[str] = "dgc"  # type: ignore[misc]
@@ -156,11 +157,11 @@ class DGC(_Counted):
         plays, (momentum, total) = _recall(state, ("momentum", "total"), len(gradient), consume)
         plays = plays or 0
         factor = self._clipping(gradient)
-        for part in chunks(len(gradient)):
-            own, g = momentum[part], gradient[part]
+        for stretch in chunks(len(gradient)):
+            own, g = momentum[stretch], gradient[stretch]
             own *= np.float32(self.momentum)
             own += g if factor == 1 else g * np.float32(factor)
-            total[part] += own
+            total[stretch] += own
         indices = top_k_indices(total, self._count(len(gradient), k, plays))
         kept, values = momentum[indices], total[indices]
         momentum[indices] = 0
@@ -205,8 +206,8 @@ class DGC(_Counted):
             return 1.0
         norm = math.sqrt(
             sum(
-                float(np.square(gradient[part], dtype=np.float64).sum())
-                for part in chunks(len(gradient))
+                float(np.square(gradient[stretch], dtype=np.float64).sum())
+                for stretch in chunks(len(gradient))
             )
         )
         if not math.isfinite(norm):
@@ -218,19 +219,21 @@ class DGC(_Counted):
 class AdaComp(_Counted):
     """Adaptive residual compression (Chen et al., 2018): every bin says how much of it travels.
 
-    With e what was not sent yet, G = e + g. In each bin of `bin` neighbours all entries travel whose
+    With e what was not sent yet, G = e + g. In each bin of `bin` neighbours all entries travel
+    whose
     |G + g| reaches the bin's largest |G|: many where the gradient moves on, few where it does not.
     Each is sent as its sign; the layer's mean of the bins' maxima is the magnitude of all of them.
     The error, of what was sent too, stays in e. K has no say.
 
     It keeps its error itself because the rule needs e + g and g apart. Left open by the paper: the
     bins (50 for convolutions, 500 for fully connected and recurrent layers there) take `conv_bin`
-    for layers of more than two dimensions, `bin` for others and where no layout is given; bins do not
-    reach over layers. A bin of zeros sends nothing; if no bin sends, the first entry does, as zero.
-    Contraction is not guaranteed by the paper, only observed.
+    for layers of more than two dimensions, `bin` for others and where no layout is given; bins do
+    not reach over layers. A bin of zeros sends nothing; if no bin sends, the first entry does, as
+    zero. Contraction is not guaranteed by the paper, only observed.
     """
 
     name: ClassVar[str] = "adacomp"  # type: ignore[misc]
+    takes_k: ClassVar[bool] = False
 
     bin: int = 500
     conv_bin: int = 50
@@ -369,6 +372,10 @@ class _Around(Codec):
         object.__setattr__(self, "inner", codec.label)
 
     @property
+    def takes_k(self) -> bool:
+        return self._sender.takes_k
+
+    @property
     def _sender(self) -> Codec:
         return codec_from_spec(self.inner).under_feedback()
 
@@ -395,8 +402,8 @@ class EF21(_Around):
     `decode` gives all of it, also where little travelled. C is `inner`, any codec that contracts.
 
     Left open by the paper: the first estimate; zero here, so the first play sends C(g) and no round
-    is dense. To decode what travelled, the receiver needs the estimate before it: `from_bytes` takes
-    the mirrored `state`.
+    is dense. To decode what travelled, the receiver needs the estimate before it: `from_bytes`
+    takes the mirrored `state`.
     """
 
     name: ClassVar[str] = "ef21"  # type: ignore[misc]
@@ -441,8 +448,8 @@ class EF21(_Around):
         kept: Any
         if sent.indices is None:
             kept = estimate.copy()
-            for part, values in self._sender.blocks(sent):
-                estimate[part] += values
+            for stretch, values in self._sender.blocks(sent):
+                estimate[stretch] += values
         else:
             kept = estimate[sent.indices]
             estimate[sent.indices] += sent.values
@@ -476,10 +483,10 @@ class DetachedEF(_Around):
     """Detached error feedback (Xu & Huang, 2022): the gradient is taken beside the weights.
 
     The error e of what a random selection left out is added to the next update, as ever; but that
-    update is computed at the weights moved by `weight` times what e would still do to them, where the
-    model will be when it has arrived. `point` says by how much; the host moves the weights (in units
-    of the update: times −η for gradients, −1 for weight differences). With `weight` 0, or a host that
-    does not move them, this is plain error feedback.
+    update is computed at the weights moved by `weight` times what e would still do to them, where
+    the model will be when it has arrived. `point` says by how much; the host moves the weights (in
+    units of the update: times −η for gradients, −1 for weight differences). With `weight` 0, or a
+    host that does not move them, this is plain error feedback.
 
     The paper selects random blocks, the same for all workers, which suits all-reduce; here the
     entries are those of `inner`, each client's own, as an upload to a server needs no agreement.
@@ -504,7 +511,8 @@ class DetachedEF(_Around):
         return self.weight != 0
 
     def point(self, state: State) -> Vector | None:
-        """weight·e, by which the weights are moved before the gradient is taken; None for not at all."""
+        """weight·e, by which the weights are moved before the gradient is taken; None for not at
+        all."""
         if state is None or self.weight == 0:
             return None
         moved: Vector = np.float32(self.weight) * state.arrays["error"]
@@ -529,8 +537,8 @@ class DetachedEF(_Around):
         kept: Any
         if sent.indices is None:
             kept = error.copy()
-            for part, values in sender.blocks(sent):
-                error[part] -= values
+            for stretch, values in sender.blocks(sent):
+                error[stretch] -= values
         else:
             kept = error[sent.indices]
             error[sent.indices] -= sent.values
@@ -581,7 +589,8 @@ class DetachedEF(_Around):
 def _recall(
     state: State, names: tuple[str, ...], length: int, consume: bool
 ) -> tuple[Any, list[Vector]]:
-    """(facts, arrays) of a state, zeros before the first play; copies unless they may be consumed."""
+    """(facts, arrays) of a state, zeros before the first play; copies unless they may be
+    consumed."""
     if state is None:
         return None, [np.zeros(length, np.float32) for _ in names]
     arrays = [state.arrays[name] for name in names]

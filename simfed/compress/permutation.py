@@ -20,10 +20,10 @@ def keyed_generator(key: int, purpose: int) -> np.random.Generator:
 class KeyedPermutation:
     """A bijection of 0 … length − 1, chosen by a 64-bit key; O(√length) memory.
 
-    A Feistel network over a table of ⌈length/columns⌉ rows and columns = ⌈√length⌉: rows are shifted
-    by a random function of the column, then columns by a random function of the row, three times
-    over, modulo their number. (Luby and Rackoff, 1988: random functions make four such steps a
-    pseudo-random permutation; these are six.) The fewer than √length cells behind the end are
+    A Feistel network over a table of ⌈length/columns⌉ rows and columns = ⌈√length⌉: rows are
+    shifted by a random function of the column, then columns by a random function of the row, three
+    times over, modulo their number. (Luby and Rackoff, 1988: random functions make four such steps
+    a pseudo-random permutation; these are six.) The fewer than √length cells behind the end are
     passed over by walking on until inside, which keeps it a bijection.
 
     >>> sorted(KeyedPermutation(7, key=1)(np.arange(7)).tolist())

@@ -1,8 +1,8 @@
 """Value codecs: how each value of a chain is written with fewer than 32 bits.
 
 Where values are rounded at random, the random numbers come from a generator of its own for each
-call, seeded from the caller's; 23 bits of it decide each value, so what is called unbiased here is so
-up to 2⁻²³ of a level, and up to the rounding of 32-bit floats.
+call, seeded from the caller's; 23 bits of it decide each value, so what is called unbiased here is
+so up to 2⁻²³ of a level, and up to the rounding of 32-bit floats.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class QSGD:
     of omega, which is shorter up to 15 and simpler). Norms are 32-bit floats.
 
     Left open by the paper: error feedback. β may exceed 1, and then a residual grows without bound;
-    so where residuals are kept the receiver's values are divided by 1 + β (`scaled`), which contracts
-    with δ = 1/(1 + β) for every β (Basu et al., 2019, do so where β ≥ 1).
+    so where residuals are kept the receiver's values are divided by 1 + β (`scaled`), which
+    contracts with δ = 1/(1 + β) for every β (Basu et al., 2019, do so where β ≥ 1).
     """
 
     name: ClassVar[str] = "qsgd"
@@ -89,18 +89,18 @@ class QSGD:
         factors = np.divide(self.levels, norms, out=np.zeros_like(norms), where=norms > 0)
         levels = np.empty(len(values), self._kind)
         draw = _Draws(rng, self.name)
-        for part, buckets in self._stretches(len(values)):
-            scaled = values[part].reshape(len(factors[buckets]), -1) * factors[buckets, None]
-            draw.round(scaled.reshape(-1), levels[part], self.levels)
+        for stretch, buckets in self._stretches(len(values)):
+            scaled = values[stretch].reshape(len(factors[buckets]), -1) * factors[buckets, None]
+            draw.round(scaled.reshape(-1), levels[stretch], self.levels)
         scales = norms * np.float32(self._shrink(len(values)) / self.levels)
         return Scaled(scales, levels, self._ends(len(values)))
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
-        for part, buckets in self._stretches(len(symbols.levels)):
+        for stretch, buckets in self._stretches(len(symbols.levels)):
             scales = symbols.scales[buckets, None]
-            values = symbols.levels[part].astype(np.float32).reshape(len(scales), -1)
+            values = symbols.levels[stretch].astype(np.float32).reshape(len(scales), -1)
             values *= scales
-            yield part, values.reshape(-1)
+            yield stretch, values.reshape(-1)
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
@@ -176,12 +176,12 @@ class QSGD:
 
     def _norms(self, values: Values) -> Values:
         norms = np.empty(-(-len(values) // self.bucket), np.float32)
-        for part, buckets in self._stretches(len(values)):
-            rows = values[part].reshape(buckets.stop - buckets.start, -1)
+        for stretch, buckets in self._stretches(len(values)):
+            rows = values[stretch].reshape(buckets.stop - buckets.start, -1)
             with np.errstate(over="ignore", invalid="ignore"):
                 squares = np.einsum("ij,ij->i", rows, rows)
             if not ((squares > 1e-30) & (squares < 1e30)).all():  # beyond what float32 can square
-                refuse_non_finite(values[part])
+                refuse_non_finite(values[stretch])
                 exact = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
                 norms[buckets] = np.where(exact > _SMALLEST, np.minimum(exact, 3e38), 0)
             else:
@@ -221,20 +221,21 @@ class TernGrad:
         draw = _Draws(rng, self.name)
         for layer, scale in zip(layers, scales, strict=True):
             own, to = values[layer], levels[layer]
-            for part in chunks(len(own)):
+            for stretch in chunks(len(own)):
                 if scale == 0:
-                    to[part] = 0
+                    to[stretch] = 0
                     continue
-                clipped = np.clip(own[part], -scale, scale)
+                clipped = np.clip(own[stretch], -scale, scale)
                 clipped *= 1 / scale
-                draw.round(clipped, to[part], 1)
+                draw.round(clipped, to[stretch], 1)
         return Scaled(scales, levels, _ends(layers))
 
     def _scale(self, values: Values) -> float:
-        """The largest magnitude of a layer after clipping; 0 where a 32-bit factor cannot scale it."""
+        """The largest magnitude of a layer after clipping; 0 where a 32-bit factor cannot scale
+        it."""
         total = squares = largest = 0.0
-        for part in chunks(len(values)):
-            some = values[part]
+        for stretch in chunks(len(values)):
+            some = values[stretch]
             low, high = float(some.min()), float(some.max())
             if not (math.isfinite(low) and math.isfinite(high)):
                 refuse_non_finite(some)
@@ -290,15 +291,15 @@ class EFSign:
         self, values: Values, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
         total, levels = 0.0, np.empty(len(values), np.int8)
-        for part in chunks(len(values)):
-            some = values[part]
+        for stretch in chunks(len(values)):
+            some = values[stretch]
             with np.errstate(over="ignore", invalid="ignore"):
                 own = float(np.abs(some).sum())
             if not math.isfinite(own):
                 refuse_non_finite(some)
                 own = float(np.abs(some).sum(dtype=np.float64))
             total += own
-            signs = np.greater_equal(some, 0, out=levels[part].view(np.bool_)).view(np.int8)
+            signs = np.greater_equal(some, 0, out=levels[stretch].view(np.bool_)).view(np.int8)
             signs += signs
             signs -= 1
         return Scaled(np.array([total / len(values)], np.float32), levels, np.array([len(values)]))
@@ -336,18 +337,18 @@ class _Cast:
         self, values: Values, rng: np.random.Generator | None, layout: Layout | None
     ) -> NDArray[np.uint16]:
         raw = np.empty(len(values), np.uint16)
-        for part in chunks(len(values)):
-            some = values[part]
+        for stretch in chunks(len(values)):
+            some = values[stretch]
             low, high = float(some.min()), float(some.max())
             if not max(-low, high) <= self._largest:
                 refuse_non_finite(some)
                 some = np.clip(some, -self._largest, self._largest)
-            self._cast(some, raw[part])
+            self._cast(some, raw[stretch])
         return raw
 
     def blocks(self, symbols: NDArray[np.uint16]) -> Iterator[Block]:
-        for part in chunks(len(symbols)):
-            yield part, self._back(symbols[part])
+        for stretch in chunks(len(symbols)):
+            yield stretch, self._back(symbols[stretch])
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
@@ -371,7 +372,8 @@ class _Cast:
 
 
 class FP16(_Cast):
-    """IEEE half precision: 11 significant bits from 6·10⁻⁵ to 65,504, absolute steps of 6·10⁻⁸ below.
+    """IEEE half precision: 11 significant bits from 6·10⁻⁵ to 65,504, absolute steps of 6·10⁻⁸
+    below.
 
     Relative error at most 2⁻¹¹ where numbers are normal.
     """
@@ -444,11 +446,11 @@ class _Draws:
 def _scaled_blocks(symbols: Scaled) -> Iterator[Block]:
     start = 0
     for end, scale in zip(symbols.ends.tolist(), symbols.scales, strict=True):
-        for part in chunks(end - start):
-            stretch = slice(start + part.start, start + part.stop)
-            values = symbols.levels[stretch].astype(np.float32)
+        for stretch in chunks(end - start):
+            within = slice(start + stretch.start, start + stretch.stop)
+            values = symbols.levels[within].astype(np.float32)
             values *= scale
-            yield stretch, values
+            yield within, values
         start = end
 
 

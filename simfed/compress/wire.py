@@ -1,9 +1,9 @@
 """Bytes on the wire: what a payload costs under each index code, and real encoders.
 
-Values travel first, then their indices. Plain values are 32-bit little-endian floats in the order of
-their indices; a value codec (`qsgd`, `fp16`, …) writes its own, rounded up to whole bytes. K, d, the
-codec, its options and the shapes of the layers are known to both sides (they belong to the task), so
-nothing else is sent. Indices:
+Values travel first, then their indices. Plain values are 32-bit little-endian floats in the order
+of their indices; a value codec (`qsgd`, `fp16`, …) writes its own, rounded up to whole bytes. K, d,
+the codec, its options and the shapes of the layers are known to both sides (they belong to the
+task), so nothing else is sent. Indices:
 
 | code     | bits for the indices                                                               |
 |----------|------------------------------------------------------------------------------------|
@@ -49,7 +49,8 @@ def uplink_bytes(
     6000.0
     >>> [uplink_bytes("random-k", 61_706, 1000, code) for code in INDEX_CODES[1:]]
     [6000.0, 8000.0, 11714.0, None, 4008.0]
-    >>> uplink_bytes("top-k+qsgd(4)", 61_706, 1000, "fixed"), uplink_bytes("fp16", 61_706, 1, "fixed")
+    >>> d = 61_706
+    >>> uplink_bytes("top-k+qsgd(4)", d, 1000, "fixed"), uplink_bytes("fp16", d, 1, "fixed")
     (2508.0, 123412.0)
     """
     return codec_from_spec(strategy).size_bytes(d, checked_k(k, d), index_code, layout)

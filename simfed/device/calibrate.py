@@ -109,15 +109,15 @@ def _notes(table: Table, noisy: bool) -> list[str]:
     notes = []
     if table.left_out:
         notes.append(
-            f"{table.left_out} of {table.left_out + len(table.rows)} rows left out: the operating system "
-            "gave the processor to others during them"
+            f"{table.left_out} of {table.left_out + len(table.rows)} rows left out: the operating "
+            "system gave the processor to others during them"
         )
     if not noisy:
         notes.append(f"no noise: that takes {_NOISE_ROWS} repeated rows per kind of work")
     elif table.sessions == 1:
         notes.append(
-            "one session: the intervals do not know how much another process differs; measure again "
-            "and fit both together"
+            "one session: the intervals do not know how much another process differs; measure "
+            "again and fit both together"
         )
     return notes
 
@@ -125,7 +125,8 @@ def _notes(table: Table, noisy: bool) -> list[str]:
 def _reports(
     samples: Mapping[Key, Sample], fitted: Mapping[Key, Candidate], between: float
 ) -> list[CurveReport]:
-    """Fits with their uncertainty and what is to be said of them, of all curves of a kind of work."""
+    """Fits with their uncertainty and what is to be said of them, of all curves of a kind of
+    work."""
     typical = typical_of([(candidate, samples[key]) for key, candidate in fitted.items()])
     reports = []
     for key, sample in samples.items():

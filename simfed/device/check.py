@@ -1,4 +1,5 @@
-"""A profile against measurements it has not seen: errors, coverage, a verdict in words (needs scipy)."""
+"""A profile against measurements it has not seen: errors, coverage, a verdict in words (needs
+scipy)."""
 
 from __future__ import annotations
 
@@ -99,7 +100,11 @@ def compare(profile: Profile, table: Table) -> Comparison:
         size = {QUANTITIES[quantity].size: x}
         predicted_s = profile.seconds(quantity, model=model, strategy=strategy, **size)
         if predicted_s == 0:
-            raise InputError(f"a profile that predicts a time for {quantity} of {model}", where=profile.name, got="0 s")  # fmt: skip
+            raise InputError(
+                f"a profile that predicts a time for {quantity} of {model}",
+                where=profile.name,
+                got="0 s",
+            )
         measured_s = statistics.median(seconds)
         points.append(Point(key, x, measured_s, predicted_s, interval_around(profile, key, x)))
     return Comparison(tuple(points))

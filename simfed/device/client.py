@@ -20,6 +20,9 @@ from simfed.seeding import Streams
 
 __all__ = ["Device", "Processor", "build_device", "build_processor"]
 
+_LIKE_TRAINING = ("inference", "distillation", "auxiliary")
+"""Work of the same processor at full load, as far as a profile does not know better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Processor:
@@ -31,7 +34,8 @@ class Processor:
     assume: Mapping[str, float] = field(default_factory=dict)
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
-        """Seconds of one call on the measured device, before speed and noise; see `Profile.seconds`.
+        """Seconds of one call on the measured device, before speed and noise; see
+        `Profile.seconds`.
 
         What the scenario assumes for a quantity stands in place of the profile's; there is nothing
         to assume of strategy `dense`, which takes 0 s.
@@ -46,8 +50,10 @@ class Processor:
             return self.noise
         if phase not in self.profile.noise:
             raise InputError(
-                "a kind of work whose noise was measured", where=f"{self.profile.name}: noise", got=phase
-            )  # fmt: skip
+                "a kind of work whose noise was measured",
+                where=f"{self.profile.name}: noise",
+                got=phase,
+            )
         return self.profile.noise[phase]
 
     def client(self, streams: Streams, client: int, speed: float = 1.0) -> Device:
@@ -108,10 +114,16 @@ class Device:
         return duration_s
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
-        """Joules of a participation, from seconds per phase; None where the profile knows no power."""
-        power_w = self.processor.profile.power_w
-        if not power_w:
+        """Joules of a participation, from seconds per phase; None where the profile knows no power.
+
+        Inference, distillation and auxiliary steps take the watts of training where the profile
+        has none of their own.
+        """
+        known = self.processor.profile.power_w
+        if not known:
             return None
+        power_w = dict.fromkeys(_LIKE_TRAINING, known["training"]) if "training" in known else {}
+        power_w |= known
         for phase, seconds in phases_s.items():
             if seconds > 0 and phase not in power_w:
                 raise InputError(
@@ -120,7 +132,8 @@ class Device:
         return math.fsum(power_w[phase] * s for phase, s in phases_s.items() if s > 0)
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know of this device (JSON-able); empty for one without memory."""
+        """What a resumed run needs to know of this device (JSON-able); empty for one without
+        memory."""
         return {} if self._memory is _FRESH else asdict(self._memory)
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -208,8 +221,10 @@ def _clock(spec: Mapping[str, Any] | None) -> Clock | None:
     endless = [i for i, step in enumerate(steps) if step.get("lasts") is None]
     if endless != [len(steps) - 1]:
         raise InputError(
-            "steps of which all but the last say how long they last", where="dvfs.steps", got=len(steps)
-        )  # fmt: skip
+            "steps of which all but the last say how long they last",
+            where="dvfs.steps",
+            got=len(steps),
+        )
     return Clock(
         tuple(step["factor"] for step in steps),
         tuple(step.get("lasts", math.inf) for step in steps),

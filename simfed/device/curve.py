@@ -1,4 +1,5 @@
-"""Seconds against size for one kind of work on one model: measured points, a fitted law, a constant."""
+"""Seconds against size for one kind of work on one model: measured points, a fitted law, a
+constant."""
 
 from __future__ import annotations
 
@@ -74,7 +75,10 @@ class Points:
         continued = (
             "in proportion" if len(self.sizes) == 1 else "by the power law of the nearest rows"
         )
-        return f"{_measured(self.variable, self.sizes[0], self.sizes[-1])}; {self.variable} = {x:g} is extrapolated {continued}"
+        return (
+            f"{_measured(self.variable, self.sizes[0], self.sizes[-1])}; {self.variable} = {x:g} "
+            f"is extrapolated {continued}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,10 @@ class Fitted:
         for variable, (low, high) in self.valid.items():
             x = size[variable]
             if not low <= x <= high:
-                return f"{_measured(variable, low, high)}; {variable} = {x:g} follows the law {self.law.formula} beyond it"
+                return (
+                    f"{_measured(variable, low, high)}; {variable} = {x:g} follows the law "
+                    f"{self.law.formula} beyond it"
+                )
         return None
 
     def drawn(self, rng: np.random.Generator) -> Fitted:

@@ -88,7 +88,8 @@ class Candidate:
 
 
 def choose_law(names: Sequence[str], sample: Sample) -> Candidate:
-    """The law with the smallest cross-validated error; of near equals (10 %, 0.2 %) the first named.
+    """The law with the smallest cross-validated error; of near equals (10 %, 0.2 %) the first
+    named.
 
     Leaving out the smallest or largest size judges how a law extrapolates. So that this does not
     outweigh what was measured, laws take part only if they fit the points themselves nearly as well
@@ -141,7 +142,8 @@ def fit_law(law: Law, sample: Sample) -> dict[str, float]:
 
 
 def _robust_linear(relative: Array) -> Array:
-    """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their times)."""
+    """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their
+    times)."""
     scale = _largest(relative)
     scaled = relative / scale
     start, _ = optimize.nnls(scaled, np.ones(len(scaled)))
@@ -151,7 +153,8 @@ def _robust_linear(relative: Array) -> Array:
 
 
 def _soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int) -> Array:
-    """Robust least squares over x ≥ 0: with a wide scale first, then twice with that of the residuals."""
+    """Robust least squares over x ≥ 0: with a wide scale first, then twice with that of the
+    residuals."""
     x, scale = np.maximum(start, 1e-6), 0.1
     for _ in range(3):
         x = optimize.least_squares(

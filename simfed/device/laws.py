@@ -44,8 +44,8 @@ class Law:
 
     @property
     def coordinates(self) -> tuple[str, ...]:
-        """Names of the numbers in which log-time is nearest to linear, so that they have the standard
-        errors: the parameters, but of a power law log(a) in place of a."""
+        """Names of the numbers in which log-time is nearest to linear, so that they have the
+        standard errors: the parameters, but of a power law log(a) in place of a."""
         return self.parameters if "p" not in self.parameters else ("log_a", "p")
 
     def located(self, parameters: Mapping[str, float]) -> list[float]:
@@ -90,16 +90,36 @@ LAWS: dict[str, Law] = {
     for law in (
         _linear("affine-k", "a + b·k", ("k",), a=_one, b=lambda s: s["k"]),
         _power("k"),
-        _linear("k-log-d", "a + b·k·log2(d)", ("k", "d"), a=_one, b=lambda s: s["k"] * np.log2(s["d"])),
-        _linear("d-log-k", "a + b·d·log2(k + 1)", ("k", "d"), a=_one, b=lambda s: s["d"] * np.log2(s["k"] + 1)),
-        _linear("affine-d-k", "a + b·k + c·d", ("k", "d"), a=_one, b=lambda s: s["k"], c=lambda s: s["d"]),
+        _linear(
+            "k-log-d", "a + b·k·log2(d)", ("k", "d"), a=_one, b=lambda s: s["k"] * np.log2(s["d"])
+        ),
+        _linear(
+            "d-log-k",
+            "a + b·d·log2(k + 1)",
+            ("k", "d"),
+            a=_one,
+            b=lambda s: s["d"] * np.log2(s["k"] + 1),
+        ),
+        _linear(
+            "affine-d-k",
+            "a + b·k + c·d",
+            ("k", "d"),
+            a=_one,
+            b=lambda s: s["k"],
+            c=lambda s: s["d"],
+        ),
         _linear("affine-samples", "a + b·samples", ("samples",), a=_one, b=lambda s: s["samples"]),
         _power("samples"),
         _linear("affine-flops", "a + b·flops", ("flops",), a=_one, b=lambda s: s["flops"]),
-        Law("roofline", "overhead + max(per_flop·flops, per_byte·bytes)", ("flops", "bytes"),
-            ("overhead", "per_flop", "per_byte"), _roofline),
+        Law(
+            "roofline",
+            "overhead + max(per_flop·flops, per_byte·bytes)",
+            ("flops", "bytes"),
+            ("overhead", "per_flop", "per_byte"),
+            _roofline,
+        ),
     )
-}  # fmt: skip
+}
 """Every law by name."""
 
 PER_MODEL = {
@@ -108,5 +128,8 @@ PER_MODEL = {
 }
 """Candidates for one model, by the variable of the work; the simplest first."""
 
-ACROSS_MODELS = {"k": ("affine-d-k", "k-log-d", "d-log-k", "affine-k"), "samples": ("affine-flops", "roofline")}  # fmt: skip
+ACROSS_MODELS = {
+    "k": ("affine-d-k", "k-log-d", "d-log-k", "affine-k"),
+    "samples": ("affine-flops", "roofline"),
+}
 """Candidates for models that were not measured."""

@@ -38,10 +38,11 @@ _SHIPPED = (
 
 
 def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Profile:
-    """The profile in a file, or of this name in one of the folders `search`, simfed's own, or registered.
+    """The profile in a file, or of this name in one of the folders `search`, simfed's own, or
+    registered.
 
-    A name is looked for as `<folder>/<name>.yaml`; a file, which a suffix tells, also in this folder.
-    Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
+    A name is looked for as `<folder>/<name>.yaml`; a file, which a suffix tells, also in this
+    folder. Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
     """
     path = find_profile(name_or_path, search)
     data = _parsed(read_text(path), where=str(path))
@@ -90,7 +91,8 @@ def _registered(name: str) -> Path:
 
 
 def profile_folders(here: str | Path) -> list[Path]:
-    """Where profiles are looked for from a folder: in it, and in a folder `calibration` in it or above."""
+    """Where profiles are looked for from a folder: in it, and in a folder `calibration` in it or
+    above."""
     around = Path(here).resolve()
     return [around, *(above / "calibration" for above in (around, *around.parents))]
 
@@ -106,7 +108,8 @@ def _is_profile(path: Path) -> bool:
 
 @lru_cache(maxsize=16)
 def _parsed(text: str, *, where: str) -> Any:
-    """What a profile's YAML says, only to be read: a study of 300 runs asks 300 times for one file."""
+    """What a profile's YAML says, only to be read: a study of 300 runs asks 300 times for one
+    file."""
     return parse_yaml(text, where=where)
 
 
@@ -155,7 +158,8 @@ def _check_files(files: Any) -> None:
 
 
 def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:
-    """Curves of one quantity: per model, and per strategy below it; a duration stands for all below."""
+    """Curves of one quantity: per model, and per strategy below it; a duration stands for all
+    below."""
     depth = 2 if QUANTITIES[quantity].per_strategy else 1
     found: dict[tuple[str, str, str], Curve] = {}
 
@@ -215,7 +219,11 @@ def _law(node: Mapping[Any, Any], variable: str, where: str) -> Fitted:
     if not any(value > 0 for p, value in parameters.items() if p != "p"):
         raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=given)
     if parameters.get("p", 0.0) > _STEEPEST_LAW:
-        raise InputError(f"an exponent of at most {_STEEPEST_LAW:g}", where=f"{where}.parameters.p", got=parameters["p"])  # fmt: skip
+        raise InputError(
+            f"an exponent of at most {_STEEPEST_LAW:g}",
+            where=f"{where}.parameters.p",
+            got=parameters["p"],
+        )
     valid = _mapping(node.get("valid", {}), f"{where}.valid", "a range per size")
     _only(valid, law.needs, f"{where}.valid")
     error = _mapping(node.get("error", {}), f"{where}.error", "the fit's errors")
@@ -240,7 +248,10 @@ def _spread(law: Law, node: Any, where: str) -> Spread:
     sd = np.array([_number(errors[law.coordinates[i]], f"{where}.standard_error") for i in used])
     try:
         correlation = np.array(node["correlation"], dtype=float).reshape(len(used), len(used))
-        sound = np.allclose(correlation, correlation.T) and np.linalg.eigvalsh(correlation).min() > -1e-3  # fmt: skip
+        sound = (
+            np.allclose(correlation, correlation.T)
+            and np.linalg.eigvalsh(correlation).min() > -1e-3
+        )
     except (TypeError, ValueError, OverflowError):
         sound = False
     if not sound or not np.allclose(np.diag(correlation), 1):

@@ -1,9 +1,9 @@
 """How one call's time scatters around its nominal time.
 
-Two kinds. `lognormal` is a scenario's assumption: factors of mean 1 with a coefficient of variation.
-`measured` is what a calibration found: factors around the *median* (a profile's laws and rows are
-medians), log-normal in the body, and where the data show it, now and then a straggler that takes
-longer by an exponentially distributed share; their mean is above 1 and that is intended.
+Two kinds. `lognormal` is a scenario's assumption: factors of mean 1 with a coefficient of
+variation. `measured` is what a calibration found: factors around the *median* (a profile's laws and
+rows are medians), log-normal in the body, and where the data show it, now and then a straggler that
+takes longer by an exponentially distributed share; their mean is above 1 and that is intended.
 
 What is ignored: that slow calls come in bursts. Draws are independent.
 """
@@ -35,7 +35,8 @@ class Lognormal:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """exp(`log_sd`·z), times 1 + `excess`·e with probability `probability`; z normal, e exponential."""
+    """exp(`log_sd`·z), times 1 + `excess`·e with probability `probability`; z normal, e
+    exponential."""
 
     log_sd: float
     probability: float = 0.0
@@ -82,8 +83,9 @@ class Measured:
         found: dict[str, Any] = {"log_sd": float(f"{self.log_sd:.4g}")}
         if self.probability:
             found["straggler"] = {
-                "probability": float(f"{self.probability:.3g}"), "excess": float(f"{self.excess:.3g}")
-            }  # fmt: skip
+                "probability": float(f"{self.probability:.3g}"),
+                "excess": float(f"{self.excess:.3g}"),
+            }
         return found
 
 
@@ -117,7 +119,9 @@ def fit_noise(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
         return Measured(plain_sd)
     share = min(0.4, len(beyond) / len(log))
     start = [math.log(body_sd), math.log(share / (0.5 - share)), math.log(float(beyond.mean()))]
-    found = optimize.minimize(loss, start, method="Nelder-Mead", options={"maxiter": 2000, "fatol": 1e-6}).x  # fmt: skip
+    found = optimize.minimize(
+        loss, start, method="Nelder-Mead", options={"maxiter": 2000, "fatol": 1e-6}
+    ).x
     body, tail = densities(found)
     if plain_loss - loss(found) < 2 + 10 or np.sum(tail > body) < 3:
         return Measured(plain_sd)

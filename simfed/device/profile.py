@@ -1,9 +1,9 @@
 """What is known of a device's speed: seconds per kind of work, model and size.
 
 Kinds of work ("quantities"): one local training step on a batch, compression and decompression of
-one gradient to K entries by a strategy, inference and one distillation step on a set of samples, and
-one step of a method's auxiliary work (a generator, a discriminator) by the name of that work.
-A `table` profile is exact at its measured rows; a `law` profile holds fitted laws. Where neither
+one gradient to K entries by a strategy, inference and one distillation step on a set of samples,
+and one step of a method's auxiliary work (a generator, a discriminator) by the name of that work. A
+`table` profile is exact at its measured rows; a `law` profile holds fitted laws. Where neither
 knows a quantity, that is an error that names it: nothing ever takes zero seconds by accident.
 
 What is ignored: everything that is not in the size (the values themselves, what ran before). Noise,
@@ -181,9 +181,11 @@ class Profile:
     draws: Streams | None = None
     """Where the constants are drawn from, see `drawn`; None: they are as measured."""
     models: dict[str, ModelWork] = field(default_factory=dict)
-    """By name, what is known of the models in use: needed by laws that count parameters or FLOPs."""
+    """By name, what is known of the models in use: needed by laws that count parameters or
+    FLOPs."""
     warnings: list[str] = field(default_factory=list)
-    """What a run with this profile should say: one sentence per curve that was extrapolated or estimated."""
+    """What a run with this profile should say: one sentence per curve that was extrapolated or
+    estimated."""
     _seconds: dict[tuple[Key, float], float] = field(default_factory=dict, repr=False)
     _warned: set[Key] = field(default_factory=set, repr=False)
 
@@ -191,10 +193,10 @@ class Profile:
         """Nominal seconds of one call on the measured device.
 
         The size is `batch` for training, `k` for compression and decompression, `samples` for
-        inference, distillation and auxiliary work, whose `model` is the name of the work. Strategy `dense` takes 0 s.
-        A codec takes the times of its label, else those of its label without options, else, as a
-        chain, those of its links one after the other; a value codec alone goes by the d entries of
-        the model in place of K.
+        inference, distillation and auxiliary work, whose `model` is the name of the work. Strategy
+        `dense` takes 0 s. A codec takes the times of its label, else those of its label without
+        options, else, as a chain, those of its links one after the other; a value codec alone goes
+        by the d entries of the model in place of K.
         Raises: `InputError` naming what the profile lacks.
         """
         what = _known(quantity)
@@ -312,8 +314,8 @@ class Profile:
             method, _, _ = model.partition("/")
             allowed, got = f"seconds for this step of method {method}'s own", model
             hint = (
-                f"measure it with `calibrate measure --only auxiliary`, write `auxiliary: {{{model}: …}}` "
-                "in the profile, or `assume: {auxiliary: 0 s}` beside it"
+                "measure it with `calibrate measure --only auxiliary`, write `auxiliary: "
+                f"{{{model}: …}}` in the profile, or `assume: {{auxiliary: 0 s}}` beside it"
             )
         elif not of_quantity:
             allowed, hint = "seconds for this work, which this profile lacks", None
@@ -331,7 +333,8 @@ class Profile:
             if _codec(strategy) is not None:
                 lacking = [x for x in _links(strategy) if self.find((quantity, model, x)) is None]
                 hint = (
-                    f'measure it with `calibrate measure --strategies "{",".join(lacking or [strategy])}"`, '
+                    "measure it with `calibrate measure --strategies "
+                    f'"{",".join(lacking or [strategy])}"`, '
                     f"or write `device: {{assume: {{{quantity}: 0.3 ms}}}}`"
                 )
             got = strategy

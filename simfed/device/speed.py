@@ -82,7 +82,9 @@ class Load:
             raise InputError("a period beside a random offset", where="background.period", got=None)
         forever = min(self.share) if math.isfinite(self.period_s) else self.share[-1]
         if forever >= 1:
-            raise InputError("a load that leaves something of the processor", where=where, got=list(self.share))  # fmt: skip
+            raise InputError(
+                "a load that leaves something of the processor", where=where, got=list(self.share)
+            )
 
     @property
     def ends_s(self) -> tuple[float, ...]:
@@ -128,8 +130,10 @@ class Thermal:
     def __post_init__(self) -> None:
         if self.resume_at > self.throttle_at:
             raise InputError(
-                f"at most throttle_at ({self.throttle_at:g})", where="thermal.resume_at", got=self.resume_at
-            )  # fmt: skip
+                f"at most throttle_at ({self.throttle_at:g})",
+                where="thermal.resume_at",
+                got=self.resume_at,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,8 @@ class Regimes:
     def run(
         self, work_s: float, start_at_s: float, memory: Memory, load_offset_s: float = 0.0
     ) -> tuple[float, Memory]:
-        """How long `work_s` (seconds at speed 1) takes from `start_at_s`, and the memory at its end.
+        """How long `work_s` (seconds at speed 1) takes from `start_at_s`, and the memory at its
+        end.
 
         Exact up to rounding: the integral of the speed over the duration is `work_s`. Durations are
         added up as durations, so a late start costs no digits.
@@ -241,7 +246,8 @@ class _Loaded:
         self._left_s = load.ends_s[self._i] - position_s
 
     def work(self, speed: float, work_s: float, at_most_s: float) -> tuple[float, float]:
-        """Work at `speed` × free share until `work_s` is done or `at_most_s` is over: (seconds, work)."""
+        """Work at `speed` × free share until `work_s` is done or `at_most_s` is over: (seconds,
+        work)."""
         used_s, done_s = self._whole_periods(speed, work_s, at_most_s)
         while done_s < work_s and used_s < at_most_s:
             step_s = min(self._left_s, at_most_s - used_s)

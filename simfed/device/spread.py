@@ -96,7 +96,8 @@ def coverage(
 def interval_factor(
     law: Law, parameters: Mapping[str, float], spread: Spread, size: Size, level: float
 ) -> Array:
-    """The factor f for which a new median lies in [predicted/f, predicted·f] with probability `level`."""
+    """The factor f for which a new median lies in [predicted/f, predicted·f] with probability
+    `level`."""
     jacobian = _jacobian(law, parameters, size)
     parameter_variance = np.einsum("ij,jk,ik->i", jacobian, spread.covariance, jacobian)
     quantile = stats.t.ppf(0.5 + level / 2, spread.freedom)

@@ -31,7 +31,18 @@ from simfed.registry import registry
 __all__ = ["Row", "Table", "medians", "read_table"]
 
 SIZE_COLUMNS = ("k", "batch_size", "samples")
-MACHINE_COLUMNS = ("machine", "cpu", "governor", "device", "threads", "python", "torch", "numpy", "simfed", "measured_at")  # fmt: skip
+MACHINE_COLUMNS = (
+    "machine",
+    "cpu",
+    "governor",
+    "device",
+    "threads",
+    "python",
+    "torch",
+    "numpy",
+    "simfed",
+    "measured_at",
+)
 
 _DISAGREEMENT = 100.0
 
@@ -161,12 +172,18 @@ def _check_columns(columns: Sequence[str], path: Path) -> None:
     missing = [c for c in ("model", "seconds") if c not in columns]
     if not any(c in columns for c in SIZE_COLUMNS):
         missing.append(listed(SIZE_COLUMNS))
-    if "quantity" not in columns and not ("strategy" in columns and "k" in columns) and "batch_size" not in columns:  # fmt: skip
+    if (
+        "quantity" not in columns
+        and not ("strategy" in columns and "k" in columns)
+        and "batch_size" not in columns
+    ):
         missing.append("quantity")
     if missing:
         raise InputError(
-            f"a CSV table with the column {' and '.join(missing)}", where=str(path), got=list(columns)
-        )  # fmt: skip
+            f"a CSV table with the column {' and '.join(missing)}",
+            where=str(path),
+            got=list(columns),
+        )
 
 
 def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row:
@@ -236,9 +253,13 @@ def _check_agreement(rows: Sequence[Row], where: str) -> None:
             low, high = same[0], same[-1]
             if high.seconds >= _DISAGREEMENT * low.seconds and 3 * max(1, len(wild)) > len(same):
                 raise InputError(
-                    f"{name} at {size:g}: times of one unit and one machine", where=where,
-                    got=f"{low.seconds:g} s in line {low.line} and {high.seconds:g} s in line {high.line}",
-                )  # fmt: skip
+                    f"{name} at {size:g}: times of one unit and one machine",
+                    where=where,
+                    got=(
+                        f"{low.seconds:g} s in line {low.line} and {high.seconds:g} s in line "
+                        f"{high.line}"
+                    ),
+                )
             if before is not None:
                 steps, ratio = size / before[0], middle / before[1]
                 if not 1 / _DISAGREEMENT < ratio < _DISAGREEMENT * steps:

@@ -26,7 +26,7 @@ from simfed.learn.engine import Engine
 from simfed.learn.models import plain
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.prototype import Prototype
-from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Train, Unit
+from simfed.learn.units import Infer, MeasureLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Answer, Worker
 
 __all__ = ["AcceleratorEngine", "AcceleratorWorker"]
@@ -35,36 +35,6 @@ _SMALL_FLOPS = 20e6
 """Forward FLOPs of a sample up to which clients are computed together (a LeNet-5 has 0.8e6)."""
 _TOGETHER = 64
 """Clients in one pass: their activations are all there at once, and must stay below 2³¹ numbers."""
-
-
-class AcceleratorEngine(Engine):
-    """An `Engine` whose arrays lie on the device of the data; it forks nothing."""
-
-    worker: AcceleratorWorker
-    parts = 1
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, workers=1, make_worker=AcceleratorWorker, **options)
-        self.worker.small = {
-            name
-            for name, prototype in self.prototypes.items()
-            if self.facts[name].forward_flops <= _SMALL_FLOPS
-            and not prototype.buffers
-            and not prototype.may_draw
-            and all(p.requires_grad for p in prototype.server.module.parameters())
-        }
-
-    def _results(self, units: Sequence[Unit]) -> list[Result]:
-        with exact_float32(), same_algorithms():
-            answers = self.worker.answers(units)
-            numbers = [number.double() for found, _ in answers for number in found]
-            values = iter(torch.stack(numbers).tolist() if numbers else [])  # the one wait
-        self.worker.stopwatch.settle()
-        return [Result([next(values) for _ in found], sent) for found, sent in answers]
-
-    def initial_distillation_loss(self) -> dict[str, float]:
-        with exact_float32(), same_algorithms():
-            return super().initial_distillation_loss()
 
 
 class AcceleratorWorker(Worker):
@@ -103,10 +73,10 @@ class AcceleratorWorker(Worker):
             mine: list[Any] = [units[i] for i in places]
             if kind is Send:
                 answers = self._send_all(prototype, mine)
-            elif kind is OwnLoss:
-                answers = [([loss], None) for loss in self._own_losses(prototype, mine)]
-            elif kind is Knowledge:
-                self._know_all(prototype, mine)
+            elif kind is MeasureLoss:
+                answers = [([loss], None) for loss in self._measure_losses(prototype, mine)]
+            elif kind is Infer:
+                self._infer_all(prototype, mine)
                 answers = [([], None)] * len(mine)
             else:
                 answers = [self.answer(unit) for unit in mine]
@@ -124,14 +94,12 @@ class AcceleratorWorker(Worker):
 
     def _send_all(self, prototype: Prototype, units: list[Send]) -> list[Answer]:
         sent = [self.compress(unit) for unit in units]
-        self._know_all(
+        self._infer_all(
             prototype,
             [
-                Knowledge(
-                    unit.client, prototype.row[unit.client], unit.round, of.entries, unit.scale
-                )
+                Infer(unit.client, prototype.row[unit.client], unit.round, of.entries, unit.scale)
                 for unit, of in zip(units, sent, strict=True)
-                if unit.with_knowledge
+                if unit.with_logits
             ],
         )
         return [([], of) for of in sent]
@@ -154,16 +122,16 @@ class AcceleratorWorker(Worker):
         prototype.residuals.index_add_(0, rows, flat)
         return losses  # type: ignore[no-any-return]
 
-    def _know_all(self, prototype: Prototype, units: list[Knowledge]) -> None:
+    def _infer_all(self, prototype: Prototype, units: list[Infer]) -> None:
         if prototype.name not in self.small or self._bf16 or len(units) < 2:
             for unit in units:
-                self.knowledge(unit)
+                self.infer(unit)
             return
         for first in range(0, len(units), _TOGETHER):
             with self.stopwatch.spending("logits"), torch.no_grad():
-                self._know_together(prototype, units[first : first + _TOGETHER])
+                self._infer_together(prototype, units[first : first + _TOGETHER])
 
-    def _know_together(self, prototype: Prototype, units: list[Knowledge]) -> None:
+    def _infer_together(self, prototype: Prototype, units: list[Infer]) -> None:
         weights = prototype.server.weights.repeat(len(units), 1)
         for own, unit in zip(weights, units, strict=True):
             indices, values = prototype.sent(unit.row, unit.entries)
@@ -180,7 +148,7 @@ class AcceleratorWorker(Worker):
             for unit, own in zip(units, found, strict=True):
                 prototype.logits[unit.row, part] = own
 
-    def _own_losses(self, prototype: Prototype, units: list[OwnLoss]) -> list[Tensor]:
+    def _measure_losses(self, prototype: Prototype, units: list[MeasureLoss]) -> list[Tensor]:
         """Everybody's samples go through the prototype's weights as one long batch."""
         if not units:
             return []
@@ -208,6 +176,37 @@ class AcceleratorWorker(Worker):
             )
             start += size
         return named
+
+
+class AcceleratorEngine(Engine):
+    """An `Engine` whose arrays lie on the device of the data; it forks nothing."""
+
+    worker: AcceleratorWorker
+    parts = 1
+    worker_class = AcceleratorWorker
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, workers=1, **options)
+        self.worker.small = {
+            name
+            for name, prototype in self.prototypes.items()
+            if self.facts[name].forward_flops <= _SMALL_FLOPS
+            and not prototype.buffers
+            and not prototype.may_draw
+            and all(p.requires_grad for p in prototype.server.module.parameters())
+        }
+
+    def _results(self, units: Sequence[Unit]) -> list[Result]:
+        with exact_float32(), same_algorithms():
+            answers = self.worker.answers(units)
+            numbers = [number.double() for found, _ in answers for number in found]
+            values = iter(torch.stack(numbers).tolist() if numbers else [])  # the one wait
+        self.worker.stopwatch.settle()
+        return [Result([next(values) for _ in found], sent) for found, sent in answers]
+
+    def initial_distillation_loss(self) -> dict[str, float]:
+        with exact_float32(), same_algorithms():
+            return super().initial_distillation_loss()
 
 
 def device_of(name: str) -> torch.device:

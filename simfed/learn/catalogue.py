@@ -161,10 +161,14 @@ def _batch_norm(channels: int) -> _Layer:
 
 
 def image_shape(model: str, input_shape: Shape, smallest: int) -> Shape:
-    """`input_shape` as (channels, height, width) of at least `smallest` pixels, or an `InputError`."""
+    """`input_shape` as (channels, height, width) of at least `smallest` pixels, or an
+    `InputError`."""
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest or input_shape[0] < 1:
         raise InputError(
-            f"images (channels, height, width) of at least {smallest}×{smallest} pixels for model {model}",
+            (
+                f"images (channels, height, width) of at least {smallest}×{smallest} pixels for "
+                f"model {model}"
+            ),
             got=tuple(input_shape),
         )
     return tuple(input_shape)
@@ -190,7 +194,16 @@ def _resnet18(input_shape: Shape, classes: int) -> list[_Layer]:
     channels, height, width = image_shape("resnet18", input_shape, 1)
     layers = [_convolution(channels, 64, 3, height * width, bias=False), _batch_norm(64)]
     inputs = 64
-    for outputs, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):  # fmt: skip
+    for outputs, stride in (
+        (64, 1),
+        (64, 1),
+        (128, 2),
+        (128, 1),
+        (256, 2),
+        (256, 1),
+        (512, 2),
+        (512, 1),
+    ):
         height, width = -(-height // stride), -(-width // stride)
         pixels = height * width
         layers += [_convolution(inputs, outputs, 3, pixels, bias=False), _batch_norm(outputs)]

@@ -142,7 +142,8 @@ class _Tickets:
 
 
 class _Worker:
-    """A forked process that shares a queue of units and answers with its results, and the parent's end of its pipe."""
+    """A forked process that shares a queue of units and answers with its results, and the parent's
+    end of its pipe."""
 
     connection: Connection
 
@@ -154,7 +155,8 @@ class _Worker:
         watched, self._lifeline = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            # Children hold no parent's end of any pipe, so that each end of file means what it says.
+            # Children hold no parent's end of any pipe, so that each end of file means what it
+            # says.
             for worker in elder:
                 worker.connection.close()
                 os.close(worker._lifeline)
@@ -248,7 +250,7 @@ def _answer(subject: Any, tickets: _Tickets, method: str, queue: list[Any]) -> t
     except Exception as error:
         if "fork-based multiprocessing" in str(error):  # PyTorch's words
             return "error", RunFailed(
-                "worker processes cannot compute gradients here, because this process did so before "
-                "on a machine with a GPU; use 1 worker, or start the run in a new process"
+                "worker processes cannot compute gradients here, because this process did so "
+                "before on a machine with a GPU; use 1 worker, or start the run in a new process"
             )
         return "error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")

@@ -1,4 +1,5 @@
-"""Local steps on a flat vector of weights: SGD with momentum, or Adam, as PyTorch's own take them."""
+"""Local steps on a flat vector of weights: SGD with momentum, or Adam, as PyTorch's own take
+them."""
 
 from __future__ import annotations
 

@@ -1,27 +1,31 @@
-"""The learning side's arithmetic for one run: clients' work dealt to processes, the server's done here."""
+"""The learning side's arithmetic for one run: clients' work dealt to processes, the server's done
+here."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from simfed.compress import codec_from_spec
-from simfed.contract import FORCED_ARM, Evaluation, Task
+from simfed.contract import FORCED_ARM, Evaluation, PersonalEvaluation, Task
 from simfed.fleet import Fleet
 from simfed.learn.catalogue import ModelFacts, model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, prototype_clients
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.memory import Arena
+from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
-from simfed.learn.units import Distil, Evaluate, Knowledge, OwnLoss, Result, Send, Train, Unit
+from simfed.learn.units import Distil, Evaluate, Infer, MeasureLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Worker, stretch
+from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -29,7 +33,8 @@ from simfed.seeding import Streams
 __all__ = ["Engine", "Part"]
 
 PARTS = 4
-"""A public or test set is worked through in so many units at most, whatever the number of processes."""
+"""A public or test set is worked through in so many units at most, whatever the number of
+processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Engine:
     """
 
     parts = PARTS
+    worker_class: ClassVar[type[Worker]] = Worker
 
     def __init__(
         self,
@@ -61,7 +67,6 @@ class Engine:
         data: Federation,
         *,
         workers: int = 1,
-        make_worker: Callable[..., Worker] = Worker,
     ) -> None:
         self.scenario = scenario
         self.data = data
@@ -87,7 +92,7 @@ class Engine:
                 spare=scenario.uploads_in_wait,
                 changes=scenario.downlink.compression is not None,
             )
-        self.worker = make_worker(
+        self.worker = self.worker_class(
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts
         )
         self._wall: dict[str, float] = dict.fromkeys((*ACTIVITIES, "server"), 0.0)
@@ -117,7 +122,8 @@ class Engine:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
     def trainings(self, tasks: Iterable[Task], round: int, rate: float) -> list[Train]:
-        """Units that train these clients, those of a prototype together as far as that is faster."""
+        """Units that train these clients, those of a prototype together as far as that is
+        faster."""
         alike: dict[tuple[str, int], list[Task]] = {}
         for task in tasks:
             size = task.prototype, self.worker.training_count(task.client)
@@ -210,17 +216,31 @@ class Engine:
 
     def evaluation(self, results: Sequence[Result]) -> dict[str, Evaluation]:
         """Accuracy and loss per prototype from the results of `evaluation_units`."""
-        if not results:
-            return {}
         samples = len(self.data.test_labels)
-        found = {}
-        for i, name in enumerate(self.prototypes):
-            numbers = [result.numbers for result in results[i * self.parts : (i + 1) * self.parts]]
-            found[name] = Evaluation(
-                accuracy=sum(right for right, _ in numbers) / samples,
-                loss=sum(loss for _, loss in numbers) / samples,
+        return {
+            name: Evaluation(
+                accuracy=sum(right for right, *_ in numbers) / samples,
+                loss=sum(loss for _, loss, *_ in numbers) / samples,
             )
+            for name, numbers in self._tested(results)
+        }
+
+    def evaluation_of_clients(self, results: Sequence[Result]) -> dict[int, PersonalEvaluation]:
+        """The same per client, at its prototype's weights, where `evaluation.clients` says so."""
+        if not self.scenario.evaluation.clients:
+            return {}
+        found = {}
+        for name, numbers in self._tested(results):
+            tested = torch.tensor([of[2:] for of in numbers], dtype=torch.float64).sum(0)
+            for client in self.prototypes[name].clients.tolist():
+                mix = label_counts(self.data, client).cpu()
+                found[client] = in_mix(tested.reshape(3, -1), mix)
         return found
+
+    def _tested(self, results: Sequence[Result]) -> Iterator[tuple[str, list[list[float]]]]:
+        """Per prototype the numbers of its parts of the test set, if there are any."""
+        for i, name in enumerate(self.prototypes if results else ()):
+            yield name, [r.numbers for r in results[i * self.parts : (i + 1) * self.parts]]
 
     def timings(self) -> dict[str, float]:
         """Host seconds by activity; work shared by processes counts as long as it took."""
@@ -257,13 +277,13 @@ class Engine:
                 samples = sum(worker.training_count(client) for client in unit.clients)
                 return float(facts.train_flops * samples)
             case Send():
-                knowledge = unit.with_knowledge * facts.forward_flops * worker.public
-                return float(facts.parameters + knowledge)
-            case Knowledge():
+                logits = unit.with_logits * facts.forward_flops * worker.public
+                return float(facts.parameters + logits)
+            case Infer():
                 return float(facts.forward_flops * worker.public)
             case Distil():
                 return facts.train_flops * worker.public / prototype.parts
-            case OwnLoss():
+            case MeasureLoss():
                 return float(facts.forward_flops * worker.own_count(unit.client))
             case Evaluate():
                 return facts.forward_flops * len(self.data.test_labels) / self.parts
@@ -275,7 +295,10 @@ def _largest_k(scenario: Scenario, prototype: str, fleet: Fleet, parameters: int
     groups = [scenario.clients[i] for i in indices]
     if any(scenario.policy_of_group(group).arms_from for group in groups):
         return None  # what the recorded run played is not known here
-    arms = {FORCED_ARM, *scenario.compression.strategies}
-    arms.update(*map(scenario.arms_of_group, groups))
-    k = max(fleet.range_of_k(i, parameters)[1] for i in indices)
-    return max(codec_from_spec(arm).most_entries(parameters, k) for arm in arms)
+    most = 0
+    for i, group in zip(indices, groups, strict=True):
+        for arm in {FORCED_ARM, *scenario.compression.arms, *scenario.arms_of_group(group)}:
+            codec, level = split_arm(arm)
+            _, k = fleet.range_of_k(i, parameters, level)
+            most = max(most, codec_from_spec(codec).most_entries(parameters, k))
+    return most

@@ -36,9 +36,9 @@ CPU = torch.device("cpu")
 class Federation:
     """The data of one run. What clients own, the public set and the test set are disjoint.
 
-    Training samples are kept as they are stored (images as bytes) and become normalised float32 tensors on
-    `device` when they are used: to fetch a quarter of the memory and convert it takes less time
-    than to fetch floats.
+    Training samples are kept as they are stored (images as bytes) and become normalised float32
+    tensors on `device` when they are used: to fetch a quarter of the memory and convert it takes
+    less time than to fetch floats.
     """
 
     def __init__(
@@ -126,7 +126,8 @@ def draw_batches(
 def draw_epoch(
     rng: np.random.Generator, owned: Positions, size: int, epochs: int
 ) -> list[Positions]:
-    """`epochs` passes over `owned`, each in an order of its own, cut into batches; the last may be short.
+    """`epochs` passes over `owned`, each in an order of its own, cut into batches; the last may be
+    short.
 
     >>> [b.size for b in draw_epoch(np.random.default_rng(0), np.arange(10), 4, 1)]
     [4, 4, 2]
@@ -143,7 +144,8 @@ def draw_own(
     owned: Positions,
     training: Training,
 ) -> Positions:
-    """Where f_n is computed: the client's fixed probe, all of its samples, or the batches of the participation."""
+    """Where f_n is computed: the client's fixed probe, all of its samples, or the batches of the
+    participation."""
     if local.data == "batch":
         return np.concatenate(draw_local(streams("batch", client, key), owned, training))
     if local.data == "full":
@@ -159,7 +161,8 @@ def draw_probe(rng: np.random.Generator, owned: Positions, size: int) -> Positio
 
 
 def draw_public(streams: Streams, round: int, size: int, batch: int | None) -> Positions | None:
-    """Positions in the public set that `round` uses; None for all of them. Round 0 is the initial loss."""
+    """Positions in the public set that `round` uses; None for all of them. Round 0 is the initial
+    loss."""
     if batch is None or batch >= size:
         return None
     chosen = streams("public-batch", round).choice(size, batch, replace=False)

@@ -98,7 +98,8 @@ class FlatModel:
             parameter.grad = view
 
     def reset_counters(self) -> None:
-        """Integer buffers back to their initial values, so that no result hangs on who ran before."""
+        """Integer buffers back to their initial values, so that no result hangs on who ran
+        before."""
         for counter, initial in self._counters:
             counter.copy_(initial)
 

@@ -1,9 +1,10 @@
-"""The learning side for every method that does not bring its own: `Workload`, from a method's steps.
+"""The learning side for every method that does not bring its own: `Workload`, from a method's
+steps.
 
-The host does what is the same for all: it trains lazily and in many processes, compresses fields that
-say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of those clients
-alone that have taken part, measures gains, evaluates, and saves. The method says the rest
-(`simfed.method`).
+The host does what is the same for all: it trains lazily and in many processes, compresses fields
+that say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of
+those clients alone that have taken part, measures gains, evaluates, and saves. The method says the
+rest (`simfed.method`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from simfed.compress.codec import Payload, codec_from_spec
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for
+from simfed.compress.selection import entries_for
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
@@ -28,8 +30,10 @@ from simfed.learn.changes import Changes
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
+from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
+from simfed.levels import Level
 from simfed.method import Arrival, Field, Method, State, Values, Who, Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -42,12 +46,14 @@ _ACTIVITIES = ("training", "compression", "server", "local_losses", "evaluation"
 
 @dataclass(eq=False, slots=True)
 class HostedUpload:
-    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+    """A started participation: the contract's `Contribution`. Its work is done when it is
+    needed."""
 
     workload: HostedWorkload
     task: Task
     arm: str
-    k: int
+    asked: Level
+    """K, or the level of energy."""
     down: Values
     """What the client was sent, as it was then."""
     own_before: State | None
@@ -60,9 +66,22 @@ class HostedUpload:
     """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
+    kept: int | None = None
+    """K that a level of energy came to, of the first compressed field; the others have the same."""
+
+    @property
+    def k(self) -> int:
+        """Entries kept; of a level of energy, runs pending work."""
+        if isinstance(self.asked, int):
+            return self.asked
+        if self.kept is None:
+            self.workload._work()
+        assert self.kept is not None
+        return self.kept
 
     def uplink_bytes(self) -> float:
-        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending
+        work."""
         return self.workload.uplink_bytes(self)
 
 
@@ -73,8 +92,9 @@ class HostedWorkload:
     `device` `cuda` everything is done on the GPU by this process alone. `data`: in place of the
     scenario's data set.
 
-    What is modelled: what a client's state is after an upload that was lost is what it was before the
-    participation, and what the upload would have changed returns to the residuals of its fields.
+    What is modelled: what a client's state is after an upload that was lost is what it was before
+    the participation, and what the upload would have changed returns to the residuals of its
+    fields.
     """
 
     def __init__(
@@ -122,13 +142,13 @@ class HostedWorkload:
         self._begin_changes()
         self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
 
-    # ---- the contract --------------------------------------------------------------------------------
+    # ---- the contract ----------------------------------------------------------------------------
 
     def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
         """The work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: int) -> HostedUpload:
+    def execute(self, task: Task, arm: str, k: Level) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
         if any(upload.task.client == client for upload in self._open.values()):
@@ -140,14 +160,14 @@ class HostedWorkload:
             task = self.tasks.as_sent(task, sent, self._change_sizes(task.prototype))
         if self._changes:
             down = self._held_of(task, down)
-        k = min(k, task.plan.longest)
+        k = min(k, task.plan.longest) if isinstance(k, int) else k
         upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
         self._open[client, task.key] = upload
         return upload
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
         """Size of an upload on the wire."""
-        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
+        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.asked)
         if known is not None:
             return known
         self._work()
@@ -174,7 +194,7 @@ class HostedWorkload:
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
             ((self._own_upload(c), weight) for c, weight in counted),
-            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+            key=lambda of: of[0].task.order,
         )
         uploads = [upload for upload, _ in weighed]
         for upload in uploads:
@@ -275,7 +295,8 @@ class HostedWorkload:
         return plain, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, in a workload of the same scenario; what that did is forgotten."""
+        """Inverse of `state`, on a workload of the same scenario; what it did before is
+        forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)
@@ -306,9 +327,10 @@ class HostedWorkload:
             self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
                 tree(plain["values"]), plain["sizes"], tree(plain["if_lost"]), plain["loss_before"],
+                plain["kept"],
             )  # fmt: skip
 
-    # ---- clients -------------------------------------------------------------------------------------
+    # ---- clients ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
         """Train all who are pending, and compress what they send."""
@@ -355,20 +377,28 @@ class HostedWorkload:
         is_update = name == "update"
         draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
         layout = task.who.size.shapes if is_update else None
-        k, memory = min(upload.k, of_plan.entries), self._memories.get(key)
+        memory = self._memories.get(key)
         player = self._player(arm)
         kept = self._residuals.get(place)
         if not of_plan.feedback or not isinstance(player, ErrorFeedback):
             # what an arm with feedback left behind is not lost when one without is played
             whole = value if kept is None else value + kept
             self._residuals.pop(place, None)
+            k = self._entries(upload, whole)
             payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
         else:
             whole = value.clone() if kept is None else kept.add_(value)
+            k = self._entries(upload, whole)
             payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
             self._residuals[place] = whole
         self._memories[key] = payload.state
         return payload
+
+    def _entries(self, upload: HostedUpload, whole: Tensor) -> int:
+        """K of a field; what a level of energy comes to is noted."""
+        if upload.kept is None and isinstance(upload.asked, str):
+            upload.kept = entries_for(whole, upload.asked)
+        return min(upload.k, len(whole))
 
     def _player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
         if arm not in self._players:
@@ -382,13 +412,13 @@ class HostedWorkload:
         for upload, loss in zip(learners, self._run(units), strict=True):
             upload.loss_before = loss
 
-    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[int, tuple[float, float]]:
+    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
         """f_n before and after, of those whose policies learn from it."""
         learners = [u for u in uploads if u.loss_before is not None]
         with self._spending("local_losses"):
             after = self._run([self._loss_unit(u, self._own[u.task.client]) for u in learners])
         return {
-            u.task.client: (u.loss_before, loss)
+            u.task.label: (u.loss_before, loss)
             for u, loss in zip(learners, after, strict=True)
             if u.loss_before is not None
         }
@@ -398,7 +428,7 @@ class HostedWorkload:
             return True
         return bool(upload.task.plan.longest) and self._policies[upload.task.client].learns
 
-    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _OwnLoss:
+    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _MeasureLoss:
         who = upload.task.who
         if own is None:
             own = self.method.begin_client(self.kit, who)
@@ -408,7 +438,7 @@ class HostedWorkload:
         model = self.method.model(self._server, own, who)
         if not self.method.personal and (who.prototype, "weights") in self._held:
             model = {**model, "weights": self._held[who.prototype, "weights"]}
-        return _OwnLoss(who.prototype, model, positions)
+        return _MeasureLoss(who.prototype, model, positions)
 
     # ---- what travels down as changes ------------------------------------------------------------
 
@@ -465,7 +495,7 @@ class HostedWorkload:
         """Bytes of each change so far, where they depend on what is learned."""
         return {name: of.sizes for (of_it, name), of in self._changes.items() if of_it == prototype}
 
-    # ---- the server ----------------------------------------------------------------------------------
+    # ---- the server ------------------------------------------------------------------------------
 
     def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
         every = self.scenario.evaluation.every
@@ -475,9 +505,10 @@ class HostedWorkload:
             if self.method.personal:
                 clients = self._evaluate_clients()
                 return self._means(clients), clients
-            return self._evaluate_prototypes(), {}
+            tested = self._test_prototypes()
+            return self._of_prototypes(tested), self._of_clients(tested)
 
-    def _evaluate_prototypes(self) -> dict[str, Evaluation]:
+    def _test_prototypes(self) -> dict[str, Tensor]:
         one_of: dict[str, Who] = {}
         for client in range(len(self.data.owned)):
             who = self.tasks.who(client)
@@ -485,11 +516,24 @@ class HostedWorkload:
             if len(one_of) == len(self.scenario.prototypes):
                 break
         units = [_Test(name, self.method.model(self._server, {}, w)) for name, w in one_of.items()]
+        return dict(zip(one_of, self._run(units), strict=True))
+
+    def _of_prototypes(self, tested: Mapping[str, Tensor]) -> dict[str, Evaluation]:
         found = {}
-        for name, (counts, right, losses) in zip(one_of, self._run(units), strict=True):
-            total = float(counts.sum())
-            found[name] = Evaluation(float(right.sum()) / total, float(losses.sum()) / total)
-        return {name: found[name] for name in self.scenario.prototypes}
+        for name in self.scenario.prototypes:
+            samples, right, losses = (float(row.sum()) for row in tested[name])
+            found[name] = Evaluation(right / samples, losses / samples)
+        return found
+
+    def _of_clients(self, tested: Mapping[str, Tensor]) -> dict[int, PersonalEvaluation]:
+        if not self.scenario.evaluation.clients:
+            return {}
+        return {
+            client: in_mix(
+                tested[self.tasks.who(client).prototype], label_counts(self.data, client)
+            )
+            for client in range(len(self.data.owned))
+        }
 
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         known = [self.tasks.who(client) for client in sorted(self._own)]
@@ -498,8 +542,8 @@ class HostedWorkload:
             for w in known
         ]
         return {
-            who.client: _personal(counts, right, losses, self.kit.label_counts(who).double())
-            for who, (counts, right, losses) in zip(known, self._run(units), strict=True)
+            who.client: in_mix(found, label_counts(self.data, who.client))
+            for who, found in zip(known, self._run(units), strict=True)
         }
 
     def _means(self, clients: Mapping[int, PersonalEvaluation]) -> dict[str, Evaluation]:
@@ -514,7 +558,7 @@ class HostedWorkload:
                 found[name] = Evaluation(accuracy, math.fsum(of.loss for of in mine) / len(mine))
         return found
 
-    # ---- checks and accounts -------------------------------------------------------------------------
+    # ---- checks and accounts ---------------------------------------------------------------------
 
     def _check(self, task: Task, way: str, values: Values, planned: Mapping[str, Any]) -> None:
         """What is sent must be what the plan says: the clock has charged for that."""
@@ -539,12 +583,13 @@ class HostedWorkload:
             for name, value in of.items():
                 if name not in self.method.losses and name != "kd_loss":
                     raise RunFailed(
-                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it does "
-                        "not name in `losses`"
+                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it "
+                        "does not name in `losses`"
                     )
                 if not math.isfinite(value):
                     raise RunFailed(
-                        f"{name} of {prototype} is {value} in round {round}: the learning has diverged"
+                        f"{name} of {prototype} is {value} in round {round}: the learning has "
+                        "diverged"
                     )
 
     def _own_upload(self, contribution: Contribution) -> HostedUpload:
@@ -577,7 +622,7 @@ class HostedWorkload:
             self._wall[activity] += time.perf_counter() - begun
 
 
-# ---- units of work, which any process may run --------------------------------------------------------
+# ---- units of work, which any process may run ----------------------------------------------------
 
 
 class _Training(NamedTuple):
@@ -587,7 +632,7 @@ class _Training(NamedTuple):
     own: State | None
 
 
-class _OwnLoss(NamedTuple):
+class _MeasureLoss(NamedTuple):
     prototype: str
     model: Values
     positions: Any
@@ -615,32 +660,18 @@ class _Worker:
             case _Training(who, round, down, own):
                 state = self._method.begin_client(self._kit, who) if own is None else own
                 return self._method.train(self._kit, who, round, down, state)
-            case _OwnLoss(prototype, model, positions):
+            case _MeasureLoss(prototype, model, positions):
                 return self._kit.cross_entropy(prototype, model, positions)
             case _Test(prototype, model):
                 return self._kit.test(prototype, model)
         raise TypeError(f"a unit of work, got {unit!r}")
 
 
-_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _OwnLoss, _Test)}
+_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, _Test)}
 
 
 def packed_unit(unit: Any) -> tuple[str, Any]:
     return type(unit).__name__, packed(tuple(unit))
-
-
-def _personal(counts: Tensor, right: Tensor, losses: Tensor, mix: Tensor) -> PersonalEvaluation:
-    """Classes that the test set lacks count nothing in the client's own mix."""
-    total = float(counts.sum())
-    mix = mix * (counts > 0)
-    share = mix / mix.sum().clamp(min=1)
-    each = counts.clamp(min=1)
-    return PersonalEvaluation(
-        accuracy=float(right.sum()) / total,
-        loss=float(losses.sum()) / total,
-        own_accuracy=float((share * right / each).sum()),
-        own_loss=float((share * losses / each).sum()),
-    )
 
 
 def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any]:
@@ -649,7 +680,8 @@ def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any
     return {
         "task": [*upload.task.arguments, upload.task.downlink_bytes],
         "arm": upload.arm,
-        "k": upload.k,
+        "k": upload.asked,
+        "kept": upload.kept,
         "loss_before": upload.loss_before,
         "own_before": to_plain(upload.own_before, f"{name}/own", arrays),
         "values": to_plain(upload.values, f"{name}/values", arrays),

@@ -1,7 +1,7 @@
 """What a method's learning is written with: models, data, local training, keyed randomness.
 
-A `Kit` belongs to one process and keeps nothing between calls that could be seen in a result: models
-come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 tensors.
+A `Kit` belongs to one process and keeps nothing between calls that could be seen in a result:
+models come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 tensors.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from simfed.learn.descent import Descent, plain_descent
 from simfed.learn.federation import Federation, Positions, draw_local, draw_public
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum
+from simfed.learn.mixes import by_class, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
@@ -51,7 +52,8 @@ class Batch(NamedTuple):
     step: int
     """0, 1, … within the participation."""
     head: Callable[[Tensor], Tensor]
-    """The model's last linear layer as it is now: embeddings → logits, differentiable in its weights."""
+    """The model's last linear layer as it is now: embeddings → logits, differentiable in its
+    weights."""
 
 
 class Passed(NamedTuple):
@@ -92,7 +94,7 @@ class Kit:
             for name in self.prototypes
         }
 
-    # ---- facts and randomness ------------------------------------------------------------------------
+    # ---- facts and randomness --------------------------------------------------------------------
 
     def rate(self, round: int) -> float:
         """The client learning rate of a round, by the scenario's schedule."""
@@ -116,7 +118,7 @@ class Kit:
         may_draw = any(seat.may_draw for seat in self._seats.values())
         return keyed_noise(self._streams, self.device, may_draw, who.client, who.key(round))
 
-    # ---- data ------------------------------------------------------------------------------------------
+    # ---- data ------------------------------------------------------------------------------------
 
     def own(self, who: Who) -> tuple[Tensor, Tensor]:
         """All samples that a client owns, and their labels."""
@@ -124,8 +126,7 @@ class Kit:
 
     def label_counts(self, who: Who) -> Tensor:
         """(classes,) how many samples of each class a client owns, float32."""
-        labels = self._at(self._data.owned[who.client])[1]
-        return torch.bincount(labels, minlength=self.setting.classes).float()
+        return label_counts(self._data, who.client)
 
     def public(self, round: int) -> Tensor:
         """The public samples of a round."""
@@ -152,7 +153,7 @@ class Kit:
         """Training samples and labels at these positions."""
         return self._at(positions)
 
-    # ---- models ----------------------------------------------------------------------------------------
+    # ---- models ----------------------------------------------------------------------------------
 
     def initial(self, prototype: str) -> Model:
         """A prototype's first weights: PyTorch's initialisation, drawn from the run's seed."""
@@ -215,9 +216,11 @@ class Kit:
     def forward(
         self, prototype: str, model: Values, samples: Tensor, *, training: bool = False
     ) -> Passed:
-        """Logits and embeddings, differentiable in `model["weights"]`: for losses of several models.
+        """Logits and embeddings, differentiable in `model["weights"]`: for losses of several
+        models.
 
-        In training mode, batch norm uses the batch's statistics and moves `model["buffers"]`, in place.
+        In training mode, batch norm uses the batch's statistics and moves `model["buffers"]`, in
+        place.
         """
         return self._seats[prototype].forward(model, samples, training)
 
@@ -280,15 +283,10 @@ class Kit:
         samples, labels = self._at(positions)
         return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
 
-    def test(self, prototype: str, model: Values) -> tuple[Tensor, Tensor, Tensor]:
-        """Per class of the test set: how many samples, how many right, sum of cross-entropies."""
+    def test(self, prototype: str, model: Values) -> Tensor:
+        """Per class of the test set: samples, right answers, sum of cross-entropies."""
         logits = self.logits(prototype, model, self._data.test_samples)
-        labels = self._data.test_labels
-        losses = F.cross_entropy(logits, labels, reduction="none").double()
-        right = (logits.argmax(1) == labels).double()
-        zeros = torch.zeros(self.setting.classes, dtype=torch.float64, device=self.device)
-        counts = zeros.index_add(0, labels, torch.ones_like(right))
-        return counts, zeros.index_add(0, labels, right), zeros.index_add(0, labels, losses)
+        return by_class(logits, self._data.test_labels, self.setting.classes)
 
     def _at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
         where = torch.as_tensor(positions, device=self.device)

@@ -38,7 +38,8 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def kl_sum(targets: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Sum over samples and classes of KL(targets ‖ softmax(logits / temperature)), and its gradient.
+    """Sum over samples and classes of KL(targets ‖ softmax(logits / temperature)), and its
+    gradient.
 
     Divided by the number of samples this is the distillation loss: the mean over samples of the sum
     over classes. (`reduction="mean"` of PyTorch's would divide by the classes as well.)

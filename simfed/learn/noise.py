@@ -16,8 +16,8 @@ __all__ = ["keyed_noise"]
 def keyed_noise(
     streams: Streams, device: torch.device, may_draw: bool, client: int, round: int | str
 ) -> Iterator[None]:
-    """Where a user's own model draws random numbers (dropout): PyTorch's generator, for now keyed by
-    client and round, so that its draws do not hang on which process runs what."""
+    """Where a user's own model draws random numbers (dropout): PyTorch's generator, for now
+    keyed by client and round, so that its draws do not hang on which process runs what."""
     if not may_draw:
         yield
         return

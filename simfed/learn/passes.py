@@ -19,7 +19,8 @@ __all__ = ["DEEP_CHUNK", "DEVICE_CHUNK", "SMALL_CHUNK", "Loss", "Passes", "Share
 Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
 """logits (n, classes) → (value, gradient of the value in the logits).
 
-Called without a tape, maybe in inference mode: no autograd inside, and the value is only to be read.
+Called without a tape, maybe in inference mode: no autograd inside, and the value is only to be
+read.
 """
 
 Share = tuple[Loss, Tensor]
@@ -33,9 +34,9 @@ SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
 def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     """The fastest passes there are for this model on samples of this shape.
 
-    A model may declare passes of its own: a class attribute `passes`, a class like `Passes` (or where
-    it is, `"module:class"`) whose `suit(model, input_shape)` says whether they are this model's. They
-    must compute what the module does, with gradients equal up to float32 rounding.
+    A model may declare passes of its own: a class attribute `passes`, a class like `Passes` (or
+    where it is, `"module:class"`) whose `suit(model, input_shape)` says whether they are this
+    model's. They must compute what the module does, with gradients equal up to float32 rounding.
     """
     declared = getattr(type(model.module), "passes", None)
     if isinstance(declared, str):
@@ -59,7 +60,8 @@ class Passes:
         self.model = model
         self.chunk = chunk
         """Samples per forward pass: more leave the cache, fewer waste calls."""
-        # Convolutions over several channels are faster where the channels of a pixel are neighbours.
+        # Convolutions over several channels are faster where the channels of a pixel are
+        # neighbours.
         self._channels_last = model.weights.device.type == "cpu" and any(
             isinstance(layer, nn.Conv2d) and layer.in_channels > 1
             for layer in model.module.modules()
@@ -109,7 +111,8 @@ class Passes:
     def gradients(
         self, samples: Tensor, shares: Sequence[Share], *, training: bool
     ) -> list[Tensor]:
-        """The losses of equal shares of the samples, one after the other; as `gradient` for each."""
+        """The losses of equal shares of the samples, one after the other; as `gradient` for
+        each."""
         parts = samples.split(len(samples) // len(shares))
         return [
             self.gradient(part, loss, into, training=training)

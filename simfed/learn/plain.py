@@ -1,8 +1,9 @@
 """Learning without a clock: the Workload contract in a plain loop. SimPy is never imported.
 
-Rounds follow one another, everybody's upload arrives, and a second is a round: policies that learn
-are paid the gain per round. With a policy that does not look at time, a full run's learning curve is the
-same bit for bit, whatever its network.
+Rounds follow one another, everybody is there, every upload arrives, and a second is a round:
+policies that learn are paid the gain per round, and no client is faster than another. With a policy
+and a selection that do not look at time, a full run's learning curve is the same bit for bit,
+whatever its network.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from simfed.contract import Outcome, Task, Workload
+from simfed.errors import InputError
 from simfed.fleet import Fleet
-from simfed.policy import Policy, Pull, build_policy, gain, reward
+from simfed.policy import Policy, Pull, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 from simfed.seeding import Streams
-from simfed.selection import cohort
-from simfed.tasks import pull_for
+from simfed.selection import Selecting
+from simfed.tasks import policy_of, pull_for
 
 __all__ = ["PlainRound", "build_policies", "plain_rounds"]
 
@@ -37,9 +39,7 @@ def build_policies(scenario: Scenario) -> list[Policy]:
     """One policy per client, in the order of ids."""
     policies: list[Policy] = []
     for index in scenario.group_of_client():
-        config = scenario.policy_of_group(scenario.clients[index])
-        arms, clip = scenario.compression.strategies, config.reward.clip
-        policies.append(build_policy(config.kind, arms, reward_range=clip, options=config.options))
+        policies.append(policy_of(scenario, scenario.clients[index]))
     return policies
 
 
@@ -50,7 +50,18 @@ def plain_rounds(
     *,
     tau_s: Callable[[int, int], float] = lambda round, client: 1.0,
 ) -> Iterator[PlainRound]:
-    """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator."""
+    """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator, and
+    what a selection is told that a participation took.
+
+    Raises: `InputError` for a server that does not wait for everybody, and for clients that leave
+    or fail: what is learned then hangs on the clock.
+    """
+    _require_no_clock(scenario)
+    selecting = Selecting(
+        scenario.participation.selection.made,
+        scenario.client_count,
+        lambda client: workload.task(1, client).who.samples,
+    )
     policies = build_policies(scenario)
     fleet = Fleet(scenario, streams)
     groups = [scenario.clients[index] for index in scenario.group_of_client()]
@@ -58,16 +69,17 @@ def plain_rounds(
     for round in range(1, scenario.rounds + 1):
         pulls: dict[int, Pull] = {}
         uploads = []
-        size = scenario.participation.clients_per_round
-        for client in cohort(streams, round, scenario.client_count, size).tolist():
+        for client in selecting.cohort(streams, round, scenario.participation.clients_per_round):
             task = workload.task(round, client)
             pulls[client] = pull_for(task, policies[client], forced, streams)
-            k = fleet.k(client, task.plan.longest)
-            uploads.append(workload.execute(task, pulls[client].arm, k))
+            codec, k = fleet.compression(client, pulls[client], task.plan.longest)
+            uploads.append(workload.execute(task, codec, k))
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}
         for upload in uploads:
             client, pull = upload.task.client, pulls[upload.task.client]
+            _, after = outcome.local_loss.get(upload.task.label, (None, None))
+            selecting.tell(client, tau_s(round, client), after)
             if not upload.task.plan.longest:
                 continue  # nothing was compressed, and the policy not asked
             if not policies[client].learns or pull.choice == "forced":
@@ -87,9 +99,23 @@ def plain_rounds(
         )
 
 
+def _require_no_clock(scenario: Scenario) -> None:
+    """Raises: `InputError` where a run's learning cannot be had without its clock."""
+    mode = scenario.aggregation.mode
+    if mode != "synchronous":
+        raise InputError(
+            "mode synchronous in learning without a clock", where="aggregation.mode", got=mode
+        )
+    if Fleet(scenario, Streams(scenario.seed)).presence() is not None:
+        raise InputError(
+            "clients that are always there and never fail, in learning without a clock",
+            where="clients",
+        )
+
+
 def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:
     """The gain that this round brought one client."""
-    local_before, local_after = outcome.local_loss.get(task.client, (None, None))
+    local_before, local_after = outcome.local_loss.get(task.label, (None, None))
     before = outcome.shared_loss_before.get(task.prototype)
     after = outcome.shared_loss.get(task.prototype)
     return gain(rule.rho, rule.beta, before, after, local_before, local_after)

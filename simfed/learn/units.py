@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from simfed.levels import Level
+
 __all__ = [
     "Distil",
     "Evaluate",
-    "Knowledge",
-    "OwnLoss",
+    "Infer",
+    "MeasureLoss",
     "Result",
     "Send",
     "Sent",
@@ -41,17 +43,18 @@ class Send:
     key: int | str
     """What keys its draws, see `Task.key`."""
     arm: str
-    k: int
+    k: Level
+    """K, or a level of energy."""
     memory: Any
     """What the compressor remembers of this client."""
     scale: float
-    """As in `Knowledge`."""
-    with_knowledge: bool
+    """As in `Infer`."""
+    with_logits: bool
     """Also its model's public logits, when they are known to be needed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class Infer:
     """The public logits of the model that `client`'s payload makes of the server's. No number."""
 
     client: int
@@ -76,7 +79,7 @@ class Distil:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnLoss:
+class MeasureLoss:
     """f_n of a client at the server's weights, on its samples of a participation. Number: f_n."""
 
     client: int
@@ -92,7 +95,7 @@ class Evaluate:
     part: int
 
 
-Unit = Train | Send | Knowledge | Distil | OwnLoss | Evaluate
+Unit = Train | Send | Infer | Distil | MeasureLoss | Evaluate
 
 
 class Sent(NamedTuple):

@@ -6,6 +6,7 @@ neither on the number of processes nor on when and beside what it runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -16,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from simfed.compress import ErrorFeedback, Payload, codec_from_spec, feedback_for
+from simfed.compress.codec import Chain, Codec
 from simfed.compress.feedback import WithoutFeedback
-from simfed.compress.selection import beside
+from simfed.compress.selection import beside, entries_for
 from simfed.errors import InputError, RunFailed
 from simfed.learn.descent import Descent
 from simfed.learn.federation import (
@@ -30,6 +32,7 @@ from simfed.learn.federation import (
 from simfed.learn.losses import cross_entropy, kl_sum
 from simfed.learn.memory import Arena
 from simfed.learn.methods.batched import Batched
+from simfed.learn.mixes import by_class
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
@@ -37,14 +40,15 @@ from simfed.learn.timing import Stopwatch
 from simfed.learn.units import (
     Distil,
     Evaluate,
-    Knowledge,
-    OwnLoss,
+    Infer,
+    MeasureLoss,
     Result,
     Send,
     Sent,
     Train,
     Unit,
 )
+from simfed.levels import Level
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
@@ -92,7 +96,7 @@ class Worker:
         )
         self._index_code = scenario.compression.index_code
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
-        self._sized: dict[tuple[str, int, str], bool] = {}
+        self._sized: dict[tuple[str, Level, str], bool] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
         self._local_losses = [groups[group] for group in scenario.group_of_client()]
@@ -155,12 +159,12 @@ class Worker:
                 return self.train(unit)
             case Send():
                 return self.send(unit)
-            case Knowledge():
-                return self.knowledge(unit)
+            case Infer():
+                return self.infer(unit)
             case Distil():
                 return self.distil(unit)
-            case OwnLoss():
-                return self.own_loss(unit)
+            case MeasureLoss():
+                return self.measure_loss(unit)
             case Evaluate():
                 return self.evaluate(unit)
 
@@ -193,14 +197,14 @@ class Worker:
         return losses, None
 
     def send(self, unit: Send) -> Answer:
-        """Compression, and knowledge where it is asked for."""
+        """Compression, and public logits where it is asked for."""
         sent = self.compress(unit)
-        if unit.with_knowledge:
+        if unit.with_logits:
             row = self.prototype_of[unit.client].row[unit.client]
-            self.knowledge(Knowledge(unit.client, row, unit.round, sent.entries, unit.scale))
+            self.infer(Infer(unit.client, row, unit.round, sent.entries, unit.scale))
         return [], sent
 
-    def knowledge(self, unit: Knowledge) -> Answer:
+    def infer(self, unit: Infer) -> Answer:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
         prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
@@ -230,7 +234,7 @@ class Worker:
                 )
         return [total], None
 
-    def own_loss(self, unit: OwnLoss) -> Answer:
+    def measure_loss(self, unit: MeasureLoss) -> Answer:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
             positions = self.on_device(self.own_samples(unit.client, unit.key))
@@ -239,18 +243,23 @@ class Worker:
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
 
     def evaluate(self, unit: Evaluate) -> Answer:
-        """Right answers and the sum of cross-entropies over a part of the test set."""
+        """Right answers and the sum of cross-entropies over a part of the test set; with
+        `evaluation.clients`, then `by_class` of it."""
         with self.stopwatch.spending("evaluation"):
             part = slice(*stretch(len(self.data.test_labels), self.parts, unit.part))
             logits = self.prototypes[unit.prototype].passes.logits(self.data.test_samples[part])
             labels = self.data.test_labels[part]
             total = F.cross_entropy(logits, labels, reduction="sum")
-            return [(logits.argmax(1) == labels).sum(), total], None
+            answers = [(logits.argmax(1) == labels).sum(), total]
+            if self.scenario.evaluation.clients:
+                answers += by_class(logits, labels, self.data.classes).flatten().unbind()
+            return answers, None
 
     # ---- parts of units --------------------------------------------------------------------------
 
     def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
-        """Local steps on the scratch model; their sum goes to the residual. The last batch's loss."""
+        """Local steps on the scratch model; their sum goes to the residual. The last batch's
+        loss."""
         scratch = prototype.scratch
         gradient = torch.empty_like(scratch.weights)
         descent = Descent(self.scenario.training, unit.rate)
@@ -293,20 +302,20 @@ class Worker:
         player = self.player(unit.arm)
         draws = self.streams(unit.arm, unit.client, unit.key)
         state, layout = unit.memory, prototype.shapes
+        unseen = residual.device.type == "cpu" and not _looks(player.codec)
+        # the sum may overflow where every value is finite
+        if unseen and not math.isfinite(residual.sum()) and not torch.isfinite(residual).all():
+            raise _diverged(unit)
         try:
+            k = entries_for(residual, unit.k)
             if isinstance(player, ErrorFeedback):
-                return player.encode_in_place(
-                    None, residual, unit.k, draws, state=state, layout=layout
-                )
+                return player.encode_in_place(None, residual, k, draws, state=state, layout=layout)
             # what arms with feedback left behind goes with the update
-            payload, _ = player.codec.encode(residual, state, draws, unit.k, layout=layout)
+            payload, _ = player.codec.encode(residual, state, draws, k, layout=layout)
         except InputError:
             if bool(torch.isfinite(residual).all()):
                 raise
-            raise RunFailed(
-                f"client {unit.client}, round {unit.round}: the update has values that are not finite "
-                "numbers: the learning has diverged; a smaller training.learning_rate may help"
-            ) from None
+            raise _diverged(unit) from None
         residual.zero_()
         return payload
 
@@ -315,15 +324,16 @@ class Worker:
         key = unit.arm, unit.k, prototype.name
         if key not in self._sized:
             codec, d = self.player(unit.arm).codec, prototype.parameters
-            known = codec.size_bytes(d, min(unit.k, d), self._index_code, prototype.shapes)
+            k = min(unit.k, d) if isinstance(unit.k, int) else 1
+            known = codec.size_bytes(d, k, self._index_code, prototype.shapes)
             self._sized[key] = known is not None
         return self._sized[key]
 
     def _gradients(
         self, prototype: Prototype, batches: Sequence[Positions], into: Sequence[Tensor]
     ) -> list[Tensor]:
-        """The loss of each batch, all of one size, at the scratch model; its gradient is added to its
-        vector."""
+        """The loss of each batch, all of one size, at the scratch model; its gradient is added
+        to its vector."""
         positions = self.on_device(np.concatenate(batches))
         labels = self.data.labels.index_select(0, positions).split(len(batches[0]))
         shares = [
@@ -353,6 +363,18 @@ class Worker:
                 self.scenario.training,
             )  # fmt: skip
         return self._probes[client]
+
+
+def _looks(codec: Codec) -> bool:
+    """Whether a codec refuses what is not a finite number."""
+    return not isinstance(codec, Chain) or codec.values is not None or codec.takes_largest
+
+
+def _diverged(unit: Send) -> RunFailed:
+    return RunFailed(
+        f"client {unit.client}, round {unit.round}: the update has values that are not finite "
+        "numbers: the learning has diverged; a smaller training.learning_rate may help"
+    )
 
 
 def stretch(total: int, parts: int, part: int) -> tuple[int, int]:

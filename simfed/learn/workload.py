@@ -10,7 +10,14 @@ from typing import Any, cast
 import torch
 
 from simfed.compress import ErrorFeedback, Payload, undo
-from simfed.contract import FORCED_ARM, Contribution, Evaluation, Outcome, Task
+from simfed.contract import (
+    FORCED_ARM,
+    Contribution,
+    Evaluation,
+    Outcome,
+    PersonalEvaluation,
+    Task,
+)
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import AcceleratorEngine, device_of
 from simfed.learn.changes import Changes
@@ -19,7 +26,8 @@ from simfed.learn.federation import Federation, load_federation
 from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, to_plain
-from simfed.learn.units import Knowledge, OwnLoss, Result, Send, Sent, Train, Unit
+from simfed.learn.units import Infer, MeasureLoss, Result, Send, Sent, Train, Unit
+from simfed.levels import Level
 from simfed.method import Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -32,12 +40,13 @@ _NO_LOSS = 1e-12
 
 
 class Upload:
-    """A started participation: the contract's `Contribution`. Its work is done when it is needed."""
+    """A started participation: the contract's `Contribution`. Its work is done when it is
+    needed."""
 
     __slots__ = (
         "_workload",
         "arm",
-        "k",
+        "asked",
         "known_for",
         "loss_after",
         "loss_before",
@@ -47,11 +56,14 @@ class Upload:
         "task",
     )
 
-    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int, row: int) -> None:
+    def __init__(
+        self, workload: LearningWorkload, task: Task, arm: str, k: Level, row: int
+    ) -> None:
         self._workload = workload
         self.task = task
         self.arm = arm
-        self.k = min(k, task.parameters)
+        self.asked: Level = min(k, task.parameters) if isinstance(k, int) else k
+        """K, or the level of energy."""
         self.payload: Payload | None = None
         """None until the work is done."""
         self.sent: Sent | None = None
@@ -64,19 +76,28 @@ class Upload:
         self.loss_after: float | None = None
         """f_n before and after, where a policy learns from it."""
 
+    @property
+    def k(self) -> int:
+        """Entries kept; of a level of energy, runs pending work."""
+        if isinstance(self.asked, int):
+            return self.asked
+        return self._workload._payload(self).k
+
     def uplink_bytes(self) -> float:
-        """Bytes on the wire; under an index code whose size depends on the data, runs pending work."""
+        """Bytes on the wire; under an index code whose size depends on the data, runs pending
+        work."""
         return self._workload.uplink_bytes(self)
 
     def facts(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """What a checkpoint keeps of it beside the arrays in its row; codecs' memories go to `arrays`."""
+        """What a checkpoint keeps of it beside the arrays in its row; codecs' memories go to
+        `arrays`."""
         assert self.sent is not None
         sent, name = self.sent, f"open/{self.task.client}/{self.task.key}"
         return {
             "task": self.task.arguments,
             "row": self.row,
             "arm": self.arm,
-            "k": self.k,
+            "k": self.asked,
             "losses": [self.loss_before, self.loss_after],
             "sent": [
                 sent.entries,
@@ -94,8 +115,7 @@ class LearningWorkload:
     `workers` processes share the work; results do not depend on their number. With `device` `cuda`
     it is done on the GPU by this process alone, whatever `workers` says. `learns` says
     whether a policy learns from rewards, in which case local losses are computed. `data` replaces
-    the scenario's data set (tests). `surge` (tests) maps a round to a factor on the distillation
-    losses that the safeguard sees in it, as a bad round would show.
+    the scenario's data set.
 
     Work is lazy: `execute` notes what is to be done; it is done, for all clients at once, when a
     merge, a loss of an upload, a saved state or a size that depends on the data needs it. A merge
@@ -111,7 +131,6 @@ class LearningWorkload:
         device: str = "cpu",
         learns: bool = True,
         data: Federation | None = None,
-        surge: Mapping[int, float] | None = None,
     ) -> None:
         place = device_of(device)
         if data is not None and data.device.type != place.type:
@@ -132,7 +151,6 @@ class LearningWorkload:
         self.tasks = Tasks(scenario, self.engine.facts, lambda client: len(self.data.owned[client]))
         self._method = cast(Batched, scenario.method.made)
         self.version = 0
-        self._surge = dict(surge or {})
         self._rollbacks_in_a_row = 0
         self._distillation_loss: dict[str, float] = {}
         self._memories: dict[tuple[int, str], Any] = {}
@@ -156,10 +174,10 @@ class LearningWorkload:
         """The work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: int) -> Upload:
+    def execute(self, task: Task, arm: str, k: Level) -> Upload:
         """Note the client's work; it reads the weights as they are now, whenever it is done."""
         prototype = self.engine.prototypes[task.prototype]
-        if min(k, task.parameters) > prototype.capacity:
+        if isinstance(k, int) and min(k, task.parameters) > prototype.capacity:
             raise ValueError(
                 f"at most the {prototype.capacity} entries that the scenario speaks of, got {k}"
             )
@@ -206,7 +224,7 @@ class LearningWorkload:
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
             ((self._own(c), weight) for c, weight in counted),
-            key=lambda of: (of[0].task.client, of[0].task.who.turn, of[0].task.round),
+            key=lambda of: of[0].task.order,
         )
         uploads = [upload for upload, _ in weighed]
         scales = {upload: self._scale(upload.task.round) * weight for upload, weight in weighed}
@@ -214,14 +232,14 @@ class LearningWorkload:
         for upload in uploads:
             self._close(upload)
         if not uploads:
-            _, evaluation = self._measure([], round, True)
-            return Outcome(round, self.version, evaluation=evaluation)
+            _, evaluation, clients = self._measure([], round, True)
+            return Outcome(round, self.version, evaluation=evaluation, clients=clients)
         before = self._before()
         self._average(scales)
         after = self._distil(uploads, round)
         rejected = self._reject(round, before, after)
         self._send_down()
-        local, evaluation = self._measure(uploads, round, not rejected)
+        local, evaluation, clients = self._measure(uploads, round, not rejected)
         self._remember_losses(uploads, rejected)
         if rejected:
             self.engine.return_to_remembered()
@@ -229,7 +247,7 @@ class LearningWorkload:
                 changes.undo()
             for upload in uploads:
                 self._take_back(upload)
-            _, evaluation = self._measure([], round, True)
+            _, evaluation, clients = self._measure([], round, True)
             self._rollbacks_in_a_row += 1
         else:
             self.version += 1
@@ -245,6 +263,7 @@ class LearningWorkload:
             shared_loss_before=before,
             local_loss=local,
             evaluation=evaluation,
+            clients=clients,
         )
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
@@ -300,7 +319,8 @@ class LearningWorkload:
         return facts, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, in a workload of the same scenario; what that did is forgotten."""
+        """Inverse of `state`, on a workload of the same scenario; what it did before is
+        forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)
@@ -336,7 +356,7 @@ class LearningWorkload:
         for upload, unit, result in zip(pending, units, self.engine.run(units), strict=True):
             self._sent(upload, unit, result, losses.get(unit.client))
         missing = [u for u in merging if self._distils and u.known_for != round]
-        self.engine.run([self._knowledge(upload, round, merging[upload]) for upload in missing])
+        self.engine.run([self._inference(upload, round, merging[upload]) for upload in missing])
 
     def _train(self, pending: Sequence[Upload]) -> dict[int, float]:
         """Local training of all; f_n at the weights as they are now, of those who need it."""
@@ -345,7 +365,7 @@ class LearningWorkload:
             tasks = [upload.task for upload in pending if upload.task.round == round]
             trainings += self.engine.trainings(tasks, round, self._rate(round))
         losses = [
-            OwnLoss(upload.task.client, upload.task.key)
+            MeasureLoss(upload.task.client, upload.task.key)
             for upload in pending
             if self._wants_loss(upload.task.client)
         ]
@@ -367,17 +387,17 @@ class LearningWorkload:
         )
         return self._learners[client] and not fresh
 
-    def _unit(self, upload: Upload, with_knowledge: bool) -> Send:
+    def _unit(self, upload: Upload, with_logits: bool) -> Send:
         task = upload.task
         return Send(
             client=task.client,
             round=task.round,
             key=task.key,
             arm=upload.arm,
-            k=upload.k,
+            k=upload.asked,
             memory=self._memories.get((task.client, upload.arm)),
             scale=self._scale(task.round),
-            with_knowledge=with_knowledge,
+            with_logits=with_logits,
         )
 
     def _sent(self, upload: Upload, unit: Send, result: Result, now: float | None) -> None:
@@ -385,7 +405,7 @@ class LearningWorkload:
         client, sent = unit.client, result.sent
         assert sent is not None
         self._note(upload, sent)
-        upload.known_for = unit.round if unit.with_knowledge else None
+        upload.known_for = unit.round if unit.with_logits else None
         self._memories[client, upload.arm] = sent.memory
         if self._learners[client]:
             printed = self._local_loss[client].credit == "as-printed"
@@ -412,13 +432,14 @@ class LearningWorkload:
             seed=sent.seed,
         )
 
-    def _knowledge(self, upload: Upload, round: int, scale: float) -> Knowledge:
+    def _inference(self, upload: Upload, round: int, scale: float) -> Infer:
         upload.known_for = round
         entries = self._payload(upload).k
-        return Knowledge(upload.task.client, upload.row, round, entries, scale)
+        return Infer(upload.task.client, upload.row, round, entries, scale)
 
     def _take_back(self, upload: Upload) -> None:
-        """What was sent returns to the residual, or to the codec's own memory; it forgets the play."""
+        """What was sent returns to the residual, or to the codec's own memory; it forgets the
+        play."""
         payload, client = self._payload(upload), upload.task.client
         prototype = self.engine.prototypes[upload.task.prototype]
         if isinstance(self.engine.worker.player(upload.arm), ErrorFeedback):
@@ -434,7 +455,9 @@ class LearningWorkload:
     def _own(self, contribution: Contribution) -> Upload:
         upload = self._open.get((contribution.task.client, contribution.task.key))
         if upload is not contribution:
-            raise ValueError(f"a contribution that is under way, got that of client {contribution.task.client}")  # fmt: skip
+            raise ValueError(
+                f"a contribution that is under way, got that of client {contribution.task.client}"
+            )
         return upload
 
     # ---- the server ------------------------------------------------------------------------------
@@ -482,26 +505,28 @@ class LearningWorkload:
         rollback = self.scenario.safeguard.rollback
         if rollback is None or self._rollbacks_in_a_row >= rollback.max_consecutive:
             return False
-        surge = self._surge.get(round, 1.0)
         # not (≤) rather than (>), so that a NaN is rejected
-        return any(not surge * after[p] <= rollback.threshold * before[p] + _NO_LOSS for p in after)
+        return any(not after[p] <= rollback.threshold * before[p] + _NO_LOSS for p in after)
 
     def _measure(
         self, uploads: Sequence[Upload], round: int, evaluate: bool
-    ) -> tuple[dict[int, tuple[float, float]], dict[str, Evaluation]]:
+    ) -> tuple[
+        dict[str, tuple[float, float]], dict[str, Evaluation], dict[int, PersonalEvaluation]
+    ]:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
-        units: list[Unit] = [OwnLoss(u.task.client, u.task.key) for u in waiting]
+        units: list[Unit] = [MeasureLoss(u.task.client, u.task.key) for u in waiting]
         tests = self.engine.evaluation_units() if evaluate and self._evaluates(round) else []
         results = self.engine.run([*units, *tests])
         for upload, result in zip(waiting, results, strict=False):
             upload.loss_after = result.numbers[0]
         local = {
-            u.task.client: (u.loss_before, u.loss_after)
+            u.task.label: (u.loss_before, u.loss_after)
             for u in uploads
             if u.loss_before is not None and u.loss_after is not None
         }
-        return local, self.engine.evaluation(results[len(units) :])
+        tested = results[len(units) :]
+        return local, self.engine.evaluation(tested), self.engine.evaluation_of_clients(tested)
 
     def _remember_losses(self, uploads: Sequence[Upload], rejected: bool) -> None:
         """A loss after an accepted merge is the next round's loss before, if no sample changes."""
@@ -531,7 +556,8 @@ class LearningWorkload:
 
 
 def _check_finite(client: int, round: int, loss: float) -> None:
-    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it met a NaN."""
+    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it
+    met a NaN."""
     if not math.isfinite(loss):
         raise RunFailed(
             f"client {client}'s training loss is {loss} in round {round}: the learning "

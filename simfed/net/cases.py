@@ -5,7 +5,8 @@ tables, or a user's own measurements. No SimPy, no clients: paths are given link
 
     {"cases": [{"name": "…",
                 "links": [{"capacity_bytes_per_s": 1.25e6, "latency_s": 0.02}, …],
-                "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5], "finish_s": 0.31}, …]}]}
+                "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5], "finish_s":
+                0.31}, …]}]}
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fl
 
     case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; for `tcp` optional
     `loss`) and `flows` (`start_s`, `size_bytes`, `path`: a list of indices of links; optional
-    `weight`, from 1e-9 to 1e9, and `cap_bytes_per_s`). A round trip takes twice the latencies of the
-    path.
+    `weight`, from 1e-9 to 1e9, and `cap_bytes_per_s`). A round trip takes twice the latencies of
+    the path.
     model: `"fluid"`, `"tcp"`, `{"kind": "tcp", "handshake": False}` or a model object.
 
     Raises: `InputError` in one sentence for anything else.
@@ -166,7 +167,8 @@ def _numbers(
     allowed: str,
     within: Callable[[float], bool] = lambda x: x >= 0,
 ) -> list[float]:
-    """One key of all links or flows; `default` stands for a missing one or null, unless it is None."""
+    """One key of all links or flows; `default` stands for a missing one or null, unless it is
+    None."""
     values = []
     for number, part in enumerate(parts):
         value: Any = part.get(key)

@@ -81,8 +81,8 @@ class Network:
     """Sends payloads over a topology, all of them sharing its links max-min fairly.
 
     `model` is `"fluid"` (a transfer waits its path's latency, then takes its max-min share of every
-    link of the path until the last byte has arrived), `"tcp"` (that with TCP's start-up and headers)
-    or an object such as `Tcp(handshake=False)`. What they ignore: see `docs/network.md`.
+    link of the path until the last byte has arrived), `"tcp"` (that with TCP's start-up and
+    headers) or an object such as `Tcp(handshake=False)`. What they ignore: see `docs/network.md`.
 
     `on_use` receives a `LinkUse` for every interval of every link that could bind. Rates are
     solved once per instant, after everything else that happens at it; a transfer that ends at the
@@ -170,10 +170,11 @@ class Network:
         return list(self._transfers.values())
 
     def state(self) -> dict[str, Any]:
-        """Everything that decides what comes, bit for bit, while transfers are under way; JSON-able.
+        """Everything that decides what comes, bit for bit, while transfers are under way;
+        JSON-able.
 
-        Taking it changes nothing. What was reported to `on_use` before is not part of it; what a link
-        carries in the interval that is not over yet is.
+        Taking it changes nothing. What was reported to `on_use` before is not part of it; what a
+        link carries in the interval that is not over yet is.
         """
         transfers = [
             (flow, t.client, t.direction, t.size_bytes, t.started_at_s)

@@ -83,7 +83,8 @@ class Engine:
         return self.sharing.now_s
 
     def restart_clock(self, epoch_s: float) -> None:
-        """Set the clock back to 0; only while nothing is in progress. Small instants have fine digits."""
+        """Set the clock back to 0; only while nothing is in progress. Small instants have fine
+        digits."""
         self._heap.clear()
         self._varying.clear()
         self.sharing.now_s = 0.0
@@ -124,7 +125,8 @@ class Engine:
         return ended
 
     def cancel(self, flow: Flow) -> None:
-        """Take a started flow out now. `flow.remaining_bytes` and `flow.unsent_bytes` say what it leaves behind."""
+        """Take a started flow out now. `flow.remaining_bytes` and `flow.unsent_bytes` say what it
+        leaves behind."""
         if flow.joined:
             self.sharing.leave(flow)
         flow.stamp += 1
@@ -140,7 +142,8 @@ class Engine:
         return trace.trace.rate_bytes_per_s(moment)
 
     def state(self) -> dict[str, Any]:
-        """What decides the future, as names and the engine's own records (`simfed.net.snapshot`)."""
+        """What decides the future, as names and the engine's own records
+        (`simfed.net.snapshot`)."""
         found: dict[str, Any] = {}
         for part, keys in self._parts():
             found |= {f"{type(part).__name__}.{key}": getattr(part, key) for key in keys}
@@ -227,7 +230,8 @@ class Engine:
             first = link.next_end()
 
     def _drained(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
-        """`flow` has nothing left to send for now; `took_s` is exact where `now_s - since_s` is rounded."""
+        """`flow` has nothing left to send for now; `took_s` is exact where `now_s - since_s` is
+        rounded."""
         if took_s > 0:
             name = flow.cap_link if flow.owner is None else flow.owner.id
             flow.dwelt_s[name] = flow.dwelt_s.get(name, 0.0) + took_s

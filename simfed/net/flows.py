@@ -22,12 +22,14 @@ class Program(Protocol):
     """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow."""
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
-        """The burst has drained and `flow.unsent_bytes` bytes are left: (seconds to wait, bytes to send then)."""
+        """The burst has drained and `flow.unsent_bytes` bytes are left: (seconds to wait, bytes to
+        send then)."""
         ...
 
 
 class Flow:
-    """What is known of one transfer while bytes of it remain; plain numbers and its present bottleneck."""
+    """What is known of one transfer while bytes of it remain; plain numbers and its present
+    bottleneck."""
 
     __slots__ = (
         "cap_bytes_per_s", "cap_link", "dwelt_s", "end", "id", "joined", "latency_s", "level_cap",
@@ -68,7 +70,8 @@ class Flow:
         self.since_s = 0.0
         """When it came under its present limit; while it waits, when it will join."""
         self.spent_s = 0.0
-        """Seconds since its start at `since_s`: summed durations, never a difference of late instants."""
+        """Seconds since its start at `since_s`: summed durations, never a difference of late
+        instants."""
         self.stamp = 0
         """Counts the changes that make scheduled events of this flow void."""
         self.dwelt_s: dict[int, float] = {}
@@ -135,10 +138,26 @@ class Link:
     """A link that several flows use at once."""
 
     __slots__ = (
-        "by_cap", "by_limit", "capacity_bytes_per_s", "dirty", "ends", "flows", "guard", "guarded",
-        "guards", "id", "level", "load", "loads", "progress", "pushes", "since_s", "stamp", "turned",
+        "by_cap",
+        "by_limit",
+        "capacity_bytes_per_s",
+        "dirty",
+        "ends",
+        "flows",
+        "guard",
+        "guarded",
+        "guards",
+        "id",
+        "level",
+        "load",
+        "loads",
+        "progress",
+        "pushes",
+        "since_s",
+        "stamp",
+        "turned",
         "watchers",
-    )  # fmt: skip
+    )
 
     def __init__(self, id: int, capacity_bytes_per_s: float, now_s: float) -> None:
         self.id = id

@@ -39,16 +39,17 @@ def build(
 
     network: what `simfed.scenario.network.Network.plain()` gives; `links`: what `Link.plain()`
     gives, one per group of clients; base units throughout, None for unlimited, missing keys are
-    defaults; rates, latencies and losses may be arrays, with a number for each of the link's clients
-    in the order of their ids. link_of_client: for each client the index of its link; by default links are per client.
-    folder: where relative paths of trace and graph files start.
+    defaults; rates, latencies and losses may be arrays, with a number for each of the link's
+    clients in the order of their ids. link_of_client: for each client the index of its link; by
+    default links are per client. folder: where relative paths of trace and graph files start.
 
     Random traces and offsets come from `streams`: ("trace-offset", client) and
     ("trace", client, "up" or "down") for a client's links, the link's name in place of the client
     for the others. So adding clients changes nobody's trace, and the two directions of a client
     stay in step.
 
-    Raises: `InputError`, with `clients[i].link.…` (i: the index in `links`) or `network.…` as place.
+    Raises: `InputError`, with `clients[i].link.…` (i: the index in `links`) or `network.…` as
+    place.
 
     >>> star = build({"topology": "star"}, [{"up": 1e6}, {"up": None}], Streams(0))
     >>> star.path(0, "up").links, star.path(1, "up").links
@@ -94,11 +95,15 @@ class _Builder:
     def build(self) -> Topology:
         server = self.network.get("server") or {}
         ends: dict[str, Any] = {
-            "receive_bytes_per_s": self._rate(server.get("receive"), "network.server.receive", "server/receive"),
-            "send_bytes_per_s": self._rate(server.get("send"), "network.server.send", "server/send"),
+            "receive_bytes_per_s": self._rate(
+                server.get("receive"), "network.server.receive", "server/receive"
+            ),
+            "send_bytes_per_s": self._rate(
+                server.get("send"), "network.server.send", "server/send"
+            ),
             "server_latency_s": server.get("latency") or 0.0,
             "server_down_latency_s": server.get("down_latency"),
-        }  # fmt: skip
+        }
         kind = self.network.get("topology", "star")
         self._check_links(kind)
         if kind == "star":
@@ -122,7 +127,11 @@ class _Builder:
     def _check_links(self, topology: str) -> None:
         for i, link in enumerate(self.links):
             if topology == "star" and link.get("at") is not None:
-                raise InputError("only with topology tree or graph", where=f"clients[{i}].link.at", got=link["at"])  # fmt: skip
+                raise InputError(
+                    "only with topology tree or graph",
+                    where=f"clients[{i}].link.at",
+                    got=link["at"],
+                )
             self._check_loss(link.get("loss"), f"clients[{i}].link.loss")
 
     def _check_loss(self, loss: Any, where: str) -> None:
@@ -265,7 +274,16 @@ class _Builder:
         return LinkTrace(trace, float(offset))
 
     def _read(self, spec: Plain) -> Trace:
-        keys = ("file", "format", "end", "bin", "time_column", "rate_column", "time_unit", "rate_unit")  # fmt: skip
+        keys = (
+            "file",
+            "format",
+            "end",
+            "bin",
+            "time_column",
+            "rate_column",
+            "time_unit",
+            "rate_unit",
+        )
         memo = tuple(spec.get(key) for key in keys)
         if memo not in self._files:
             path, end = self.folder / spec["file"], spec["end"]

@@ -73,8 +73,8 @@ def tree(
 ) -> Topology:
     """Clients, then `tiers` from the clients' side to the server's, then the server's own link.
 
-    Each tier's nodes are dealt in equal blocks to the nodes of the next tier, and the clients to the
-    nodes of the first, unless `node_of_client` gives an index into these for every client.
+    Each tier's nodes are dealt in equal blocks to the nodes of the next tier, and the clients to
+    the nodes of the first, unless `node_of_client` gives an index into these for every client.
 
     >>> edge = Tier("edge", 2, up_bytes_per_s=5e6, latency_s=0.01)
     >>> small = tree(4, Access(up_bytes_per_s=4e6), [edge], receive_bytes_per_s=8e6)
@@ -152,7 +152,8 @@ def graph(
     Raises: `InputError` for a client that has no way to the server or back, for a route that nobody
     takes, and for one over nodes that no line joins or that it has passed before.
 
-    >>> lines = [Line("a>server", "a", "server", 1e6, 0.01), Line("server>a", "server", "a", 9e6, 0.01)]
+    >>> there, back = ("a>server", "a", "server"), ("server>a", "server", "a")
+    >>> lines = [Line(*there, 1e6, 0.01), Line(*back, 9e6, 0.01)]
     >>> small = graph(1, Access(up_bytes_per_s=2e6), lines, node_of_client=["a"])
     >>> small.path(0, "up")
     Path(links=(0, 2), crossed=(0, 2), latency_s=0.01, rtt_s=0.02, loss=0.0)
@@ -236,7 +237,9 @@ def _explicit(
         hops = list(route) if way == "up" else list(route)[::-1]
         if hops[0] not in owners:
             hint = did_you_mean(hops[0], owners)
-            raise InputError("a client, or a node with clients", where=place, got=hops[0], hint=hint)  # fmt: skip
+            raise InputError(
+                "a client, or a node with clients", where=place, got=hops[0], hint=hint
+            )
         owner, node = owners[hops[0]]
         if isinstance(owner, int):  # its own link leads to its node, and is no line
             del hops[0]

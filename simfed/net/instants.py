@@ -11,7 +11,8 @@ from simpy.events import NORMAL, Event, EventPriority
 __all__ = ["AFTER_EVERYTHING_ELSE", "at", "end_of_instant"]
 
 AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
-"""SimPy orders events of one instant by priority: the network solves once, after all sends of it."""
+"""SimPy orders events of one instant by priority: the network solves once, after all sends of
+it."""
 
 _AFTER_THE_NETWORK = cast(EventPriority, 3)
 

@@ -1,4 +1,5 @@
-"""Max-min fair sharing, once and for all flows: the plain algorithm that everything else is checked against.
+"""Max-min fair sharing, once and for all flows: the plain algorithm that everything else is checked
+against.
 
 The engine (`simfed.net.sharing`) never solves from scratch; it repairs the last solution. This page
 is the definition it has to agree with, its way out when a repair does not settle, and the

@@ -15,7 +15,8 @@ __all__ = ["Meter", "Use"]
 
 
 class Use(NamedTuple):
-    """A row of `links.parquet`: what one link carried in one interval. Instants on the caller's clock."""
+    """A row of `links.parquet`: what one link carried in one interval. Instants on the caller's
+    clock."""
 
     link: int
     from_s: float
@@ -75,7 +76,8 @@ class Meter:
         piece.seen[owner] = total
 
     def close(self, link: Link, now_s: float) -> None:
-        """The flows on `link` or its capacity are about to change: hand out what it carried until now."""
+        """The flows on `link` or its capacity are about to change: hand out what it carried until
+        now."""
         self.load_changes(link, now_s)
         for owner in link.loads:
             self.count_changes(link, owner, now_s)

@@ -17,7 +17,8 @@ from simfed.net.topology import Path
 __all__ = ["Fluid", "Model", "SlowStart", "Tcp", "make_model"]
 
 _MATHIS = sqrt(1.5)
-"""Mathis, Semke, Mahdavi, Ott 1997: rate = MSS/RTT · sqrt(3/2)/sqrt(p), every segment acknowledged."""
+"""Mathis, Semke, Mahdavi, Ott 1997: rate = MSS/RTT · sqrt(3/2)/sqrt(p), every segment
+acknowledged."""
 
 
 class Model(Protocol):
@@ -99,11 +100,12 @@ class Tcp:
     """TCP start-up on top of the fluid model.
 
     What is modelled: the three-way handshake (or a connection kept open), slow start from
-    `initial_window` segments until a window lasts for a round trip at the rate that the shared links
-    give, header bytes on the wire, store-and-forward of one segment per link, and a limit from
-    random loss (Mathis) where the path has a loss rate. What is ignored: queues and so drop-tail
-    losses, retransmission timeouts, unfairness between different round-trip times, the slow growth
-    of a window after its flow's share has grown. See `docs/network.md` for the errors to expect.
+    `initial_window` segments until a window lasts for a round trip at the rate that the shared
+    links give, header bytes on the wire, store-and-forward of one segment per link, and a limit
+    from random loss (Mathis) where the path has a loss rate. What is ignored: queues and so
+    drop-tail losses, retransmission timeouts, unfairness between different round-trip times, the
+    slow growth of a window after its flow's share has grown. See `docs/network.md` for the errors
+    to expect.
     """
 
     name = "tcp"

@@ -44,7 +44,8 @@ def play(
     >>> from simfed.net import Send, Star, play
     >>> star = Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0)
     >>> play(star, [Send(0.0, 0, 12.0), Send(0.0, 1, 6.0)])
-    [Arrival(duration_s=3.5, bottleneck='server/receive'), Arrival(duration_s=2.0, bottleneck='server/receive')]
+    [Arrival(duration_s=3.5, bottleneck='server/receive'), Arrival(duration_s=2.0,
+    bottleneck='server/receive')]
     """
     made = make_model(model)
     engine = Engine(topology.capacities_bytes_per_s, topology.traces)

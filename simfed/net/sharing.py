@@ -5,12 +5,13 @@ What is ignored: packets, queues, protocols (`simfed.net.models` adds TCP's star
 
 How it stays fast. A flow is either *capped* (its own cap, or a link that it has to itself, limits
 it: its rate is fixed) or *belongs to the link* that limits it. All flows of a link have the same
-rate per weight, the link's *level*, so the link keeps one clock of bytes per weight (its *progress*,
-the integral of the level) and a flow's end is one number on that clock: when the level changes, no
-flow is touched. A change of flows or capacity makes the links it concerns dirty; a dirty link finds
-its level anew, pulling in flows that now get too much and pushing out those that it no longer
-limits, and only links that feel the difference become dirty in turn. A link on which nobody waits
-watches the levels that load it through thresholds (its guards). At rest every link satisfies
+rate per weight, the link's *level*, so the link keeps one clock of bytes per weight (its
+*progress*, the integral of the level) and a flow's end is one number on that clock: when the level
+changes, no flow is touched. A change of flows or capacity makes the links it concerns dirty; a
+dirty link finds its level anew, pulling in flows that now get too much and pushing out those that
+it no longer limits, and only links that feel the difference become dirty in turn. A link on which
+nobody waits watches the levels that load it through thresholds (its guards). At rest every link
+satisfies
 
     sum over its flows of weight × min(level, what limits the flow elsewhere) = capacity,
 
@@ -36,11 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["Sharing"]
 
 _TIE = 1e-12
-"""Relative difference below which two levels are the same: rounding must not move flows to and fro."""
+"""Relative difference below which two levels are the same: rounding must not move flows to and
+fro."""
 
 _LONG_PATH = 64
-"""Links. On a longer path, a flow met on many of them is refreshed once, not once for each: that would be
-quadratic. (On shorter ones it stays, because the order of additions shows in the last digits.)"""
+"""Links. On a longer path, a flow met on many of them is refreshed once, not once for each: that
+would be quadratic. (On shorter ones it stays, because the order of additions shows in the last
+digits.)"""
 
 
 class Sharing:
@@ -212,7 +215,8 @@ class Sharing:
             self._mark(owner)
 
     def _enter(self, flow: Flow) -> None:
-        """Start a flow at the highest rate that its surroundings could allow; `settle` lowers it."""
+        """Start a flow at the highest rate that its surroundings could allow; `settle` lowers
+        it."""
         shared = flow.shared
         if not shared or flow.limit_bytes_per_s < min(
             [link.capacity_bytes_per_s for link in shared]
@@ -325,7 +329,8 @@ class Sharing:
                 return self._set_level(link, slack)
 
     def _pull(self, link: Link, level: float) -> bool:
-        """Make the fastest flows that get more than `level` elsewhere the link's own, if there are any."""
+        """Make the fastest flows that get more than `level` elsewhere the link's own, if there are
+        any."""
         if level == inf:
             return False
         bound = level + _TIE * abs(level)
@@ -374,7 +379,8 @@ class Sharing:
         own = link.loads.get(link)
         if slack < -1e-9 * link.capacity_bytes_per_s:
             raise BrokenInvariant(
-                f"link {link.id}: {-slack} bytes/s above its capacity of {link.capacity_bytes_per_s}"
+                f"link {link.id}: {-slack} bytes/s above its capacity of "
+                f"{link.capacity_bytes_per_s}"
             )
         link.level = level = inf if own is None else max(slack, 0.0) / own.value
         if level == inf:

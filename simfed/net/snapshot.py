@@ -1,7 +1,7 @@
 """A graph of the network's records as plain values that JSON carries exactly, and back.
 
-Flows, links and what hangs on them refer to each other, so they become numbered rows; a reference is
-the number of a row. Floats keep every bit (JSON writes the shortest digits that read back as the
+Flows, links and what hangs on them refer to each other, so they become numbered rows; a reference
+is the number of a row. Floats keep every bit (JSON writes the shortest digits that read back as the
 same float; `Infinity` is spelled as Python's `json` does). What is read back is made of the classes
 listed here alone: nothing in a state names code.
 """

@@ -34,7 +34,8 @@ class Path(NamedTuple):
     links: tuple[int, ...]
     """The links that can limit, in the order in which bytes cross them."""
     crossed: tuple[int, ...]
-    """All links of finite rate, those that cannot limit included: each takes its time per packet."""
+    """All links of finite rate, those that cannot limit included: each takes its time per
+    packet."""
     latency_s: float
     """One-way delay of the whole path."""
     rtt_s: float
@@ -79,8 +80,9 @@ class Routes:
     """How the nodes' traffic reaches the server and comes back.
 
     A way is the number of a *step*: over one line, then on by the step that follows towards the
-    server (the ways back are walked from the node as well). Ways that end alike share their steps, so
-    the routes of a graph are a tree for each direction, one step per node, however long they are.
+    server (the ways back are walked from the node as well). Ways that end alike share their steps,
+    so the routes of a graph are a tree for each direction, one step per node, however long they
+    are.
 
     >>> routes = Routes()
     >>> own = routes.step(8)
@@ -93,7 +95,8 @@ class Routes:
     def __init__(self) -> None:
         self.nodes: list[str] = []
         self.up: list[int] = []
-        """For each route the first step of the way to the server; `NO_STEP` at the server itself."""
+        """For each route the first step of the way to the server; `NO_STEP` at the server
+        itself."""
         self.down: list[int] = []
         """The same of the way back, which bytes cross from its other end."""
         self.line: list[int] = []
@@ -143,8 +146,8 @@ class Topology:
     client but a few numbers, so a million clients are cheap. Links that can never limit (unlimited
     ones, and lines faster than all links that lead into them together) are no `links` of the paths.
 
-    Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1), two
-    links of one name.
+    Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1),
+    two links of one name.
     """
 
     def __init__(
@@ -231,7 +234,9 @@ class Topology:
             of_client = re.fullmatch(r"client-(0|[1-9]\d*)/(up|down)", name)
             if name in seen or (of_client and int(of_client[1]) < self.clients):
                 hint = "rename a tier, or make parallel edges one"
-                raise InputError("a name that no other link has", where="links", got=name, hint=hint)  # fmt: skip
+                raise InputError(
+                    "a name that no other link has", where="links", got=name, hint=hint
+                )
             seen.add(name)
 
     def _lines_that_can_bind(self) -> list[bool]:
@@ -320,7 +325,8 @@ class Topology:
 
     def graph(self) -> networkx.DiGraph:
         """As a networkx graph: nodes `client-i`, the routes' nodes and the server; one edge per
-        direction with `name`, `capacity_bytes_per_s` (a varying link's highest), `latency_s`, `loss`."""
+        direction with `name`, `capacity_bytes_per_s` (a varying link's highest), `latency_s`,
+        `loss`."""
         import networkx
 
         graph = networkx.DiGraph()

@@ -1,9 +1,9 @@
 """Files of measured capacities, read in blocks: Mahimahi, Pensieve and CSV.
 
 pyarrow parses the blocks that are plain numbers in columns. A block with anything else in it
-(comments, quotes, empty cells, what is no number) is read line by line in Python, which decides what
-it means and what is wrong with it; both give the same numbers, bit for bit. So a file costs the
-eight bytes of each of its numbers, and a few MB.
+(comments, quotes, empty cells, what is no number) is read line by line in Python, which decides
+what it means and what is wrong with it; both give the same numbers, bit for bit. So a file costs
+the eight bytes of each of its numbers, and a few MB.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float
     """A Mahimahi packet-delivery trace: one line per 1500-byte packet, its time in milliseconds.
 
     Packets are counted in bins of `bin_s`, which keeps their bytes; the trace lasts until its last
-    line, where Mahimahi itself begins anew. A time on a bin's edge counts to the bin that ends there.
+    line, where Mahimahi itself begins anew. A time on a bin's edge counts to the bin that ends
+    there.
     """
     (times_ms,) = _read_lines(path, 1, lambda line, where: [_number(line, where)])
     _check_order(times_ms, path, strictly=False)
@@ -91,7 +92,8 @@ def read_csv(
     Columns are names of the header line or numbers from 0. The first row is a header if a column
     is asked for by name, or if neither of its two cells is a number. Lines that begin with # are
     comments. A row's capacity holds from its time to the next row's; the last one's until
-    `duration_s`, or if that is not given as long as the row before it. Time counts from the first row.
+    `duration_s`, or if that is not given as long as the row before it. Time counts from the first
+    row.
 
     Raises: `InputError` that names the line, also beyond 20,000,000 rows, 2 GB, or 1 MB in a line.
     """
@@ -146,7 +148,8 @@ class _Columns:
 def _read_lines(
     path: str | FilePath, count: int, parse: Callable[[str, str], Sequence[float]]
 ) -> list[Floats]:
-    """The `count` columns of a file with that many numbers in each line; `parse(line, where)` is the law."""
+    """The `count` columns of a file with that many numbers in each line; `parse(line, where)` is
+    the law."""
     columns = _Columns(count, path)
     lines_before = 0
     for block in _blocks(path):
@@ -267,7 +270,8 @@ def _blocks(path: str | FilePath) -> Iterator[bytes]:
 def _parse(
     block: bytes, chosen: Sequence[int], delimiter: str, *, exactly: bool = False
 ) -> list[Floats] | None:
-    """The chosen columns if every cell in them is a finite number and nothing in the block is special.
+    """The chosen columns if every cell in them is a finite number and nothing in the block is
+    special.
 
     `exactly`: there must be no other columns.
     """

@@ -103,7 +103,8 @@ class Moment(NamedTuple):
 class Trace:
     """Pieces of constant capacity.
 
-    starts_s: when each piece begins, increasing from 0; rates_bytes_per_s: its capacity, at least 0;
+    starts_s: when each piece begins, increasing from 0; rates_bytes_per_s: its capacity, at least
+    0;
     duration_s: when the last piece ends. Neighbouring pieces of the same capacity are one piece.
 
     >>> trace = Trace.of([0.0, 2.0], [10.0, 0.0], 3.0, "loop")
@@ -196,7 +197,8 @@ class Trace:
         return self.rates_bytes_per_s[moment.piece]
 
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
-        """What follows a piece, and when; `(None, duration)` where an `error` trace ends, `(None, inf)` for ever."""
+        """What follows a piece, and when; `(None, duration)` where an `error` trace ends, `(None,
+        inf)` for ever."""
         turn, piece = moment
         if piece + 1 < len(self.starts_s):
             return Moment(turn, piece + 1), turn * self.duration_s + self.starts_s[piece + 1]
@@ -207,7 +209,8 @@ class Trace:
         return Moment(turn + 1, 0), (turn + 1) * self.duration_s
 
     def bytes_until(self, at_s: float) -> float:
-        """What the link can carry from 0 to `at_s` (an `error` trace carries nothing after its end)."""
+        """What the link can carry from 0 to `at_s` (an `error` trace carries nothing after its
+        end)."""
         if self.end == "loop":
             turns, at_s = divmod(at_s, self.duration_s)
             return float(turns * self._bytes_of(self.duration_s) + self._bytes_of(at_s))

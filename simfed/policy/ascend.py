@@ -29,8 +29,8 @@ class Ascend(Policy):
     Arms without any reward yet count as worse than every other. The reward range is not used.
 
     Where the source leaves a choice: `initial="ema-from-zero"` starts Q at 0 and takes the moving
-    average through the warm-up, too; `ema="1/n"` steps by 1/n at an arm's n-th reward, which makes Q
-    the mean of all its rewards; with `count_forced` rounds that the server forced count in t.
+    average through the warm-up, too; `ema="1/n"` steps by 1/n at an arm's n-th reward, which makes
+    Q the mean of all its rewards; with `count_forced` rounds that the server forced count in t.
 
     Source: Liu et al., "Adaptive Heterogeneous Compression for Resource-Efficient Federated
     Knowledge Distillation"; its text, where its pseudo-code differs on the warm-up.

@@ -79,7 +79,8 @@ class Exp3S(Exp3):
     """EXP3.S: EXP3 that gives every arm a share of all weight back, and so follows a change.
 
     As `Exp3`, then w(s) ← w(s) + (e·α/|S|)·Σw with α = `share` and the Σw before the play. For M
-    changes in T plays the source takes α = 1/T and γ = min(1, √(|S|·(M·ln(|S|·T) + e)/((e − 1)·T))).
+    changes in T plays the source takes α = 1/T and γ = min(1, √(|S|·(M·ln(|S|·T) + e)/((e −
+    1)·T))).
 
     Source: Auer, Cesa-Bianchi, Freund and Schapire, "The nonstochastic multiarmed bandit problem"
     (2002), section 8.

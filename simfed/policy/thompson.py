@@ -30,8 +30,8 @@ class Thompson(Bandit):
     never forgets. No reward in [0, 1] scatters more than `sd` = ½. A pull without a reward
     changes nothing.
 
-    Sources: Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling" (2013), for the
-    Gaussian beliefs about bounded rewards; Raj and Kalyani, "Taming non-stationary bandits: a
+    Sources: Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling" (2013), for
+    the Gaussian beliefs about bounded rewards; Raj and Kalyani, "Taming non-stationary bandits: a
     Bayesian approach" (2017), for the discount.
 
     >>> policy = Thompson(("top-k", "random-k"), discount=1.0)

@@ -25,7 +25,8 @@ class UpperConfidence(Bandit):
 
     Pulls without a reward count neither in means nor in counts. An arm of which nothing counts is
     played at once; once that pull is lost or still out, the arm stands in with the lowest mean and
-    its unpaid pulls as count, so that an arm whose uploads never arrive does not hold the client up.
+    its unpaid pulls as count, so that an arm whose uploads never arrive does not hold the client
+    up.
     """
 
     def __init__(self, arms: Sequence[str], reward_range: tuple[float, float]) -> None:
@@ -132,8 +133,9 @@ class DiscountedUcb(UpperConfidence):
 class Ucb1(DiscountedUcb):
     """UCB1: the arm that could still be the best, where arms stay as they are.
 
-    The mean of all plays, with padding √(ξ·ln t/n(s)); ξ = `exploration` is 2 in the source. For arms whose mean reward does not change. Rewards are scaled to [0, 1] by the reward range: a
-    wide clip around small rewards makes it explore long.
+    The mean of all plays, with padding √(ξ·ln t/n(s)); ξ = `exploration` is 2 in the source. For
+    arms whose mean reward does not change. Rewards are scaled to [0, 1] by the reward range: a wide
+    clip around small rewards makes it explore long.
 
     Source: Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem"
     (2002).
@@ -167,8 +169,9 @@ class Ucb1(DiscountedUcb):
 class SlidingWindowUcb(UpperConfidence):
     """SW-UCB: upper confidence bounds from the client's last plays, older ones forgotten.
 
-    Means are those of the last τ = `window` rewarded plays. Padding √(ξ·ln n/n(s)) with ξ = `exploration`, n(s) the plays of the arm within the window and n
-    all of them there. For M changes in T plays the source takes τ = 2·√(T·ln T/M), and ξ above ½.
+    Means are those of the last τ = `window` rewarded plays. Padding √(ξ·ln n/n(s)) with ξ =
+    `exploration`, n(s) the plays of the arm within the window and n all of them there. For M
+    changes in T plays the source takes τ = 2·√(T·ln T/M), and ξ above ½.
 
     Source: Garivier and Moulines (2008), as for D-UCB.
 

@@ -103,7 +103,8 @@ def recover(folder: Path) -> None:
 
 
 def _has_something(folder: Path) -> bool:
-    """Whether the run in `folder` has a checkpoint or is finished; only asked with another aside."""
+    """Whether the run in `folder` has a checkpoint or is finished; only asked with another
+    aside."""
     if not (folder / _ASIDE / _MANIFEST).exists():
         return False  # the one in `folder` is that run itself
     if CheckpointFolder(folder / "checkpoint", "").has_one:

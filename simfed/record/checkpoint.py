@@ -116,14 +116,19 @@ class CheckpointFolder:
                 continue
             if damaged is None:
                 return found
-            warning = f"{damaged}; went on from the checkpoint before, after round {found.checkpoint.round}"
+            warning = (
+                f"{damaged}; went on from the checkpoint before, after round "
+                f"{found.checkpoint.round}"
+            )
             return Loaded(found.checkpoint, found.segments, found.name, found.arrays, warning)
         if damaged is None:
             return None
         raise InputError(
-            damaged.allowed, where=damaged.where, got=damaged.got,
+            damaged.allowed,
+            where=damaged.where,
+            got=damaged.got,
             hint="no other checkpoint is whole, --overwrite begins the run again",
-        )  # fmt: skip
+        )
 
     def take_up(self, loaded: Loaded, recorder: Recorder) -> None:
         """Go on from a checkpoint that `load` gave: what is newer than it goes."""

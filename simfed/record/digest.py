@@ -1,8 +1,8 @@
 """The fingerprint of a run: one hash over everything that was simulated.
 
-It covers every value of every table, bit for bit, and nothing of the host: no wall time, no path, no
-version, no worker count. Equal fingerprints mean the same trajectory. It does not depend on how the
-rows were cut into pieces or files, because every column is hashed as one long run of values.
+It covers every value of every table, bit for bit, and nothing of the host: no wall time, no path,
+no version, no worker count. Equal fingerprints mean the same trajectory. It does not depend on how
+the rows were cut into pieces or files, because every column is hashed as one long run of values.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def fingerprint(batches: Callable[[str], Iterable[pa.Table]]) -> str:
 
 
 class _ColumnHash:
-    """One column: its values in a row (nulls as zeros), and beside them which are null, how long."""
+    """One column: its values in a row (nulls as zeros), and beside them which are null, how
+    long."""
 
     def __init__(self, column: Column) -> None:
         self._column = column

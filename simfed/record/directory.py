@@ -113,10 +113,10 @@ class RunDirectory:
         """The run in the folder, finished or not, and None where none has begun.
 
         Nothing is changed before `go_on`. `mode` and `device` are the manifest's (`full` or
-        `time-only`, where it learns); like the scenario they must be the same as when the run began,
-        and so must the further files (`beside`), and the data and the models of `manifest`, what it
-        would say if it began now. Other versions of packages are warned of. Raises: `InputError`,
-        also where no checkpoint is whole.
+        `time-only`, where it learns); like the scenario they must be the same as when the run
+        began, and so must the further files (`beside`), and the data and the models of `manifest`,
+        what it would say if it began now. Other versions of packages are warned of. Raises:
+        `InputError`, also where no checkpoint is whole.
         """
         path = Path(path)
         if _look_into(path) == "nothing":
@@ -264,7 +264,8 @@ class RunDirectory:
 def reserved(
     path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False
 ) -> Iterator[None]:
-    """Have the folder for one run, new or gone on with, and nobody else; the run in it is untouched.
+    """Have the folder for one run, new or gone on with, and nobody else; the run in it is
+    untouched.
 
     Everything that can be refused is refused here, before long work. What a killed process left
     half-done is settled: a run that was out of the way comes back if nothing came of the other. A

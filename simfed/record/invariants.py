@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from simfed.compress.arms import arms_of, shown_arms
 from simfed.errors import InputError
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
@@ -49,7 +50,10 @@ def _tried(check: Callable[[Facts], Broken], facts: Facts) -> Broken:
         yield str(error)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = check.__name__.strip("_").replace("_", " ")
-        yield f"scenario.yaml or manifest.json: a value that no run writes; whether {what} cannot be told ({type(error).__name__}: {error})"
+        yield (
+            f"scenario.yaml or manifest.json: a value that no run writes; whether {what} cannot be "
+            f"told ({type(error).__name__}: {error})"
+        )
 
 
 class Facts:
@@ -154,7 +158,10 @@ _ANY_NUMBER = ("value", "gain", "reward", "reward_raw", "kd_loss", "test_loss", 
 def _fingerprint_is_that_of_the_tables(facts: Facts) -> Broken:
     found = fingerprint(lambda name: [facts.run.table(name)])
     if found != facts.run.fingerprint:
-        yield f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the tables is {found}"
+        yield (
+            f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the tables is "
+            f"{found}"
+        )
 
 
 def _files_are_what_was_written(facts: Facts) -> Broken:
@@ -211,27 +218,54 @@ def _models_are_those_of_the_scenario(facts: Facts) -> Broken:
 def _rounds_follow_each_other(facts: Facts) -> Broken:
     rounds = facts["rounds"]
     begun, ended = rounds["started_at_s"], rounds["finished_at_s"]
-    yield from _rows("rounds", _differ(begun[1:], ended[:-1], 0 * begun[1:]), facts, "do not start when the one before ends", 1)  # fmt: skip
-    yield from _rows("rounds", _span_differs(begun, ended, rounds["duration_s"]), facts, "last longer or shorter than their duration")  # fmt: skip
-    yield from _rows("rounds", rounds["server_s"] > rounds["duration_s"] * (1 + RELATIVE), facts, "are shorter than the server's work in them")  # fmt: skip
+    yield from _rows(
+        "rounds",
+        _differ(begun[1:], ended[:-1], 0 * begun[1:]),
+        facts,
+        "do not start when the one before ends",
+        1,
+    )
+    yield from _rows(
+        "rounds",
+        _span_differs(begun, ended, rounds["duration_s"]),
+        facts,
+        "last longer or shorter than their duration",
+    )
+    yield from _rows(
+        "rounds",
+        rounds["server_s"] > rounds["duration_s"] * (1 + RELATIVE),
+        facts,
+        "are shorter than the server's work in them",
+    )
 
 
 def _rounds_count_their_participations(facts: Facts) -> Broken:
     rounds, parts = facts["rounds"], facts["participations"]
     of, late = facts.row_of_merge, parts["outcome"] == "late"
-    for name, counted in (("participants", np.ones(len(of), bool)), ("late", late), ("dropped", facts.lost)):  # fmt: skip
+    for name, counted in (
+        ("participants", np.ones(len(of), bool)),
+        ("late", late),
+        ("dropped", facts.lost),
+    ):
         counts = np.bincount(of[counted], minlength=facts.rounds)
         yield from _rows("rounds", counts != rounds[name], facts, f"miscount their {name}")
     for name in ("uplink_bytes", "downlink_bytes"):
         sums = np.bincount(of, weights=parts[name], minlength=facts.rounds)
-        yield from _rows("rounds", _differ(sums, rounds[name], rounds[name]), facts, f"do not add up: {name}")  # fmt: skip
+        yield from _rows(
+            "rounds", _differ(sums, rounds[name], rounds[name]), facts, f"do not add up: {name}"
+        )
 
 
 def _phases_sum_to_their_participation(facts: Facts) -> Broken:
     parts = facts["participations"]
     total_s = facts.elapsed_s + parts["waiting_s"] + parts["offline_s"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
-    yield from _rows("participations", _span_differs(begun, ended, total_s), facts, "have phases that do not sum to their span")  # fmt: skip
+    yield from _rows(
+        "participations",
+        _span_differs(begun, ended, total_s),
+        facts,
+        "have phases that do not sum to their span",
+    )
     keys = _keys(parts["round"], parts["client"])
     if not facts.filled and len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
@@ -249,15 +283,35 @@ def _merges_follow_starts(facts: Facts) -> Broken:
     age = facts.row_of_merge - facts.row_of_participation
     yield from _rows("participations", age < 0, facts, "are settled before their round")
     known = parts["merge"] > 0
-    yield from _rows("participations", known & (parts["staleness"] != age), facts, "have a staleness that is not the merges between")  # fmt: skip
+    yield from _rows(
+        "participations",
+        known & (parts["staleness"] != age),
+        facts,
+        "have a staleness that is not the merges between",
+    )
     if facts.filled:
         yield from _rows("participations", late, facts, "are late where nobody can be")
     else:
         arrived = ~facts.lost
-        yield from _rows("participations", arrived & late & (age == 0), facts, "are late and yet merged with their round")  # fmt: skip
-        yield from _rows("participations", known & arrived & ~late & (age != 0), facts, "are not late and yet merged after their round")  # fmt: skip
+        yield from _rows(
+            "participations",
+            arrived & late & (age == 0),
+            facts,
+            "are late and yet merged with their round",
+        )
+        yield from _rows(
+            "participations",
+            known & arrived & ~late & (age != 0),
+            facts,
+            "are not late and yet merged after their round",
+        )
     if facts.mode == "synchronous":
-        yield from _rows("participations", age > 0, facts, "are settled after their round, in a server that waits for all")  # fmt: skip
+        yield from _rows(
+            "participations",
+            age > 0,
+            facts,
+            "are settled after their round, in a server that waits for all",
+        )
 
 
 def _waiting_is_slack_and_server_work(facts: Facts) -> Broken:
@@ -268,15 +322,26 @@ def _waiting_is_slack_and_server_work(facts: Facts) -> Broken:
     if facts.synchronous:
         expected_s = slack_s + server_s
         wrong = known & _differ(parts["waiting_s"], expected_s, length_s)
-        yield from _rows("participations", wrong, facts, "wait for something else than their slack and the server")  # fmt: skip
+        yield from _rows(
+            "participations",
+            wrong,
+            facts,
+            "wait for something else than their slack and the server",
+        )
         wrong = known & _differ(facts.elapsed_s + expected_s, length_s, length_s)
-        yield from _rows("participations", wrong, facts, "have a slack that does not reach their round's end")  # fmt: skip
+        yield from _rows(
+            "participations", wrong, facts, "have a slack that does not reach their round's end"
+        )
     else:
         ended, merged = parts["finished_at_s"] - parts["waiting_s"], rounds["finished_at_s"][of]
         wrong = known & _span_differs(ended, merged, slack_s + server_s)
-        yield from _rows("participations", wrong, facts, "have a slack that does not reach their merge")  # fmt: skip
+        yield from _rows(
+            "participations", wrong, facts, "have a slack that does not reach their merge"
+        )
         if facts.filled:
-            yield from _rows("participations", parts["waiting_s"] > 0, facts, "wait where nobody is waited for")  # fmt: skip
+            yield from _rows(
+                "participations", parts["waiting_s"] > 0, facts, "wait where nobody is waited for"
+            )
     critical = rounds["critical_client"][of] == parts["client"]
     least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
     np.minimum.at(least_s, of[critical & known], slack_s[critical & known])
@@ -284,7 +349,9 @@ def _waiting_is_slack_and_server_work(facts: Facts) -> Broken:
     yield from _rows("participations", wrong, facts, "are critical and yet have slack")
     named = ~np.isnan(rounds["critical_client"])
     found = np.bincount(of[critical], minlength=facts.rounds)
-    yield from _rows("rounds", named & (found == 0), facts, "have a critical client that took no part")  # fmt: skip
+    yield from _rows(
+        "rounds", named & (found == 0), facts, "have a critical client that took no part"
+    )
 
 
 def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
@@ -307,7 +374,9 @@ def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
         shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
         spent_s = np.bincount(inverse, weights=parts[phase], minlength=len(ids))[inverse]
         wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _rounding(parts["finished_at_s"])
-        yield from _rows("participations", wrong, facts, f"have {kind} spans that do not sum to {phase}")  # fmt: skip
+        yield from _rows(
+            "participations", wrong, facts, f"have {kind} spans that do not sum to {phase}"
+        )
 
 
 def _tracks_are_named_after_whom_they_show(facts: Facts) -> Broken:
@@ -363,7 +432,10 @@ def _links_are_busy_when_they_carry(facts: Facts) -> Broken:
     used = _joined(links["link"].astype(str), links["from_s"], links["to_s"])
     for name in sorted(shown.keys() | used.keys()):
         if not np.array_equal(shown.get(name, ()), used.get(name, ())):
-            yield f"spans.parquet: link {name} is not busy when links.parquet says that it carried something"  # fmt: skip
+            yield (
+                f"spans.parquet: link {name} is not busy when links.parquet says that it carried "
+                "something"
+            )
             return
 
 
@@ -389,7 +461,10 @@ def _links_carry_what_was_sent(facts: Facts) -> Broken:
         yield "links.parquet: intervals that end before they start"
     if (links["bytes"] > most * (1 + RELATIVE)).any():
         worst = int(np.argmax(links["bytes"] - most))
-        yield f"links.parquet: more bytes than the capacity allows, first on {links['link'][worst]} from {float(begun[worst])!r} s"  # fmt: skip
+        yield (
+            f"links.parquet: more bytes than the capacity allows, first on {links['link'][worst]} "
+            f"from {float(begun[worst])!r} s"
+        )
     if (links["flows"] < 1).any():
         yield "links.parquet: intervals in which nobody used the link"
     yield from _overlaps("links", links["link"], begun, ended)
@@ -407,19 +482,31 @@ def _links_carry_what_was_sent(facts: Facts) -> Broken:
         else:
             continue  # a link inside a topology of its own
         if abs(total - sent) > 1e-7 * sent:
-            yield f"links.parquet: {name} carried {total!r} bytes, the transfers over it are {float(sent)!r}"  # fmt: skip
+            yield (
+                f"links.parquet: {name} carried {total!r} bytes, the transfers over it are "
+                f"{float(sent)!r}"
+            )
 
 
 def _pulls_follow_the_policy(facts: Facts) -> Broken:
     parts, rolled_back = facts["participations"], facts["rounds"]["rolled_back"]
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_participation]
-    yield from _rows("participations", forced & ~after, facts, "are forced without a rollback before")  # fmt: skip
-    yield from _rows("participations", after & ~forced, facts, "are free although the round before was rolled back")  # fmt: skip
+    yield from _rows(
+        "participations", forced & ~after, facts, "are forced without a rollback before"
+    )
+    yield from _rows(
+        "participations",
+        after & ~forced,
+        facts,
+        "are free although the round before was rolled back",
+    )
     merged = np.bincount(facts.row_of_merge[~facts.lost], minlength=facts.rounds) > 0
     versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
     wrong = parts["model_version"] != versions[facts.row_of_participation]
-    yield from _rows("participations", wrong, facts, "do not start from the number of accepted merges")  # fmt: skip
+    yield from _rows(
+        "participations", wrong, facts, "do not start from the number of accepted merges"
+    )
     yield from _warm_ups_are_balanced(facts)
 
 
@@ -428,30 +515,41 @@ def _merges_are_counted(facts: Facts) -> Broken:
     parts = facts["participations"]
     stale = parts["merge"] - parts["round"]
     wrong = (stale != parts["staleness"]) | (stale < 0) | (parts["merge"] > facts.rounds)
-    yield from _rows("participations", wrong, facts, "have a staleness that their merge does not come to")  # fmt: skip
+    yield from _rows(
+        "participations", wrong, facts, "have a staleness that their merge does not come to"
+    )
     if facts.synchronous:
-        yield from _rows("participations", stale != 0, facts, "are merged in another round than their own")  # fmt: skip
+        yield from _rows(
+            "participations", stale != 0, facts, "are merged in another round than their own"
+        )
 
 
 def _warm_ups_are_balanced(facts: Facts) -> Broken:
     parts = facts["participations"]
     warmups = [p["warmup"] for p in facts.policies if p.get("warmup")]
-    arms = facts.run.scenario.get("compression", {}).get("strategies", ())
+    compression = facts.run.scenario.get("compression", {})
     played = (parts["choice"] == "warm-up") & ~facts.lost
-    if not played.any():
-        return
+    if not played.any() or compression.get("pairs") == "factored":
+        return  # of two bandits that warm up apart, no pair is played equally often
+    arms = _arms(facts)
     clients = int(parts["client"].max()) + 1
     counts = np.stack(
-        [np.bincount(parts["client"][played & (parts["arm"] == arm)], minlength=clients) for arm in arms],
+        [
+            np.bincount(parts["client"][played & (parts["arm"] == arm)], minlength=clients)
+            for arm in arms
+        ],
         axis=1,
-    )  # fmt: skip
+    )
     done = np.zeros(clients, bool)
     done[parts["client"][np.isin(parts["choice"], ("explore", "exploit"))]] = True
     done &= counts.any(axis=1)  # a policy without a warm-up
     even = (counts == counts[:, :1]).all(axis=1) & np.isin(counts[:, 0], warmups)
     wrong = np.flatnonzero((counts.max(axis=1) > max(warmups, default=0)) | (done & ~even))
     if len(wrong):
-        yield f"participations.parquet: {len(wrong)} clients did not warm up each strategy equally often, first: client {wrong[0]}"  # fmt: skip
+        yield (
+            f"participations.parquet: {len(wrong)} clients did not warm up each strategy equally "
+            f"often, first: client {wrong[0]}"
+        )
 
 
 def _rewards_are_gains_over_time(facts: Facts) -> Broken:
@@ -466,8 +564,12 @@ def _rewards_are_gains_over_time(facts: Facts) -> Broken:
     fits = np.zeros(len(raw), bool)
     for low, high in clips:
         fits |= parts["reward"] == np.clip(raw, low, high)
-    yield from _rows("participations", paid & ~fits, facts, "have a reward that is not the clipped one")  # fmt: skip
-    yield from _rows("participations", paid & facts.lost, facts, "are rewarded although they were lost")  # fmt: skip
+    yield from _rows(
+        "participations", paid & ~fits, facts, "have a reward that is not the clipped one"
+    )
+    yield from _rows(
+        "participations", paid & facts.lost, facts, "are rewarded although they were lost"
+    )
 
 
 def _rows_are_in_order(facts: Facts) -> Broken:
@@ -510,7 +612,10 @@ def _evaluations_are_due(facts: Facts) -> Broken:
     )
     missing = sorted({(r, p) for r in rounds_due for p in scenario["prototypes"]} - pairs)
     if missing:
-        yield f"prototypes.parquet: {len(missing)} evaluations are missing, first: round {missing[0][0]}, {missing[0][1]}"  # fmt: skip
+        yield (
+            f"prototypes.parquet: {len(missing)} evaluations are missing, first: round "
+            f"{missing[0][0]}, {missing[0][1]}"
+        )
     unknown = sorted(set(found["prototype"].tolist()) - set(scenario["prototypes"]))
     if unknown:
         yield f"prototypes.parquet: {unknown[0]!r} is no prototype of scenario.yaml"
@@ -538,23 +643,27 @@ def _policies_have_every_arm_once(facts: Facts) -> Broken:
     of_client = np.isin(parts["client"], np.unique(rows["client"]))
     if facts.run.manifest.get("mode") == "full":
         of_client |= np.isin(parts["choice"], ("warm-up", "explore", "exploit"))
-    arms = (facts.run.scenario.get("compression") or {}).get("strategies") or ()
+    factored = (facts.run.scenario.get("compression") or {}).get("pairs") == "factored"
+    arms = shown_arms(_arms(facts), factored=factored)
     if any(policy.get("arms_from") for policy in facts.policies) or not arms:
         return
+    named = {str(p["strategy"]) for p in facts.policies if p.get("strategy")} - set(arms)
     shown = np.isin(keys, _keys(rows["round"], rows["client"]))
     yield from _rows(
         "participations", of_client & ~shown, facts, "have no values in policies.parquet"
     )
-    strange = sorted(set(rows["arm"].tolist()) - {_name_of(arm) for arm in arms})
+    strange = sorted(set(rows["arm"].tolist()) - set(arms) - named)
     if strange:
         yield f"policies.parquet: {strange[0]!r} is no strategy of scenario.yaml"
-    if len(rows["round"]) != len(arms) * int((of_client & shown).sum()):
+    if not named and len(rows["round"]) != len(arms) * int((of_client & shown).sum()):
         yield "policies.parquet: not one row for each strategy of each client and round"
 
 
-def _name_of(arm: Any) -> str:
-    """A strategy as tables name it."""
-    return arm if isinstance(arm, str) else str(arm)
+def _arms(facts: Facts) -> tuple[str, ...]:
+    """What the scenario lets policies choose from."""
+    compression = facts.run.scenario.get("compression") or {}
+    strategies = list(map(str, compression.get("strategies") or ()))
+    return arms_of(strategies, compression.get("k_choices") or ())
 
 
 def _critical_phases_are_the_longest(facts: Facts) -> Broken:
@@ -578,9 +687,16 @@ def _critical_phases_are_the_longest(facts: Facts) -> Broken:
     yield from _rows("rounds", strange, facts, "have a critical link that carried nothing")
     carries = np.isin(rounds["critical_phase"], ("download", "upload"))
     has_link = np.array([name is not None for name in rounds["critical_link"]], bool)
-    yield from _rows("rounds", has_link & ~carries, facts, "have a critical link, but no transfer was critical")  # fmt: skip
+    yield from _rows(
+        "rounds", has_link & ~carries, facts, "have a critical link, but no transfer was critical"
+    )
     saved = rounds["saved_without_critical_s"].astype(float)
-    yield from _rows("rounds", saved > rounds["duration_s"] * (1 + RELATIVE), facts, "would be shorter than nothing without their critical client")  # fmt: skip
+    yield from _rows(
+        "rounds",
+        saved > rounds["duration_s"] * (1 + RELATIVE),
+        facts,
+        "would be shorter than nothing without their critical client",
+    )
 
 
 def _summary_is_that_of_the_tables(facts: Facts) -> Broken:
@@ -650,7 +766,10 @@ def _rows(table: str, wrong: Array, facts: Facts, what: str, offset: int = 0) ->
 def _spans(wrong: Array, spans: dict[str, Array], what: str) -> Broken:
     at = np.flatnonzero(wrong)
     if len(at):
-        yield f"spans.parquet: {len(at)} spans {what}, first: {spans['track'][at[0]]} from {float(spans['started_at_s'][at[0]])!r} s"  # fmt: skip
+        yield (
+            f"spans.parquet: {len(at)} spans {what}, first: {spans['track'][at[0]]} from "
+            f"{float(spans['started_at_s'][at[0]])!r} s"
+        )
 
 
 def _overlaps(table: str, tracks: Array, begun: Array, ended: Array) -> Broken:
@@ -659,7 +778,10 @@ def _overlaps(table: str, tracks: Array, begun: Array, ended: Array) -> Broken:
     wrong = (track[1:] == track[:-1]) & (ended[:-1] - begun[1:] > _rounding(begun[1:]))
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        yield f"{table}.parquet: {int(wrong.sum())} overlaps on one track, first on {track[first]} at {float(begun[first + 1])!r} s"  # fmt: skip
+        yield (
+            f"{table}.parquet: {int(wrong.sum())} overlaps on one track, first on {track[first]} "
+            f"at {float(begun[first + 1])!r} s"
+        )
 
 
 def _keys(rounds: Array, clients: Array) -> Array:

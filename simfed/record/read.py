@@ -32,7 +32,8 @@ __all__ = ["Run", "open_run", "read_manifest"]
 
 
 class Run:
-    """A finished run: `run.rounds`, `run.participations`, … are `pandas.DataFrame`s, read on first use.
+    """A finished run: `run.rounds`, `run.participations`, … are `pandas.DataFrame`s, read on first
+    use.
 
     Columns that may be empty and hold whole numbers (`critical_client`, `spans.client`) have the
     dtype `Int64`, so that they stay whole numbers.
@@ -190,9 +191,11 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     manifest = _read_json(path / "manifest.json")
     if manifest.get("format") != FORMAT or "status" not in manifest:
         raise InputError(
-            f"a run directory of format {FORMAT}", where=str(path / "manifest.json"),
-            got=manifest.get("format"), hint="it was written by another version, or is no manifest of simfed",
-        )  # fmt: skip
+            f"a run directory of format {FORMAT}",
+            where=str(path / "manifest.json"),
+            got=manifest.get("format"),
+            hint="it was written by another version, or is no manifest of simfed",
+        )
     return manifest
 
 

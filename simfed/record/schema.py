@@ -4,8 +4,8 @@ Facts are flat and complete: one row per client and round, failures included. In
 simulated seconds since the run's start (`*_at_s`, `from_s`, `to_s`); durations (`*_s`) are carried
 as durations, so they stay exact where a difference of two late instants would not.
 
-The annotations are the schema: `int` → int64, `float` → float64, `bool`, `str`; `| None` → nullable;
-the text is the column's meaning, shown in `docs/run-directory.md` and in reports.
+The annotations are the schema: `int` → int64, `float` → float64, `bool`, `str`; `| None` →
+nullable; the text is the column's meaning, shown in `docs/run-directory.md` and in reports.
 
 >>> [column.name for column in columns("policies")]
 ['round', 'client', 'arm', 'value']
@@ -52,9 +52,9 @@ PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", 
 """The duration columns of a participation, whose sum is its whole span."""
 
 CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "offline")
-"""`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is a unit of the
-method's local work, which counts as `training_s`. On the server's track kinds are those of its work
-(`decompression`, and whatever the method says), on a link's the kind is `busy`."""
+"""`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is a unit
+of the method's local work, which counts as `training_s`. On the server's track kinds are those
+of its work (`decompression`, and whatever the method says), on a link's the kind is `busy`."""
 
 
 class Round(NamedTuple):
@@ -90,7 +90,8 @@ class PrototypeResult(NamedTuple):
 
 
 class ClientResult(NamedTuple):
-    """One client's own model on the test set (`clients.parquet`, methods with personal models)."""
+    """One client's model on the test set (`clients.parquet`): its own where models are personal,
+    else its prototype's, with `evaluation.clients`."""
 
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
@@ -107,7 +108,7 @@ class Participation(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
-    arm: Annotated[str, "compression strategy"]
+    arm: Annotated[str, "compression strategy; behind an @ its level, where that is chosen"]
     k: Annotated[int, "entries kept, min(K, d); 0 where the method compresses nothing"]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
     outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]
@@ -138,7 +139,7 @@ class PolicyValue(NamedTuple):
 
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
-    arm: Annotated[str, "compression strategy"]
+    arm: Annotated[str, "what is chosen; where strategy and level are chosen apart, one of either"]
     value: Annotated[float | None, "utility or probability; empty before the first reward"]
 
 

@@ -67,7 +67,9 @@ def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Any]]:
     rounds = _columns(table("rounds"))
     known = ~_missing(rounds["critical_client"])
     clients = rounds["critical_client"][known].astype(np.int64)
-    worst = sorted(zip(*np.unique(clients, return_counts=True), strict=True), key=lambda c: (-c[1], c[0]))  # fmt: skip
+    worst = sorted(
+        zip(*np.unique(clients, return_counts=True), strict=True), key=lambda c: (-c[1], c[0])
+    )
     found = []
     for client, count in worst[:rows]:
         mine = known.copy()
@@ -187,7 +189,9 @@ def _wasted_bytes(parts: pa.Table) -> dict[str, float]:
 def _tally(values: np.ndarray[Any, Any]) -> dict[str, int]:
     present = [value for value in values.tolist() if value is not None]
     names, counts = np.unique(np.array(present, dtype=str), return_counts=True)
-    by_count = sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda nc: (-nc[1], nc[0]))  # fmt: skip
+    by_count = sorted(
+        zip(names.tolist(), counts.tolist(), strict=True), key=lambda nc: (-nc[1], nc[0])
+    )
     return dict(by_count)
 
 

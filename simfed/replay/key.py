@@ -19,6 +19,7 @@ from typing import Any
 
 from simfed.compress.labels import names_in
 from simfed.fleet import Fleet
+from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
@@ -124,7 +125,8 @@ def _clients(scenario: Scenario) -> dict[str, Any]:
 
 @cache
 def data_digest(name: str) -> str:
-    """The digest of a data set: of its published files where they are fixed, else of its content."""
+    """The digest of a data set: of its published files where they are fixed, else of its
+    content."""
     part = registry("dataset").get(name)
     files = getattr(part, "files", None)
     if files and all(hasattr(file, "sha256") for file in files.values()):
@@ -148,7 +150,7 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
         "compressor": {
             name
             for label in named | set(scenario.compression.strategies)
-            for name in names_in(label)
+            for name in names_in(split_arm(label)[0])
             if name in registry("compressor")
         },
         "policy": {policy.kind for policy in policies},

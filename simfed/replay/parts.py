@@ -1,10 +1,11 @@
 """A digest of a part that does not come with simfed: two parts that may differ never share one.
 
-Counted are the part's name in its module, the module's source and that of every module of the user's
-that it imports, arguments bound to it (`functools.partial`, defaults, closures) and, of an object,
-its attributes. What cannot be described so (typed at a prompt, a tensor in a closure) is equal to
-nothing, not even to itself in another process: learning is then computed anew. Not seen: data files
-that a part reads, and values that are put into a module from outside while the program runs.
+Counted are the part's name in its module, the module's source and that of every module of the
+user's that it imports, arguments bound to it (`functools.partial`, defaults, closures) and, of an
+object, its attributes. What cannot be described so (typed at a prompt, a tensor in a closure) is
+equal to nothing, not even to itself in another process: learning is then computed anew. Not seen:
+data files that a part reads, and values that are put into a module from outside while the program
+runs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def part_digest(part: object) -> str:
     """The digest of a class, function, partial or object.
 
     >>> import functools
-    >>> part_digest(functools.partial(print, end="")) == part_digest(functools.partial(print, end="!"))
+    >>> one, other = functools.partial(print, end=""), functools.partial(print, end="!")
+    >>> part_digest(one) == part_digest(other)
     False
     """
     return digest_of(_told(part, ()))
@@ -105,7 +107,8 @@ def _file_of(module: ModuleType | None) -> Path | None:
 
 @functools.cache
 def _version(package: str) -> str:
-    """Of the distribution that a package came with; simfed's own and Python's code count elsewhere."""
+    """Of the distribution that a package came with; simfed's own and Python's code count
+    elsewhere."""
     found = metadata.packages_distributions().get(package, [])
     return " ".join(f"{name} {metadata.version(name)}" for name in sorted(set(found)))
 

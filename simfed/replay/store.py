@@ -9,8 +9,8 @@ file of its own and reads everybody's, so that several may work on one trajector
 
 Each line ends in a digest of the learning key, the node and the fact, and each state carries one of
 its own; both are checked as they are read. What was damaged, edited or moved here from another
-trajectory is not used, `damaged` says so, and the step is learned again. The cache may vanish or fill
-up at any time: then things are computed again, and no run fails for it.
+trajectory is not used, `damaged` says so, and the step is learned again. The cache may vanish or
+fill up at any time: then things are computed again, and no run fails for it.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ class Trajectory:
     def damaged(self) -> list[str]:
         """What was found here and not used, a sentence for each file."""
         lines = [
-            f"{self.folder / name}: {len(bad)} of {self._read_lines[name]} lines are damaged and were "
-            f"not used, the first one is line {bad[0]}"
+            f"{self.folder / name}: {len(bad)} of {self._read_lines[name]} lines are damaged and "
+            f"were not used, the first one is line {bad[0]}"
             for name, bad in self._bad_lines.items()
         ]
         states = [f"{self._state_path(node)}: damaged and not used" for node in self._bad_states]

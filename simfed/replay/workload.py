@@ -1,4 +1,5 @@
-"""A workload that answers from a recorded trajectory, and learns for real only where nobody has been.
+"""A workload that answers from a recorded trajectory, and learns for real only where nobody has
+been.
 
 Decisions form a tree. Its root is the learning setup (the learning key); every start of a
 participation (round, client, arm, K), every lost upload and every merge leads to a child. A *node*
@@ -7,8 +8,8 @@ equal learning. While outcomes are known, the real workload is not even built. A
 step it is built, put into the nearest kept state on the way, led through the decisions made since
 (their outcomes must come out the same again), and learning goes on from there, recorded.
 
-What is not recorded is what the clock side can work out itself: tasks and sizes that do not depend on
-data come from a stand-in. So bandwidth, latency, devices, and what is charged, all share.
+What is not recorded is what the clock side can work out itself: tasks and sizes that do not depend
+on data come from a stand-in. So bandwidth, latency, devices, and what is charged, all share.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pydantic import TypeAdapter
 
 from simfed.contract import Contribution, Outcome, Task, Workload
 from simfed.errors import RunFailed
+from simfed.levels import Level
 from simfed.method import Work
 from simfed.replay.store import Trajectory
 from simfed.tasks import Tasks
@@ -36,22 +38,36 @@ _OUTCOMES = TypeAdapter(Outcome)
 class ReplayedContribution:
     """A contribution of which perhaps no more is known than what was decided."""
 
-    __slots__ = ("_bytes", "_owner", "arm", "k", "node", "real", "task")
+    __slots__ = ("_bytes", "_k", "_owner", "arm", "asked", "node", "real", "task")
 
     def __init__(
-        self, owner: ReplayingWorkload, task: Task, arm: str, k: int, size: float | None, node: str
+        self,
+        owner: ReplayingWorkload,
+        task: Task,
+        arm: str,
+        k: Level,
+        size: float | None,
+        node: str,
     ) -> None:
         self.task = task
         self.arm = arm
-        self.k = k
+        self.asked = k
+        """K, or the level of energy."""
+        self._k = k if isinstance(k, int) else None
         self.node = node
         self.real: Contribution | None = None
         self._bytes = size
         self._owner = owner
 
+    @property
+    def k(self) -> int:
+        if self._k is None:
+            self._bytes, self._k = self._owner._measured(self)
+        return self._k
+
     def uplink_bytes(self) -> float:
         if self._bytes is None:
-            self._bytes = self._owner._size(self)
+            self._bytes, self._k = self._owner._measured(self)
         return self._bytes
 
 
@@ -112,7 +128,7 @@ class ReplayingWorkload:
     def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
         return self._tasks.task(round, client, self._version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: int) -> ReplayedContribution:
+    def execute(self, task: Task, arm: str, k: Level) -> ReplayedContribution:
         self._settle_lost()
         self._go("execute", *task.name, arm, k)
         contribution = self._begun(task, arm, k, self._node)
@@ -128,7 +144,7 @@ class ReplayingWorkload:
         begun = time.perf_counter()
         self._settle_lost()
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
-        weighed = sorted(counted, key=lambda of: _order(of[0]))
+        weighed = sorted(counted, key=lambda of: of[0].task.order)
         merged, weights = [c for c, _ in weighed], [weight for _, weight in weighed]
         marks = [f"{c.task.key}:{c.task.client}:{weight!r}" for c, weight in weighed]
         # an evaluation that takes place only because the run ends is another outcome
@@ -191,7 +207,8 @@ class ReplayingWorkload:
         return self._open[task.client, task.key]
 
     def timings(self) -> Mapping[str, float]:
-        """Those of the real workload, `replay`, and `rebuild`: the way to where the record ended."""
+        """Those of the real workload, `replay`, and `rebuild`: the way to where the record
+        ended."""
         own = {"replay": self._wall_s, "rebuild": self._rebuilding_wall_s}
         return {**own, **(self._real.timings() if self._real is not None else {})}
 
@@ -212,24 +229,31 @@ class ReplayingWorkload:
         self._node = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _settle_lost(self) -> None:
-        """Lost uploads touch only their own client, so their order among themselves is no decision."""
-        for lost in sorted(self._lost, key=_order):
+        """Lost uploads touch only their own client, so their order among themselves is no
+        decision."""
+        for lost in sorted(self._lost, key=lambda of: of.task.order):
             self._go("discard", lost.task.key, lost.task.client)
         self._lost.clear()
 
-    def _size(self, contribution: ReplayedContribution) -> float:
-        """A size that depends on the data."""
+    def _measured(self, contribution: ReplayedContribution) -> tuple[float, int]:
+        """Size and K, of which one depends on the data."""
+        asked = contribution.asked
         if contribution.real is None:
             known = self._trajectory.known(contribution.node)
             if known is not None:
-                return float(known)
+                size, k = (known, asked) if isinstance(asked, int) else known
+                return float(size), int(k)
             self._leave()
         assert contribution.real is not None
         size = contribution.real.uplink_bytes()
-        self._trajectory.add(contribution.node, size)
-        return size
+        if isinstance(asked, int):
+            self._trajectory.add(contribution.node, size)
+            return size, asked
+        k = contribution.real.k
+        self._trajectory.add(contribution.node, [size, k])
+        return size, k
 
-    def _begun(self, task: Task, arm: str, k: int, node: str) -> ReplayedContribution:
+    def _begun(self, task: Task, arm: str, k: Level, node: str) -> ReplayedContribution:
         size = self._tasks.uplink_bytes(task, arm, k)
         contribution = ReplayedContribution(self, task, arm, k, size, node)
         self._open[task.client, task.key] = contribution
@@ -285,7 +309,9 @@ class ReplayingWorkload:
     def _repeat(self, real: Workload, step: _Step) -> None:
         if step.kind == "execute":
             (contribution,) = step.contributions
-            contribution.real = real.execute(contribution.task, contribution.arm, contribution.k)
+            contribution.real = real.execute(
+                contribution.task, contribution.arm, contribution.asked
+            )
         elif step.kind == "discard":
             real.discard(_real(step.contributions[0]))
         else:
@@ -293,9 +319,10 @@ class ReplayingWorkload:
             again = _OUTCOMES.dump_python(outcome, mode="json")
             if step.outcome is not None and _text(again) != _text(step.outcome):
                 raise RunFailed(
-                    f"{self._trajectory.folder}: what was learned before in round {step.round} did not come out again; "
-                    "nothing of this run is kept, `simfed cache clear` removes the kept trajectories"
-                )  # fmt: skip
+                    f"{self._trajectory.folder}: what was learned before in round {step.round} "
+                    "did not come out again; nothing of this run is kept, `simfed cache clear` "
+                    "removes the kept trajectories"
+                )
 
     def _keep_state(self, node: str | None = None) -> None:
         assert self._real is not None
@@ -337,14 +364,9 @@ class _Step:
     def plain(self) -> list[Any]:
         if self.kind == "execute":
             (c,) = self.contributions
-            return [self.kind, c.task.arguments, c.arm, c.k, c.node]
+            return [self.kind, c.task.arguments, c.arm, c.asked, c.node]
         uploads = [[c.task.client, c.task.key] for c in self.contributions]
         return [self.kind, self.round, self.node, uploads, list(self.weights)]
-
-
-def _order(contribution: Contribution) -> tuple[int, int, int]:
-    task = contribution.task
-    return task.client, task.who.turn, task.round
 
 
 def _real(contribution: ReplayedContribution) -> Contribution:

@@ -1,4 +1,5 @@
-"""Calibration in pictures: a profile's laws over their measured points, and its errors on others."""
+"""Calibration in pictures: a profile's laws over their measured points, and its errors on
+others."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
 
 def _panels(profile: Profile) -> dict[str, list[tuple[str, Key]]]:
-    """Panel title → (label, curve) in it; written constants and laws for any model are not drawn."""
+    """Panel title → (label, curve) in it; written constants and laws for any model are not
+    drawn."""
     panels: dict[str, list[tuple[str, Key]]] = defaultdict(list)
     for key, curve in profile.curves.items():
         quantity, model, strategy = key
@@ -141,7 +143,8 @@ def _draw_curve(
 
 
 def _logarithmic(ax: Axes, headroom: int) -> None:
-    """Logarithmic axes with readable ticks, and room above for a legend of so many entries, two in a row."""
+    """Logarithmic axes with readable ticks, and room above for a legend of so many entries, two in
+    a row."""
     ax.set_xscale("log")
     ax.set_yscale("log")
     low, high = ax.get_ylim()

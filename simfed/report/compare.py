@@ -46,7 +46,13 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
     rounds = run.rounds
     if len(rounds):
         middle = format_duration(rounds["duration_s"].median())
-        facts.append(("simulated time", format_duration(rounds["finished_at_s"].max()), f"{middle} a round (median)"))  # fmt: skip
+        facts.append(
+            (
+                "simulated time",
+                format_duration(rounds["finished_at_s"].max()),
+                f"{middle} a round (median)",
+            )
+        )
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
         facts.append(("sent by clients", format_bytes(up), f"and {format_bytes(down)} to them"))
     if len(run.participations):
@@ -54,7 +60,9 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
         total = float(seconds.sum())
         top = frames.PHASE_OF_COLUMN[str(seconds.idxmax())]
         share = 100 * seconds.max() / total if total else 0.0
-        facts.append(("most time went to", frames.phase_label(top), f"{share:.0f} % of the clients' time"))  # fmt: skip
+        facts.append(
+            ("most time went to", frames.phase_label(top), f"{share:.0f} % of the clients' time")
+        )
     found = frames.blame(run)
     if len(found):
         worst = found.iloc[0]
@@ -79,7 +87,15 @@ def thresholds_table(found: pd.DataFrame) -> Table:
         )
         for row in found.to_dict("records")
     ]  # fmt: skip
-    header = ("run", "prototype", "accuracy", "first reached after", "in round", "sent by clients", "moved both ways")  # fmt: skip
+    header = (
+        "run",
+        "prototype",
+        "accuracy",
+        "first reached after",
+        "in round",
+        "sent by clients",
+        "moved both ways",
+    )
     return Table("When accuracies were reached", header, rows, frozenset(range(2, 7)))
 
 
@@ -153,7 +169,8 @@ def differences(scenarios: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
     >>> differences([{"a": {"b": 1}, "c": [2]}, {"a": {"b": 3}, "c": [2]}])
     [('a.b', '1', '3')]
-    >>> differences([{"up": "6250000.0 B/s", "end": "60.0 s"}, {"up": "625000.0 B/s", "end": "60.01 s"}])
+    >>> fast = {"up": "6250000.0 B/s", "end": "60.0 s"}
+    >>> differences([fast, {"up": "625000.0 B/s", "end": "60.01 s"}])
     [('up', '50 Mbps', '5 Mbps'), ('end', '60.0 s', '60.01 s')]
     """
     flat = [dict(_flattened(scenario)) for scenario in scenarios]
@@ -188,15 +205,33 @@ def stragglers_table(runs: Mapping[str, Run]) -> Table:
     """Who was the straggler how often, and for what."""
     rows = [
         (
-            label, f"{row.client}", str(row.prototype), f"{row.rounds:,}", f"{100 * row.share:.1f} %",
+            label,
+            f"{row.client}",
+            str(row.prototype),
+            f"{row.rounds:,}",
+            f"{100 * row.share:.1f} %",
             f"{frames.phase_label(row.phase)} ({row.phase_rounds:,})",
-            _text(row.link), format_duration(row.saved_s),
+            _text(row.link),
+            format_duration(row.saved_s),
         )
         for label, run in runs.items()
         for row in frames.blame(run).itertuples()
-    ]  # fmt: skip
-    header = ("run", "client", "prototype", "rounds", "share", "mostly for (rounds)", "link", "rounds shorter without it")  # fmt: skip
-    return limited(Table("Who the rounds waited for", header, rows, frozenset({3, 4, 7})), "rounds.parquet", first=True)  # fmt: skip
+    ]
+    header = (
+        "run",
+        "client",
+        "prototype",
+        "rounds",
+        "share",
+        "mostly for (rounds)",
+        "link",
+        "rounds shorter without it",
+    )
+    return limited(
+        Table("Who the rounds waited for", header, rows, frozenset({3, 4, 7})),
+        "rounds.parquet",
+        first=True,
+    )
 
 
 def _text(value: Any) -> str:
@@ -217,5 +252,8 @@ def links_table(label: str, found: pd.DataFrame) -> Table:
     caption = f"Links of {label}" if label else "Links"
     note = ""
     if len(found) > _MOST_LINKS:
-        note = f"The {_MOST_LINKS} that carried most of {len(found):,} links; all are in links.parquet."
+        note = (
+            f"The {_MOST_LINKS} that carried most of {len(found):,} links; all are in "
+            "links.parquet."
+        )
     return Table(caption, header, rows, frozenset(range(1, 7)), note)

@@ -101,7 +101,9 @@ def draw_curves(
             marker="." if len(group) < 15 else None, markersize=3,
         )  # fmt: skip
         if {"low", "high"} <= set(group.columns):
-            ax.fill_between(group[x] / scale, group["low"], group["high"], color=drawn, alpha=0.2, lw=0)  # fmt: skip
+            ax.fill_between(
+                group[x] / scale, group["low"], group["high"], color=drawn, alpha=0.2, lw=0
+            )
     ax.set_xlabel(x_label)
     ax.set_ylabel(_Y_LABELS.get(y, y))
     ax.set_xlim(left=0)

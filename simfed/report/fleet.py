@@ -52,11 +52,12 @@ def fleet_figure(
     *,
     width_in: float = 7.0,
 ) -> Figure:
-    """Per quantity the share of each group's clients that have at most so much, and who is there when.
+    """Per quantity the share of each group's clients that have at most so much, and who is there
+    when.
 
     `there[k, i]`: the share of group i's clients that are there at `hours[k]`; None: no such panel.
-    A drawn quantity is a rising curve, one that is alike for all a step. Quantities that are nowhere
-    finite (unlimited links, traces) or 0 for everybody have no panel.
+    A drawn quantity is a rising curve, one that is alike for all a step. Quantities that are
+    nowhere finite (unlimited links, traces) or 0 for everybody have no panel.
     """
     from matplotlib.lines import Line2D
 

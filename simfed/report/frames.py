@@ -7,12 +7,13 @@ gives a small frame with one fact per row. Nothing here draws; nothing that draw
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from simfed.compress.arms import arms_of as compress_arms
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
 from simfed.report.style import phase as look_of
@@ -35,6 +36,7 @@ __all__ = [
     "run_name",
     "thresholds",
     "thresholds_for",
+    "varying_k",
 ]
 
 MEAN = "mean of clients"
@@ -131,7 +133,8 @@ def thresholds_for(tidy: pd.DataFrame, most: int = 4) -> list[float]:
 
 
 def thresholds(tidy: pd.DataFrame, accuracies: Sequence[float]) -> pd.DataFrame:
-    """When accuracies were first reached: `run, prototype, accuracy, round, at_s, uplink_bytes, total_bytes`.
+    """When accuracies were first reached: `run, prototype, accuracy, round, at_s, uplink_bytes,
+    total_bytes`.
 
     A threshold that was never reached has empty cells. `tidy` is from `curves`.
     """
@@ -158,9 +161,9 @@ def phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFra
 def blame(run: Run) -> pd.DataFrame:
     """Who was the straggler how often, and for what.
 
-    `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first: `phase`
-    and `link` are those it was blamed for most often, `saved_s` is how much shorter its rounds would
-    have been without it, each by itself.
+    `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first:
+    `phase` and `link` are those it was blamed for most often, `saved_s` is how much shorter its
+    rounds would have been without it, each by itself.
     """
     held: dict[int, str] = dict(clients_of(run).itertuples(index=False, name=None))
     rows = []
@@ -229,7 +232,8 @@ def link_table(run: Run) -> pd.DataFrame:
 
 
 def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:
-    """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round, share`.
+    """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round,
+    share`.
 
     A slice holds whole rounds, so that it is never a matter of where in a round it was cut; bytes
     are spread evenly over each recorded interval. The capacity is its mean over the recorded
@@ -310,8 +314,19 @@ def arm_shares(
     return plays.reindex(columns=columns)
 
 
+def varying_k(run: Run) -> pd.DataFrame:
+    """The participations of arms whose K is not the same for all clients of a prototype:
+    `round, client, prototype, arm, value` with K as value. The server's forced rounds left out."""
+    parts = run.participations[run.participations["choice"] != "forced"]
+    counts = parts.groupby(["prototype", "arm"])["k"].transform("nunique")
+    columns = ["round", "client", "prototype", "arm", "k"]
+    return parts.loc[counts > 1, columns].rename(columns={"k": "value"})
+
+
 def arms_of(run: Run) -> list[str]:
     """The arms of a run in the scenario's order; arms that only the record knows come last."""
-    listed: Iterable[str] = (run.scenario.get("compression") or {}).get("strategies") or ()
+    compression = run.scenario.get("compression") or {}
+    strategies = list(map(str, compression.get("strategies") or ()))
+    listed = compress_arms(strategies, compression.get("k_choices") or ())
     played = set(run.participations["arm"].unique())
     return [arm for arm in listed if arm in played] + sorted(played - set(listed))

@@ -1,8 +1,8 @@
 """The HTML report: one self-contained file about one run, or comparing several.
 
 The page needs no network and no server: the plotting library (plotly.js, from the plotly package),
-the data and the code are inside, the first two compressed. A Content Security Policy of its own lets
-only its own scripts run, by their hashes, and forbids every request.
+the data and the code are inside, the first two compressed. A Content Security Policy of its own
+lets only its own scripts run, by their hashes, and forbids every request.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from simfed.record.summary import critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Table
+from simfed.report.style import arm_marks
 from simfed.units import format_bytes, format_duration
 from simfed.version import VERSION
 
@@ -81,8 +82,8 @@ def page(
 ) -> str:
     """The report of some runs as HTML.
 
-    `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows at
-    first (it can be changed in the page). Several runs are drawn over one another and compared.
+    `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows
+    at first (it can be changed in the page). Several runs are drawn over one another and compared.
     Raises: `InputError` without runs or without plotly.
     """
     if not runs:
@@ -155,9 +156,15 @@ class _Content:
         if not y:
             return {}
         panel = panels.curves_panel(
-            self.tidy, key="learning", title="Learning curves", y=y,
-            about="Measured on the test set; the distillation loss is the students' distance from the clients' joint answer, before each step.",
-        )  # fmt: skip
+            self.tidy,
+            key="learning",
+            title="Learning curves",
+            y=y,
+            about=(
+                "Measured on the test set; the distillation loss is the students' distance "
+                "from the clients' joint answer, before each step."
+            ),
+        )
         tables = []
         if self.learned:
             accuracies = frames.thresholds_for(self.tidy)
@@ -191,8 +198,26 @@ class _Content:
 
     def strategies(self) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.participations)}
-        if len(self.arms) < 2:  # nothing was chosen
-            return {}
+        levels = {label: k for label, run in runs.items() if len(k := frames.varying_k(run))}
+        kept = (
+            [
+                panels.quantile_panel(
+                    levels,
+                    self.arms,
+                    key="levels",
+                    title="Entries kept",
+                    y_label="K",
+                    about=(
+                        "K of each participation, where it was set anew for each: the median "
+                        "over participations, and the band that holds 80 % of them."
+                    ),
+                )
+            ]
+            if levels
+            else []
+        )
+        if len(self.arms) < 2:  # no strategy was chosen
+            return {"title": "Strategies", "panels": kept} if kept else {}
         shares = {
             label: frames.in_order(frames.arm_shares(run.participations), run)
             for label, run in runs.items()
@@ -210,6 +235,7 @@ class _Content:
         found = [
             panels.choice_share_panel(shares, self.arms),
             panels.client_choice_panel(each, self.arms, notes),
+            *kept,
         ]
         return {"title": "Strategies", "panels": found}
 
@@ -223,20 +249,43 @@ class _Content:
                 values[label] = run.policies.merge(frames.clients_of(run), on="client")
         found = []
         if rewards:
-            found.append(panels.quantile_panel(
-                rewards, self.arms, key="rewards", title="Rewards", y_label="reward",
-                about="What the policies were told, by the strategy played: the median over participations, and the band that holds 80 % of them.",
-            ))  # fmt: skip
+            found.append(
+                panels.quantile_panel(
+                    rewards,
+                    self.arms,
+                    key="rewards",
+                    title="Rewards",
+                    y_label="reward",
+                    about=(
+                        "What the policies were told, by the strategy played: the median over "
+                        "participations, and the band that holds 80 % of them."
+                    ),
+                )
+            )
         if values:
-            found.append(panels.quantile_panel(
-                values, self.arms, key="values", title="What the policies believed", y_label="utility or probability",
-                about="Each client's estimate of each strategy before its pull (a probability where the policy works with probabilities): the median over clients, and the band that holds 80 % of them.",
-            ))  # fmt: skip
+            believed = dict.fromkeys(arm for found in values.values() for arm in found["arm"])
+            order = [arm for arm in self.arms if arm in believed]
+            order += [arm for arm in believed if arm not in self.arms]  # codecs and levels apart
+            found.append(
+                panels.quantile_panel(
+                    values,
+                    order,
+                    key="values",
+                    title="What the policies believed",
+                    y_label="utility or probability",
+                    about=(
+                        "Each client's estimate of each strategy before its pull (a "
+                        "probability where the policy works with probabilities): the median "
+                        "over clients, and the band that holds 80 % of them."
+                    ),
+                )
+            )
         return {"title": "Rewards and utilities", "panels": found} if found else {}
 
     def timeline(self) -> dict[str, Any]:
         shown = [run for run in self.runs.values() if len(run.rounds)]
-        return {"title": "Timeline", "timeline": True} if shown else {}
+        marks = ", ".join(f"{mark} {arm}" for arm, mark in arm_marks(self.arms).items())
+        return {"title": "Timeline", "timeline": True, "marks": marks} if shown else {}
 
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
@@ -246,7 +295,7 @@ class _Content:
             **legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                timeline_data(run, label, self.words[label], budget, kinds)
+                timeline_data(run, label, self.words[label], budget, kinds, self.arms)
                 for label, run in runs.items()
             ],
         }
@@ -282,7 +331,14 @@ class _Content:
             for row in longest.head(_WORDS // len(self.runs)).itertuples():
                 words = self.words[label].get(row.round, f"round {row.round}")
                 saved = row.saved_without_critical_s
-                rows.append((label, words, format_duration(row.duration_s), "" if pd.isna(saved) else format_duration(saved)))  # fmt: skip
+                rows.append(
+                    (
+                        label,
+                        words,
+                        format_duration(row.duration_s),
+                        "" if pd.isna(saved) else format_duration(saved),
+                    )
+                )
         header = ("run", "round", "length", "shorter without this client")
         return Table("The longest rounds, in words", header, rows, frozenset({2, 3}))
 

@@ -40,11 +40,14 @@ def timeline_data(
     words: Mapping[int, str],
     most_bars: int = MOST_BARS,
     kinds: Sequence[str] = CLIENT_KINDS,
+    all_arms: Sequence[str] = (),
 ) -> Data:
     """What `timeline.js` draws a run's timeline from; columns are packed arrays, rows are in step.
-    `kinds`: those of the page, see `kinds_on`.
+    `kinds` and `all_arms`: those of the page, see `kinds_on`; the run's own arms where there are
+    none.
 
-    Instants of bars are seconds since their round's start: near it they keep their digits in four bytes.
+    Instants of bars are seconds since their round's start: near it they keep their digits in four
+    bytes.
     """
     shown = kept_rounds(run, most_bars)
     parts = run.participations[run.participations["round"].isin(shown["round"])]
@@ -54,6 +57,7 @@ def timeline_data(
     row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
     round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
     arms = frames.arms_of(run)
+    marks, colours = arm_marks(all_arms or arms), arm_colours(all_arms or arms)
     prototypes = list(dict.fromkeys(timeline.clients["prototype"]))
     parts = parts.assign(
         row=row_of.reindex(parts["client"]).to_numpy(),
@@ -64,10 +68,7 @@ def timeline_data(
         "allRounds": len(run.rounds),
         "allClients": len(frames.clients_of(run)),
         "prototypes": [plain(name) for name in prototypes],
-        "arms": [
-            {"name": plain(arm), "mark": arm_marks(arms)[arm], "colour": arm_colours(arms)[arm]}
-            for arm in arms
-        ],
+        "arms": [{"name": plain(arm), "mark": marks[arm], "colour": colours[arm]} for arm in arms],
         "clients": {
             "id": packed(timeline.clients["client"], "u4"),
             "prototype": packed(timeline.clients["prototype"].map(prototypes.index), "u1"),
@@ -107,12 +108,17 @@ def legend(kinds: Sequence[str]) -> Data:
     """The phases' looks and the words behind the codes; the same for every run of a page."""
     return {
         "kinds": [
-            {"name": plain(look.name), "label": plain(look.label), "colour": look.web, "pattern": look.pattern}
+            {
+                "name": plain(look.name),
+                "label": plain(look.label),
+                "colour": look.web,
+                "pattern": look.pattern,
+            }
             for look in looks(kinds).values()
         ],
         "outcomes": list(OUTCOMES),
         "choices": list(CHOICES),
-    }  # fmt: skip
+    }
 
 
 def kept_rounds(run: Run, most_bars: int) -> pd.DataFrame:
@@ -128,7 +134,8 @@ def kept_rounds(run: Run, most_bars: int) -> pd.DataFrame:
 
 
 def kept_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) -> list[int]:
-    """The clients whose bars fit: all of them, or those that held a round up and some evenly between."""
+    """The clients whose bars fit: all of them, or those that held a round up and some evenly
+    between."""
     clients = np.unique(parts["client"].to_numpy())
     bars_each = _BARS_EACH * len(parts) / max(1, len(clients))
     room = int(most_bars / max(1.0, bars_each))
@@ -196,12 +203,16 @@ def _sliced(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
     """The use of a link in equal slices of each round; bytes are conserved."""
     share = np.linspace(0, 1, LINK_SLICES + 1)
     edges = starts[:, None] + (ends - starts)[:, None] * share
-    moved = np.diff(frames.cumulative_at(use, use["bytes"].to_numpy(), edges.ravel()).reshape(edges.shape))  # fmt: skip
+    moved = np.diff(
+        frames.cumulative_at(use, use["bytes"].to_numpy(), edges.ravel()).reshape(edges.shape)
+    )
     at = np.searchsorted(use["from_s"].to_numpy(), edges[:, :-1].ravel(), side="right") - 1
     capacity = use["capacity_bytes_per_s"].to_numpy()[np.maximum(at, 0)]
     return pd.DataFrame(
         {
-            "from_s": edges[:, :-1].ravel(), "to_s": edges[:, 1:].ravel(),
-            "bytes": moved.ravel(), "capacity_bytes_per_s": capacity,
+            "from_s": edges[:, :-1].ravel(),
+            "to_s": edges[:, 1:].ravel(),
+            "bytes": moved.ravel(),
+            "capacity_bytes_per_s": capacity,
         }
-    )  # fmt: skip
+    )

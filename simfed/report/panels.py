@@ -1,8 +1,8 @@
 """What the HTML report's charts show: specifications for Plotly, from tidy frames.
 
 A builder takes a frame and gives a `Panel`: what is drawn, what it says, and the same numbers as a
-table for those who do not see the drawing. `charts.js` adds colours of the page, controls and drawing;
-nothing here knows of HTML. A colour "ink" stands for the page's text colour.
+table for those who do not see the drawing. `charts.js` adds colours of the page, controls and
+drawing; nothing here knows of HTML. A colour "ink" stands for the page's text colour.
 """
 
 from __future__ import annotations
@@ -40,7 +40,14 @@ MOST_POINTS = 4_000
 """Of all curves of one panel."""
 MOST_CLIENT_BARS = 80
 MOST_CELLS = 5_000
-_TYPES = {"f8": np.float64, "f4": np.float32, "i4": np.int32, "u4": np.uint32, "u2": np.uint16, "u1": np.uint8}  # fmt: skip
+_TYPES = {
+    "f8": np.float64,
+    "f4": np.float32,
+    "i4": np.int32,
+    "u4": np.uint32,
+    "u2": np.uint16,
+    "u1": np.uint8,
+}
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,8 @@ def curves_panel(
 ) -> Panel:
     """Curves of a tidy frame (see `frames.curves`) with selectors for both axes.
 
-    One curve per value of the columns `colour` and `dash`. `y`: measure → its label. `band`: columns
-    of a lower and an upper bound that are drawn as a band around the (single) measure.
+    One curve per value of the columns `colour` and `dash`. `y`: measure → its label. `band`:
+    columns of a lower and an upper bound that are drawn as a band around the (single) measure.
     """
     x, scales = _x_axes(tidy)
     names = list(dict.fromkeys(tidy[colour]))
@@ -146,7 +153,13 @@ def curves_panel(
         )
     if any(line["hidden"] for line in series):
         notes.append("Click a name in the legend to show or hide its curve.")
-    spec = {"kind": "curves", "x": x, "y": [{"key": k, "label": v} for k, v in y.items()], "series": series, "band": band}  # fmt: skip
+    spec = {
+        "kind": "curves",
+        "x": x,
+        "y": [{"key": k, "label": v} for k, v in y.items()],
+        "series": series,
+        "band": band,
+    }
     return Panel(key, title, about, spec, tuple(notes), _curve_table(tidy, y, title))
 
 
@@ -191,13 +204,19 @@ def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str) -> Tabl
     shown = measured if len(measured) else shown
     rows = [
         (
-            str(row["run"]), str(row["prototype"]), f"{row['round']:,}", format_duration(row["at_s"]),
-            format_bytes(row["uplink_bytes"]), *(number(row[name]) for name in y),
+            str(row["run"]),
+            str(row["prototype"]),
+            f"{row['round']:,}",
+            format_duration(row["at_s"]),
+            format_bytes(row["uplink_bytes"]),
+            *(number(row[name]) for name in y),
         )
         for row in shown.to_dict("records")
-    ]  # fmt: skip
+    ]
     header = ("run", "prototype", "round", "simulated time", "sent by clients", *y.values())
-    return limited(Table(caption, header, rows, frozenset(range(2, len(header)))), "prototypes.parquet")  # fmt: skip
+    return limited(
+        Table(caption, header, rows, frozenset(range(2, len(header)))), "prototypes.parquet"
+    )
 
 
 def limited(table: Table, source: str, *, first: bool = False, most: int = 200) -> Table:
@@ -245,10 +264,14 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
         "Seconds in each phase, by client", header, rows, frozenset(range(3, len(header)))
     )
     return Panel(
-        "time", "Where each client's time went",
-        "Simulated time of every client over the whole run, by phase. Long waiting means that somebody else set the pace.",
-        choices(options), tuple(notes), table,
-    )  # fmt: skip
+        "time",
+        "Where each client's time went",
+        "Simulated time of every client over the whole run, by phase. Long waiting means that "
+        "somebody else set the pace.",
+        choices(options),
+        tuple(notes),
+        table,
+    )
 
 
 def _time_bars(frame: pd.DataFrame) -> tuple[list[Spec], Spec]:
@@ -257,13 +280,18 @@ def _time_bars(frame: pd.DataFrame) -> tuple[list[Spec], Spec]:
     names = [f"{row.client} · {plain(row.prototype)}" for row in frame.itertuples()]
     data = [
         {
-            "type": "bar", "orientation": "h", "name": PHASES[kind].label,
-            "x": packed(frame[kind] / scale), "y": names,
+            "type": "bar",
+            "orientation": "h",
+            "name": PHASES[kind].label,
+            "x": packed(frame[kind] / scale),
+            "y": names,
             "marker": {"color": PHASES[kind].web, "pattern": {"shape": PHASES[kind].pattern}},
-            "hovertemplate": f"client %{{y}}<br>{PHASES[kind].label}: %{{x:.4g}} {unit}<extra></extra>",
+            "hovertemplate": (
+                f"client %{{y}}<br>{PHASES[kind].label}: %{{x:.4g}} {unit}<extra></extra>"
+            ),
         }
         for kind in kinds
-    ]  # fmt: skip
+    ]
     layout = {
         "barmode": "stack", "bargap": 0.25, "height": 130 + 17 * len(frame),
         "xaxis": {"title": {"text": f"simulated time ({unit})"}},
@@ -280,7 +308,10 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
     for label, (frame, words) in rounds.items():
         if len(frame) > most:
             # the longest are what one looks for; the rest shows the level
-            keep = np.union1d(np.argsort(-frame["duration_s"].to_numpy())[: most // 4], _thinned(len(frame), 3 * most // 4))  # fmt: skip
+            keep = np.union1d(
+                np.argsort(-frame["duration_s"].to_numpy())[: most // 4],
+                _thinned(len(frame), 3 * most // 4),
+            )
             notes.append(
                 f"{label}: {len(keep):,} of {len(frame):,} rounds, the longest among them."
             )
@@ -293,20 +324,34 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
         for name, group in frame.groupby(phases, sort=False):
             look = None if name == "nobody" else phase(str(name))
             texts = [
-                f"{plain(words.get(row.round, f'round {row.round}'))}<br>{format_duration(row.duration_s)}"
-                + ("" if pd.isna(row.saved_without_critical_s)
-                   else f", {format_duration(row.saved_without_critical_s)} shorter without this client")
+                f"{plain(words.get(row.round, f'round {row.round}'))}"
+                f"<br>{format_duration(row.duration_s)}"
+                + (
+                    ""
+                    if pd.isna(row.saved_without_critical_s)
+                    else (
+                        f", {format_duration(row.saved_without_critical_s)} shorter without "
+                        "this client"
+                    )
+                )
                 for row in group.itertuples()
-            ]  # fmt: skip
+            ]
             data.append(
                 {
-                    "type": "scatter", "mode": "markers", "name": look.label if look else str(name),
-                    "x": packed(group["round"], "i4"), "y": packed(group["duration_s"] / scale),
-                    "text": texts, "hovertemplate": "%{text}<extra></extra>",
-                    "marker": {"color": look.web if look else "#7F7F7F", "size": 6,
-                               "symbol": _SYMBOLS.get(str(name), "circle")},
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": look.label if look else str(name),
+                    "x": packed(group["round"], "i4"),
+                    "y": packed(group["duration_s"] / scale),
+                    "text": texts,
+                    "hovertemplate": "%{text}<extra></extra>",
+                    "marker": {
+                        "color": look.web if look else "#7F7F7F",
+                        "size": 6,
+                        "symbol": _SYMBOLS.get(str(name), "circle"),
+                    },
                 }
-            )  # fmt: skip
+            )
         layout = {
             "xaxis": {"title": {"text": "round"}},
             "yaxis": {"title": {"text": f"length ({unit})"}, "rangemode": "tozero"},
@@ -314,13 +359,21 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
         }
         options[label] = (data, layout)
     return Panel(
-        "round-lengths", "How long each round took, and for what",
+        "round-lengths",
+        "How long each round took, and for what",
         "Every round's length, marked by the longest phase of the client that it waited for.",
-        choices(options), tuple(notes),
-    )  # fmt: skip
+        choices(options),
+        tuple(notes),
+    )
 
 
-_SYMBOLS = {"download": "triangle-down", "training": "circle", "compression": "diamond", "upload": "triangle-up", "server": "square"}  # fmt: skip
+_SYMBOLS = {
+    "download": "triangle-down",
+    "training": "circle",
+    "compression": "diamond",
+    "upload": "triangle-up",
+    "server": "square",
+}
 
 
 def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> Panel:
@@ -343,15 +396,24 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
                 share = 100 * wide[arm] if arm in wide else pd.Series(0.0, index=wide.index)
                 data.append(
                     {
-                        "type": "bar", "name": plain(arm), "legendgroup": plain(arm),
-                        "showlegend": i == 0, "x": packed(middle), "y": packed(share),
+                        "type": "bar",
+                        "name": plain(arm),
+                        "legendgroup": plain(arm),
+                        "showlegend": i == 0,
+                        "x": packed(middle),
+                        "y": packed(share),
                         "width": packed(wide.index.to_frame().diff(axis=1)["to_round"] + 1),
-                        "xaxis": f"x{suffix}", "yaxis": f"y{suffix}",
+                        "xaxis": f"x{suffix}",
+                        "yaxis": f"y{suffix}",
                         "marker": {"color": colours[arm], "line": {"width": 0}},
                         "customdata": [f"{a}–{b}" if a != b else f"{a}" for a, b in wide.index],
-                        "hovertemplate": f"{plain(prototype)}, round %{{customdata}}<br>{plain(arm)}: %{{y:.0f}} %<extra></extra>",
+                        "hovertemplate": (
+                            f"{plain(prototype)}, round "
+                            f"%{{customdata}}<br>{plain(arm)}: %{{y:.0f}} "
+                            "%<extra></extra>"
+                        ),
                     }
-                )  # fmt: skip
+                )
             layout[f"xaxis{suffix}"] = {
                 "title": {"text": "round" if i == len(prototypes) - 1 else ""}
             }
@@ -361,16 +423,31 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
             }
             totals = frame[frame["prototype"] == prototype].groupby("arm")["plays"].sum()
             rows += [
-                (label, str(prototype), arm, f"{totals.get(arm, 0):,}",
-                 f"{100 * totals.get(arm, 0) / totals.sum():.1f} %") for arm in arms
-            ]  # fmt: skip
+                (
+                    label,
+                    str(prototype),
+                    arm,
+                    f"{totals.get(arm, 0):,}",
+                    f"{100 * totals.get(arm, 0) / totals.sum():.1f} %",
+                )
+                for arm in arms
+            ]
         options[label] = (data, {**layout, "barmode": "stack", "bargap": 0})
-    table = Table("Strategies chosen over the whole run", ("run", "prototype", "strategy", "plays", "share"), rows, frozenset({3, 4}))  # fmt: skip
+    table = Table(
+        "Strategies chosen over the whole run",
+        ("run", "prototype", "strategy", "plays", "share"),
+        rows,
+        frozenset({3, 4}),
+    )
     return Panel(
-        "strategy-shares", "Strategies over time",
-        "Share of each compression strategy among the participations of a prototype's clients.",
-        choices(options), (), table,
-    )  # fmt: skip
+        "strategy-shares",
+        "Strategies over time",
+        "Share of each compression strategy (@: at a level of K) among the participations of a "
+        "prototype's clients.",
+        choices(options),
+        (),
+        table,
+    )
 
 
 def client_choice_panel(
@@ -383,13 +460,16 @@ def client_choice_panel(
         rounds = int((frame["to_round"] - frame["from_round"]).max()) + 1
         if rounds > 1:
             notes.append(
-                f"{label}: a cell stands for {rounds} rounds and shows what was played most in them."
+                f"{label}: a cell stands for {rounds} rounds and shows what was played most in "
+                "them."
             )
     return Panel(
-        "strategy-clients", "What each client chose",
+        "strategy-clients",
+        "What each client chose",
         "Rows are clients, columns are rounds; the colour is the strategy played.",
-        choices({label: _choice_cells(frame, arms) for label, frame in plays.items()}), tuple(notes),
-    )  # fmt: skip
+        choices({label: _choice_cells(frame, arms) for label, frame in plays.items()}),
+        tuple(notes),
+    )
 
 
 def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec], Spec]:
@@ -404,23 +484,30 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
     spans = [f"round {a}–{last[a]}" if last[a] != a else f"round {a}" for a in wide.columns]
     codes = [[arms.index(arm) if arm in arms else None for arm in row] for row in wide.to_numpy()]
     texts = [
-        [f"{span}<br>{plain(arm)} ({100 * share:.0f} %)" if arm in arms else f"{span}<br>took no part"
-         for span, arm, share in zip(spans, *line, strict=True)]
+        [
+            f"{span}<br>{plain(arm)} ({100 * share:.0f} %)"
+            if arm in arms
+            else f"{span}<br>took no part"
+            for span, arm, share in zip(spans, *line, strict=True)
+        ]
         for line in zip(wide.to_numpy(), shares.to_numpy(), strict=True)
-    ]  # fmt: skip
+    ]
     colours = arm_colours(arms)
+    bar_px = max(min(40 * len(arms), 120), 26 * len(arms))
     edges = [(i + step) / len(arms) for i in range(len(arms)) for step in (0, 1)]
     scale = [[edge, colours[arms[i // 2]]] for i, edge in enumerate(edges)]
     trace = {
-        "type": "heatmap", "z": codes, "x": [(a + last[a]) / 2 for a in wide.columns],
+        "type": "heatmap",
+        "z": codes,
+        "x": [(a + last[a]) / 2 for a in wide.columns],
         "y": [f"{client} · {plain(prototype)}" for prototype, client in wide.index],
         "text": texts, "hovertemplate": "client %{y}, %{text}<extra></extra>",
         "zmin": -0.5, "zmax": len(arms) - 0.5, "colorscale": scale, "xgap": 1, "ygap": 1,
         "colorbar": {"tickvals": list(range(len(arms))), "ticktext": [plain(a) for a in arms],
-                     "lenmode": "pixels", "len": 40 * len(arms), "y": 1, "yanchor": "top", "thickness": 14},
+                     "lenmode": "pixels", "len": bar_px, "y": 1, "yanchor": "top", "thickness": 14},
     }  # fmt: skip
     layout = {
-        "height": 154 + max(9, min(17, 1500 // len(wide))) * len(wide),
+        "height": max(154 + max(9, min(17, 1500 // len(wide))) * len(wide), bar_px + 110),
         "margin": {"l": 60, "r": 16, "t": 36, "b": 48},  # room for the tool bar above the cells
         "xaxis": {"title": {"text": "round"}, "showgrid": False, "zeroline": False},
         "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
@@ -455,7 +542,17 @@ def quantile_panel(
             })  # fmt: skip
             for arm, values in found.groupby("arm")["value"]:
                 low, middle, high = values.quantile([0.1, 0.5, 0.9])
-                rows.append((label, part, str(arm), f"{values.count():,}", number(low), number(middle), number(high)))  # fmt: skip
+                rows.append(
+                    (
+                        label,
+                        part,
+                        str(arm),
+                        f"{values.count():,}",
+                        number(low),
+                        number(middle),
+                        number(high),
+                    )
+                )
     header = (
         "run",
         "clients",
@@ -487,17 +584,33 @@ def _quantile_traces(
         x = (bins.left.to_numpy()[quantiles.index] + 1 + bins.right.to_numpy()[quantiles.index]) / 2
         colour, name = colours[arm], plain(arm)
         line = {"type": "scatter", "mode": "lines", "legendgroup": name, "x": packed(x)}
-        faint = {**line, "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+        faint = {
+            **line,
+            "line": {"width": 0, "color": colour},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
         data.append({**faint, "y": packed(quantiles[0.1])})
-        data.append({**faint, "y": packed(quantiles[0.9]), "fill": "tonexty", "fillcolor": _faint(colour)})  # fmt: skip
+        data.append(
+            {**faint, "y": packed(quantiles[0.9]), "fill": "tonexty", "fillcolor": _faint(colour)}
+        )
         data.append(
             {
-                **line, "name": name, "y": packed(quantiles[0.5]),
-                "line": {"color": colour, "width": 2, "dash": SERIES_DASHES[arms.index(arm) % len(SERIES_DASHES)]},
-                "customdata": [f"{a:.4g} to {b:.4g}" for a, b in zip(quantiles[0.1], quantiles[0.9], strict=True)],
+                **line,
+                "name": name,
+                "y": packed(quantiles[0.5]),
+                "line": {
+                    "color": colour,
+                    "width": 2,
+                    "dash": SERIES_DASHES[arms.index(arm) % len(SERIES_DASHES)],
+                },
+                "customdata": [
+                    f"{a:.4g} to {b:.4g}"
+                    for a, b in zip(quantiles[0.1], quantiles[0.9], strict=True)
+                ],
                 "hovertemplate": f"{name}: %{{y:.4g}} (80 % within %{{customdata}})<extra></extra>",
             }
-        )  # fmt: skip
+        )
     return data
 
 
@@ -520,16 +633,28 @@ def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) ->
             rows = frame[frame["link"] == name]
             x = np.append(rows["from_s"].to_numpy(), rows["to_s"].to_numpy()[-1:]) / scale
             share = np.append(rows["share"].to_numpy(), rows["share"].to_numpy()[-1:])
-            spans = [f"{a}–{b}" if a != b else f"{a}" for a, b in zip(rows["from_round"], rows["to_round"], strict=True)]  # fmt: skip
+            spans = [
+                f"{a}–{b}" if a != b else f"{a}"
+                for a, b in zip(rows["from_round"], rows["to_round"], strict=True)
+            ]
             data.append(
                 {
-                    "type": "scatter", "mode": "lines", "name": plain(name), "x": packed(x),
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": plain(name),
+                    "x": packed(x),
                     "y": packed(100 * share),
-                    "line": {"shape": "hv", "width": 1.6, "color": SERIES_COLOURS[i % len(SERIES_COLOURS)]},
+                    "line": {
+                        "shape": "hv",
+                        "width": 1.6,
+                        "color": SERIES_COLOURS[i % len(SERIES_COLOURS)],
+                    },
                     "customdata": [*spans, *spans[-1:]],
-                    "hovertemplate": f"{plain(name)}: %{{y:.0f}} %, round %{{customdata}}<extra></extra>",
+                    "hovertemplate": (
+                        f"{plain(name)}: %{{y:.0f}} %, round %{{customdata}}<extra></extra>"
+                    ),
                 }
-            )  # fmt: skip
+            )
         layout = {
             "xaxis": {"title": {"text": f"simulated time ({unit})"}},
             "yaxis": {"title": {"text": "share of capacity (%)"}, "range": [0, 103]},
@@ -537,7 +662,9 @@ def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) ->
         }
         options[label] = (data, layout)
     return Panel(
-        "link-use", "How full the links were",
+        "link-use",
+        "How full the links were",
         "Bytes moved over what the link could have carried, averaged over whole rounds.",
-        choices(options), tuple(notes),
-    )  # fmt: skip
+        choices(options),
+        tuple(notes),
+    )

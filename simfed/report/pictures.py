@@ -155,7 +155,8 @@ def _legend_rows(handles: Sequence[Any], width_in: float) -> list[list[Any]]:
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the file's suffix; the same figure gives the same bytes.
+    """Write a figure as PNG, SVG or PDF, by the file's suffix; the same figure gives the same
+    bytes.
 
     Raises: `InputError` for another suffix or a folder that cannot be written.
     """

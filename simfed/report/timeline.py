@@ -1,4 +1,5 @@
-"""Which part of a run a timeline shows, and its bars: the common ground of picture, trace and page."""
+"""Which part of a run a timeline shows, and its bars: the common ground of picture, trace and
+page."""
 
 from __future__ import annotations
 
@@ -170,7 +171,8 @@ def parse_rounds(text: str, last: int) -> tuple[int, int]:
 def parse_clients(text: str, clients: pd.DataFrame) -> list[int]:
     """Client ids from `0,3,7-9` or names of prototypes, mixed as you like.
 
-    >>> parse_clients("large, 0-1", pd.DataFrame({"client": [0, 1, 2], "prototype": ["small", "small", "large"]}))
+    >>> clients = {"client": [0, 1, 2], "prototype": ["small", "small", "large"]}
+    >>> parse_clients("large, 0-1", pd.DataFrame(clients))
     [0, 1, 2]
     """
     known, found = set(clients["client"]), set()
@@ -184,9 +186,13 @@ def parse_clients(text: str, clients: pd.DataFrame) -> list[int]:
         if not chosen:
             names = ", ".join(clients["prototype"].unique())
             raise InputError(
-                f"clients such as 0,3,7-9 (there are {min(known)} to {max(known)}) or a prototype ({names})",
-                where="--clients", got=part,
-            )  # fmt: skip
+                (
+                    f"clients such as 0,3,7-9 (there are {min(known)} to {max(known)}) or a "
+                    f"prototype ({names})"
+                ),
+                where="--clients",
+                got=part,
+            )
         found |= chosen
     if not found:
         raise InputError("at least one client", where="--clients", got=text)

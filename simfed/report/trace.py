@@ -122,7 +122,11 @@ def _tid(pid: int, lane: int) -> int:
 
 
 def _names(run: Run) -> Iterator[Event]:
-    processes = {_SERVER: ("server", _SERVER_LANES), _LEARNING: ("learning", ()), _NETWORK: ("network", ())}  # fmt: skip
+    processes = {
+        _SERVER: ("server", _SERVER_LANES),
+        _LEARNING: ("learning", ()),
+        _NETWORK: ("network", ()),
+    }
     for client, prototype in frames.clients_of(run).itertuples(index=False):
         processes[_CLIENTS + client] = (f"client {client} ({prototype})", _CLIENT_LANES)
     for order, (pid, (name, lanes)) in enumerate(processes.items()):
@@ -137,11 +141,18 @@ def _names(run: Run) -> Iterator[Event]:
                 "tid": tid,
                 "args": {"name": title},
             }
-            yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": lane}}  # fmt: skip
+            yield {
+                "ph": "M",
+                "name": "thread_sort_index",
+                "pid": pid,
+                "tid": tid,
+                "args": {"sort_index": lane},
+            }
 
 
 def _merges(rounds: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Begin and end of each round's merge, in ns, shape (rounds, 2): at least 1 ns, one after another."""
+    """Begin and end of each round's merge, in ns, shape (rounds, 2): at least 1 ns, one after
+    another."""
     begin, end = _ns(rounds["finished_at_s"] - rounds["server_s"]), _ns(rounds["finished_at_s"])
     for i in range(len(begin)):
         if i:
@@ -191,7 +202,14 @@ def _clients(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> It
             arrow = {"name": "upload", "cat": "merge", "id": flow}
             leaves = max(int(start), min(int(end) - 1, into))
             yield {"ph": "s", **arrow, "pid": pid, "tid": _tid(pid, lane), "ts": leaves / 1000}
-            yield {"ph": "f", "bp": "e", **arrow, "pid": _SERVER, "tid": _tid(_SERVER, 1), "ts": into / 1000}  # fmt: skip
+            yield {
+                "ph": "f",
+                "bp": "e",
+                **arrow,
+                "pid": _SERVER,
+                "tid": _tid(_SERVER, 1),
+                "ts": into / 1000,
+            }
 
 
 def _participation_facts(run: Run, rounds: pd.DataFrame) -> dict[tuple[int, int], Event]:
@@ -205,8 +223,8 @@ def _participation_facts(run: Run, rounds: pd.DataFrame) -> dict[tuple[int, int]
 def _network(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
     """Active transfers, and the use of the links that several transfers share.
 
-    A link that carries one transfer at a time says nothing that its slices do not; it gets a counter
-    only where there is no shared link at all.
+    A link that carries one transfer at a time says nothing that its slices do not; it gets a
+    counter only where there is no shared link at all.
     """
     from_s, to_s = rounds["started_at_s"].min(), rounds["finished_at_s"].max()
     spans = run.spans[run.spans["kind"].isin(["download", "upload"]) & run.spans["client"].notna()]

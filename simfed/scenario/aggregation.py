@@ -10,16 +10,16 @@ from simfed.errors import InputError, listed
 from simfed.scenario.fields import (
     Int,
     NonNegative,
-    Part,
     Positive,
     PositiveDuration,
     PositiveInt,
+    Section,
 )
 
 __all__ = ["Aggregation", "Staleness"]
 
 
-class Staleness(Part):
+class Staleness(Section):
     """What an upload counts that began `a` merges ago.
 
     `constant`: 1; `polynomial`: (1 + a)^(−exponent); `hinge`: 1 up to `after`, then
@@ -52,7 +52,7 @@ _NEEDED = {"deadline": ("deadline",), "buffered": ("buffer", "concurrency"),
            "asynchronous": ("concurrency",)}  # fmt: skip
 
 
-class Aggregation(Part):
+class Aggregation(Section):
     """When the server merges, and what becomes of the late.
 
     `synchronous`: when everybody who takes part has ended. `deadline`: at the latest so long after

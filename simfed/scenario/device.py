@@ -1,4 +1,5 @@
-"""The device part of a scenario: which calibration profile, and what stands between it and a client."""
+"""The device part of a scenario: which calibration profile, and what stands between it and a
+client."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from simfed.scenario.fields import (
     Duration,
     Fraction,
     NonNegative,
-    Part,
     Positive,
     PositiveDuration,
     PositiveInt,
+    Section,
 )
 
 __all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
@@ -26,11 +27,11 @@ _WILDEST = 100.0
 """A coefficient of variation above this is a percentage without its sign, or worse."""
 
 
-class Noise(Part):
+class Noise(Section):
     """Scatter of every compute duration, drawn per client, round and phase.
 
-    `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the profile's
-    calibration found, around the median, stragglers included.
+    `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the
+    profile's calibration found, around the median, stragglers included.
     """
 
     kind: Literal["lognormal", "measured"] = Field(
@@ -41,13 +42,17 @@ class Noise(Part):
     @model_validator(mode="after")
     def _cv_of_kind(self) -> Noise:
         if (self.cv is None) != (self.kind == "measured"):
-            raise ValueError(InputError("cv beside kind lognormal and not beside kind measured", got=self.cv))  # fmt: skip
+            raise ValueError(
+                InputError("cv beside kind lognormal and not beside kind measured", got=self.cv)
+            )
         if self.cv is not None and self.cv > _WILDEST:
-            raise ValueError(InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv))  # fmt: skip
+            raise ValueError(
+                InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
+            )
         return self
 
 
-class Cores(Part):
+class Cores(Section):
     """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one."""
 
     count: PositiveInt = Field(description="in use")
@@ -58,8 +63,9 @@ class Cores(Part):
     efficiency: Fraction = Field(default=1.0, description="of one core that each further core adds")
 
 
-class Background(Part):
-    """Share of the processor that other programs take: a number, or a step function of simulated time."""
+class Background(Section):
+    """Share of the processor that other programs take: a number, or a step function of simulated
+    time."""
 
     trace: tuple[tuple[Duration, Fraction], ...] = Field(
         description="[instant, share from then on], the first at 0 s"
@@ -77,21 +83,21 @@ class Background(Part):
         return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
 
 
-class ClockStep(Part):
+class ClockStep(Section):
     """A clock factor and how long it lasts; the last step has no end."""
 
     factor: Positive = Field(description="on the speed")
     lasts: Duration | None = Field(default=None, description="busy time; omitted in the last step")
 
 
-class Dvfs(Part):
+class Dvfs(Section):
     """Clock steps by how long the processor has been busy: a slow governor, a turbo that ends."""
 
     steps: tuple[ClockStep, ...] = Field(description="in order")
     reset_after: Duration = Field(default=1.0, description="rest after which the steps start over")
 
 
-class Thermal(Part):
+class Thermal(Section):
     """First-order heating and cooling; heat 0 is cold, 1 is where it settles when busy for ever."""
 
     heating: PositiveDuration = Field(description="time constant when busy")
@@ -103,8 +109,9 @@ class Thermal(Part):
     )
 
 
-class Assumed(Part):
-    """Seconds per call to assume for a kind of work, in place of what the profile knows or lacks."""
+class Assumed(Section):
+    """Seconds per call to assume for a kind of work, in place of what the profile knows or
+    lacks."""
 
     training: Duration | None = Field(default=None, description="of a local step")
     compression: Duration | None = Field(default=None, description="of an update")
@@ -116,8 +123,9 @@ class Assumed(Part):
     )
 
 
-class Device(Part):
-    """A client's processor: a calibration profile and what scales it. `profile` alone may be written as its name."""
+class Device(Section):
+    """A client's processor: a calibration profile and what scales it. `profile` alone may be
+    written as its name."""
 
     profile: str = Field(description="name or file of a calibration profile")
     speed: DrawnNumber = Field(
@@ -151,7 +159,8 @@ class Device(Part):
         return {"count": value} if isinstance(value, int) else value
 
     def plain(self) -> dict[str, Any]:
-        """Plain values in base units, without what is left at None: the argument of `simfed.device.build_processor`.
+        """Plain values in base units, without what is left at None: the argument of
+        `simfed.device.build_processor`.
 
         A speed that is drawn per client is left out: it is no property of the group.
         """

@@ -33,9 +33,9 @@ from simfed.scenario.fields import (
     Entries,
     FoundFile,
     NonNegative,
-    Part,
     Positive,
     PositiveDuration,
+    Section,
 )
 
 __all__ = [
@@ -157,7 +157,7 @@ _LOW = "no value is below: the law under that condition"
 _HIGH = "no value is above: the law under that condition"
 
 
-class _Brief(Part):
+class _Brief(Section):
     """Dumped without the keys that are not given, so that a resolved scenario stays readable."""
 
     @model_serializer(mode="wrap")
@@ -370,21 +370,21 @@ DrawnEntries = Annotated[
 ]
 
 
-def drawn_in(part: Part, path: str = "") -> Iterator[tuple[str, Distribution]]:
+def drawn_in(part: Section, path: str = "") -> Iterator[tuple[str, Distribution]]:
     """Every distribution in a part of a scenario, with its key path."""
     for name in type(part).model_fields:
         value, where = getattr(part, name), f"{path}.{name}".lstrip(".")
         if isinstance(value, Distribution):
             yield where, value
-        elif isinstance(value, Part):
+        elif isinstance(value, Section):
             yield from drawn_in(value, where)
 
 
-class Devices(Part):
+class Devices(Section):
     """A table of devices, one a row: every client of the group is one of them.
 
-    All fields of the group with a `column` and no `table` of their own take it from the client's one
-    row, so that what belongs together (a fast phone, its fast link) stays together.
+    All fields of the group with a `column` and no `table` of their own take it from the client's
+    one row, so that what belongs together (a fast phone, its fast link) stays together.
     """
 
     table: FoundFile = Field(description="CSV with a header line, or Parquet")
@@ -393,5 +393,8 @@ class Devices(Part):
     )
     rows: Literal["drawn", "in-order"] = Field(
         default="drawn",
-        description="drawn: a random row for each client; in-order: the first row for the group's first client, and so on from the top again",
+        description=(
+            "drawn: a random row for each client; in-order: the first row for the "
+            "group's first client, and so on from the top again"
+        ),
     )

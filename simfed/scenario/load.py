@@ -1,4 +1,5 @@
-"""From a YAML file (and overrides) to a validated `Scenario`, with every error of the file at once."""
+"""From a YAML file (and overrides) to a validated `Scenario`, with every error of the file at
+once."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def dump_scenario(
 ) -> str:
     """The resolved scenario as YAML: every default spelled out; loads to an equal scenario.
 
-    `profile_names` and `file_names` rename calibration profiles and other files that it names, for a
-    copy that stands beside copies of them.
+    `profile_names` and `file_names` rename calibration profiles and other files that it names, for
+    a copy that stands beside copies of them.
     """
     plain = renamed(scenario.model_dump(mode="json"), file_names or {})
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
@@ -191,7 +192,8 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
 
 
 def _opened(node: Any, rest: list[str | int]) -> Any:
-    """`node` ready to be entered: nothing becomes a mapping; a profile's name becomes its mapping."""
+    """`node` ready to be entered: nothing becomes a mapping; a profile's name becomes its
+    mapping."""
     if node is None and isinstance(rest[0], str):
         return {}
     if isinstance(node, str) and isinstance(rest[0], str):

@@ -12,9 +12,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from simfed.compress.codec import codec_from_spec
+from simfed.compress.arms import arms_of
+from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.levels import Level, all_pairs, energy_of, split_arm
 from simfed.method import Method
 from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
@@ -22,13 +24,14 @@ from simfed.scenario.device import Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.fields import (
     BelowOne,
+    ChosenLevel,
     Entries,
     Int,
     Named,
     NonNegative,
-    Part,
     Positive,
     PositiveInt,
+    Section,
     Strategy,
 )
 from simfed.scenario.network import Link, Network
@@ -53,7 +56,7 @@ __all__ = [
 ]
 
 
-class Partition(Part):
+class Partition(Section):
     """How the training samples are dealt to the clients.
 
     `dirichlet`: the samples of each class in proportions drawn from Dir(alpha); `iid`: a random
@@ -68,7 +71,7 @@ class Partition(Part):
     shards_per_client: PositiveInt = Field(default=2, description="shards only")
 
 
-class Dataset(Part):
+class Dataset(Section):
     """The data: what the clients own, the server's unlabelled public set, the test set."""
 
     name: Named("dataset") = Field(description="see `simfed list datasets`")  # type: ignore[valid-type]
@@ -79,13 +82,13 @@ class Dataset(Part):
     partition: Partition = Field(default=Partition(), description="who owns which training samples")
 
 
-class Prototype(Part):
+class Prototype(Section):
     """A model architecture and the clients that share its weights."""
 
     model: Named("model") = Field(description="see `simfed list models`")  # type: ignore[valid-type]
 
 
-class Schedule(Part):
+class Schedule(Section):
     """The factor on the learning rates in round t = 1, 2, …
 
     `constant`: 1; `inverse-sqrt`: 1/√t; `cosine`: from 1 at the first to 0 after the last round;
@@ -99,9 +102,9 @@ class Schedule(Part):
     factor: Positive = Field(default=0.5, description="step: what remains after a drop")
 
 
-class Training(Part):
-    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods, where
-    neither is given."""
+class Training(Section):
+    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods,
+    where neither is given."""
 
     batch_size: PositiveInt = Field(default=32, description="samples of a local step")
     learning_rate: Positive = Field(default=0.02, description="η")
@@ -148,16 +151,6 @@ class MethodChoice(OfKind):
 
     kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
 
-    @cached_property
-    def made(self) -> Method:
-        """The method itself."""
-        made: Method = registry("method").get(self.kind)(**self.options)
-        return made
-
-    def check_options(self) -> None:
-        """Let the constructor judge its options."""
-        self.made  # noqa: B018 - making it is the check
-
 
 def _by_name(value: Any) -> Any:
     """A name alone stands for a kind without options."""
@@ -170,8 +163,9 @@ AnyMethod = Annotated[
 ]
 
 
-class Compression(Part):
-    """What travels up: K entries of the residual-corrected gradient, and how their indices are coded."""
+class Compression(Section):
+    """What travels up: K entries of the residual-corrected gradient, and how their indices are
+    coded."""
 
     k: Entries = Field(
         default=1000, description="entries kept of an update; `1%`: of the model's parameters"
@@ -179,6 +173,16 @@ class Compression(Part):
     strategies: tuple[Strategy, ...] = Field(
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
+    )
+    k_choices: tuple[ChosenLevel, ...] = Field(
+        default=(),
+        description="levels: each strategy that goes by K and names none is an arm with each, "
+        "such as `top-k@500`",
+    )
+    pairs: Literal["full", "factored"] = Field(
+        default="full",
+        description="where a level is chosen too: one bandit for all pairs of strategy and level, "
+        "or one for each of the two",
     )
     index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
@@ -191,8 +195,39 @@ class Compression(Part):
             raise ValueError(InputError("at least one strategy, each once", got=list(value)))
         return value
 
+    @field_validator("k_choices")
+    @classmethod
+    def _distinct(cls, value: tuple[Level, ...]) -> tuple[Level, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError(InputError("levels of K, each once", got=list(value)))
+        return value
 
-class Distillation(Part):
+    @model_validator(mode="after")
+    def _levels_suit(self) -> Compression:
+        for arm in self.arms:
+            codec, level = split_arm(arm)
+            if level is None:
+                continue
+            try:
+                check_level(codec_from_spec(codec), level)
+            except InputError as error:
+                raise ValueError(error.within("k_choices")) from None
+        return self
+
+    @model_validator(mode="after")
+    def _factors(self) -> Compression:
+        if self.pairs == "factored" and not all_pairs(self.arms):
+            allowed = "full, or k_choices beside strategies that go by K and name no level"
+            raise ValueError(InputError(allowed, where="pairs", got=self.pairs))
+        return self
+
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
+        """What policies choose from: strategies, with their levels where these are chosen too."""
+        return arms_of(self.strategies, self.k_choices)
+
+
+class Distillation(Section):
     """The server's student step on the public set."""
 
     learning_rate: Positive | None = Field(
@@ -202,7 +237,7 @@ class Distillation(Part):
     temperature: Positive = Field(default=1.0, description="T of the softened logits")
 
 
-class Rollback(Part):
+class Rollback(Section):
     """Undo a round whose KD loss exceeds `threshold` × that of the last accepted round."""
 
     threshold: Positive = Field(
@@ -213,8 +248,9 @@ class Rollback(Part):
     )
 
 
-class Safeguard(Part):
-    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with ASCEND only."""
+class Safeguard(Section):
+    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with
+    ASCEND only."""
 
     rollback: Rollback | None = Field(
         default=None, description="null: off; omitted: on with ascend alone"
@@ -222,20 +258,12 @@ class Safeguard(Part):
 
 
 class SelectionChoice(OfKind):
-    """Whom a server asks, of those who are there: a kind, and the options of that kind beside it."""
+    """Whom a server asks, of those who are there: a kind, and the options of that kind beside
+    it."""
 
     registry_kind: ClassVar[str] = "selection"
 
     kind: Named("selection") = Field(default="uniform", description="see `simfed list selections`")  # type: ignore[valid-type]
-
-    @cached_property
-    def made(self) -> Any:
-        """The selection itself (`simfed.selection.Selection`)."""
-        return registry("selection").get(self.kind)(**self.options)
-
-    def check_options(self) -> None:
-        """Let the constructor judge its options."""
-        self.made  # noqa: B018 - making it is the check
 
     @property
     def needs_losses(self) -> bool:
@@ -249,7 +277,7 @@ AnySelection = Annotated[
 ]
 
 
-class Participation(Part):
+class Participation(Section):
     """Who takes part in a round: everybody, or some of those who are there."""
 
     clients_per_round: PositiveInt | None = Field(
@@ -261,7 +289,7 @@ class Participation(Part):
     )
 
 
-class Server(Part):
+class Server(Section):
     """The server's processor; null: its work takes no simulated time."""
 
     device: Device | None = Field(default=None, description="null: the server takes no time")
@@ -274,15 +302,16 @@ class Server(Part):
         return value
 
 
-class Charge(Part):
+class Charge(Section):
     """Which transfers take simulated time."""
 
     downlink: bool = Field(default=True, description="models on their way to clients")
     buffers: bool = Field(default=True, description="running statistics of batch norm, both ways")
 
 
-class DownlinkCompression(Part):
-    """What travels down of a change of the model: K entries of what clients lack, error and all."""
+class DownlinkCompression(Section):
+    """What travels down of a change of the model: K entries of what clients lack, error
+    included."""
 
     k: Entries = Field(default=1000, description="entries sent of a change; `1%`: of the model's")
     strategy: Strategy = Field(default="top-k", description="a codec that allows error feedback")
@@ -300,7 +329,7 @@ class DownlinkCompression(Part):
         return value
 
 
-class Downlink(Part):
+class Downlink(Section):
     """Models on their way down: the number format of whole ones (charged size only; the values
     travel exactly), and whether changes travel in their place."""
 
@@ -312,13 +341,17 @@ class Downlink(Part):
     )
 
 
-class Evaluation(Part):
+class Evaluation(Section):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
     every: PositiveInt = Field(default=10, description="rounds")
+    clients: bool = Field(
+        default=False,
+        description="also in each client's own label mix; methods with personal models always do",
+    )
 
 
-class Precision(Part):
+class Precision(Section):
     """Number format of the passes over the public set (the clients' logits, distillation).
 
     `bf16` is faster where the processor knows it, and coarser: three significant digits.
@@ -329,13 +362,13 @@ class Precision(Part):
     )
 
 
-class Checkpoint(Part):
+class Checkpoint(Section):
     """Save a state to resume from every so many rounds; 0: only when interrupted."""
 
     every: Int = Field(default=50, description="rounds; 0: only when interrupted")
 
 
-class ClientGroup(Part):
+class ClientGroup(Section):
     """`count` clients that are alike."""
 
     count: PositiveInt = Field(default=1, description="clients of this kind")
@@ -369,7 +402,7 @@ class ClientGroup(Part):
         return self
 
 
-class Scenario(Part):
+class Scenario(Section):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
     name: str = Field(description="of runs/NAME, and in reports")
@@ -437,7 +470,12 @@ class Scenario(Part):
                     f"local_epochs {self.training.local_epochs}",
                 )
             )
+        code = self.compression.index_code
         for i, group in enumerate(self.clients):
+            levels = [split_arm(arm)[1] for arm in self.arms_of_group(group)]
+            if code == "rice" and any(energy_of(level) is not None for level in levels):
+                allowed = "an index code whose length tells K, beside a level of energy"
+                raise ValueError(InputError(allowed, where="compression.index_code", got=code))
             if group.prototype not in self.prototypes:
                 raise ValueError(
                     InputError(
@@ -481,8 +519,12 @@ class Scenario(Part):
         per_round = self.participation.clients_per_round
         if per_round is not None and per_round > self.client_count:
             raise ValueError(
-                InputError(f"at most the {self.client_count} clients there are", where="participation.clients_per_round", got=per_round)
-            )  # fmt: skip
+                InputError(
+                    f"at most the {self.client_count} clients there are",
+                    where="participation.clients_per_round",
+                    got=per_round,
+                )
+            )
         chosen = self.aggregation
         if chosen.concurrency is not None and chosen.concurrency > self.client_count:
             raise ValueError(
@@ -512,8 +554,12 @@ class Scenario(Part):
         batch = self.dataset.public_batch
         if batch is not None and batch > self.dataset.public:
             raise ValueError(
-                InputError(f"at most the {self.dataset.public} public images", where="dataset.public_batch", got=batch)
-            )  # fmt: skip
+                InputError(
+                    f"at most the {self.dataset.public} public images",
+                    where="dataset.public_batch",
+                    got=batch,
+                )
+            )
         return self
 
     @property
@@ -569,12 +615,13 @@ class Scenario(Part):
         return group.policy if group.policy is not None else self.policy
 
     def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
-        """What a group's clients may play by choice; what a recorded run played is not known here."""
-        return self.policy_of_group(group).arms(self.compression.strategies)
+        """What a group's clients may play by choice; what a recorded run played is not known
+        here."""
+        return self.policy_of_group(group).arms(self.compression.arms)
 
     def measures_losses(self, group: ClientGroup) -> bool:
-        """Whether clients of this group are asked for their own loss before and after a round: their
-        policy learns from it, or the selection looks at it."""
+        """Whether clients of this group are asked for their own loss before and after a round:
+        their policy learns from it, or the selection looks at it."""
         return self.policy_of_group(group).learns or self.participation.selection.needs_losses
 
     def learning_rate_factor(self, round: int) -> float:

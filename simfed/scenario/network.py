@@ -1,4 +1,5 @@
-"""The network part of a scenario: each client's link, what they share, and how transfers behave on it."""
+"""The network part of a scenario: each client's link, what they share, and how transfers behave on
+it."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from simfed.scenario.fields import (
     Duration,
     FoundFile,
     NonNegative,
-    Part,
     Positive,
     PositiveDuration,
     PositiveInt,
     Rate,
+    Section,
     Size,
 )
 
@@ -47,7 +48,7 @@ def _some_size(size: float) -> float:
 SomeRate = Annotated[Rate, AfterValidator(_some_rate)]
 
 
-class Generator(Part):
+class Generator(Section):
     """A capacity made up anew for every link, from the run's seed.
 
     `markov-on-off` switches between two rates after exponentially distributed times;
@@ -79,14 +80,21 @@ class Generator(Part):
 
     @model_validator(mode="after")
     def _keys_of_kind(self) -> Generator:
-        kinds = {"markov-on-off": ("high", "low", "mean_high", "mean_low"), "lognormal-ar1": ("mean", "cv", "correlation", "step")}  # fmt: skip
+        kinds = {
+            "markov-on-off": ("high", "low", "mean_high", "mean_low"),
+            "lognormal-ar1": ("mean", "cv", "correlation", "step"),
+        }
         for kind, keys in kinds.items():
             for key in keys:
                 given = getattr(self, key) is not None
                 if kind == self.kind and not given:
                     raise ValueError(InputError(f"the key {key!r} beside kind {kind}"))
                 if kind != self.kind and given:
-                    raise ValueError(InputError(f"a key of kind {self.kind}: {listed(kinds[self.kind])}", got=key))  # fmt: skip
+                    raise ValueError(
+                        InputError(
+                            f"a key of kind {self.kind}: {listed(kinds[self.kind])}", got=key
+                        )
+                    )
         return self
 
 
@@ -96,11 +104,11 @@ Offset = Annotated[
 ]
 
 
-class Trace(Part):
+class Trace(Section):
     """A capacity that varies: read from a file of the user's, or generated.
 
-    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a line's
-    rate holds until its time), `csv` (two columns, a row's rate holds from its time).
+    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a
+    line's rate holds until its time), `csv` (two columns, a row's rate holds from its time).
     """
 
     file: FoundFile | None = Field(default=None, description="of measured capacities")
@@ -111,7 +119,10 @@ class Trace(Part):
     end: Literal["loop", "hold", "error"] = Field(description="what follows the trace's last piece")
     offset: Offset = Field(
         default="random",
-        description="where in it a link starts; random: each client elsewhere; default 0 s unless end is loop",
+        description=(
+            "where in it a link starts; random: each client elsewhere; default 0 s "
+            "unless end is loop"
+        ),
     )
     scale: Positive = Field(default=1.0, description="factor on every capacity")
     bin: PositiveDuration = Field(default=0.1, description="mahimahi: packets are counted per bin")
@@ -168,7 +179,7 @@ AccessRate = Annotated[
 ]
 
 
-class Link(Part):
+class Link(Section):
     """A client's access link. Rates omitted are unlimited."""
 
     up: AccessRate | None = Field(default=None, description="uplink capacity, client to server")
@@ -184,7 +195,7 @@ class Link(Part):
         return plain
 
 
-class ServerLink(Part):
+class ServerLink(Section):
     """The server's own link, shared by everybody. Rates omitted are unlimited."""
 
     receive: LinkRate | None = Field(
@@ -196,7 +207,7 @@ class ServerLink(Part):
     node: str = Field(default="server", description="graph: the name of the server's node")
 
 
-class Tier(Part):
+class Tier(Section):
     """`count` nodes of a tree that are alike, each with a link towards the server."""
 
     name: str = Field(description="of its links in records")
@@ -208,7 +219,7 @@ class Tier(Part):
     loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
 
 
-class Edge(Part):
+class Edge(Section):
     """A link between two nodes of a graph. Rates omitted are unlimited."""
 
     between: tuple[str, str] = Field(description="two nodes")
@@ -220,7 +231,7 @@ class Edge(Part):
     one_way: bool = Field(default=False, description="there is no way back")
 
 
-class TcpOptions(Part):
+class TcpOptions(Section):
     """Of `model: tcp`."""
 
     handshake: bool = Field(default=True, description="false: connections are kept open")
@@ -231,12 +242,12 @@ class TcpOptions(Part):
     header: Size = Field(default=54.0, description="bytes that every segment carries besides")
 
 
-class Network(Part):
+class Network(Section):
     """How clients reach the server, and how a transfer behaves on the way.
 
-    `star`: every client straight at the server's link. `tree`: clients, then `tiers` from their side
-    to the server's. `graph`: `edges`, or a GraphML or GML `file`; clients are attached by `link.at`,
-    or are the graph's own nodes `client-0`, `client-1`, …
+    `star`: every client straight at the server's link. `tree`: clients, then `tiers` from their
+    side to the server's. `graph`: `edges`, or a GraphML or GML `file`; clients are attached by
+    `link.at`, or are the graph's own nodes `client-0`, `client-1`, …
     """
 
     topology: Literal["star", "tree", "graph"] = Field(

@@ -1,8 +1,9 @@
 """Mappings whose keys are the options of a registered part, read from the part's constructor.
 
-A constructor's keyword `warmup: Annotated[int, "warm-up plays per strategy"] = 5` is the key `warmup`,
-a whole number, 5 if omitted, explained by that text. Ranges are the constructor's own business: it
-raises an `InputError` whose `where` is the keyword. So a part of one's own needs no words here.
+A constructor's keyword `warmup: Annotated[int, "warm-up plays per strategy"] = 5` is the key
+`warmup`, a whole number, 5 if omitted, explained by that text. Ranges are the constructor's own
+business: it raises an `InputError` whose `where` is the keyword. So a part of one's own needs no
+words here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import cached_property
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -37,14 +39,14 @@ from pydantic_core import InitErrorDetails
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import NameOf, registry
-from simfed.scenario.fields import Named, Number, Part, Strategy, WholeNumber
+from simfed.scenario.fields import Named, Number, Section, Strategy, WholeNumber
 
 __all__ = ["OfKind"]
 
 K = TypeVar("K", bound="OfKind")
 
 
-class OfKind(Part):
+class OfKind(Section):
     """A mapping whose `kind` names a registered part; what else it may say are that part's options.
 
     A subclass says which registry (`registry_kind`) and which arguments of the constructor do not
@@ -72,10 +74,16 @@ class OfKind(Part):
         marked = [
             key for key in type(self).own_keys() if NameOf(registry_kind) in fields[key].metadata
         ]
-        return tuple(getattr(self, key) for key in marked if getattr(self, key) is not None)  # fmt: skip
+        return tuple(getattr(self, key) for key in marked if getattr(self, key) is not None)
+
+    @cached_property
+    def made(self) -> Any:
+        """The part itself, made with its options and nothing else."""
+        return registry(self.registry_kind).get(self.kind)(**self.options)
 
     def check_options(self) -> None:
-        """`InputError` where the constructor refuses an option; here, nothing is refused."""
+        """Let the constructor judge its options. Raises: `InputError` for one that it refuses."""
+        self.made  # noqa: B018 - making it is the check
 
     @classmethod
     def own_keys(cls) -> list[str]:
@@ -150,7 +158,8 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
     hints: dict[str, Any] = {}
     try:
         signature += inspect.signature(part).parameters.values()
-        # of a dataclass the class itself: options that it inherits are annotated in their own module
+        # of a dataclass the class itself: options that it inherits are annotated in their own
+        # module
         of_class = inspect.isclass(part) and not is_dataclass(part)
         hints = get_type_hints(part.__init__ if of_class else part, include_extras=True)
     except (TypeError, ValueError, NameError):
@@ -161,7 +170,10 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
         elif one.name not in base.given and one.kind not in _POSITIONAL:
             if one.name in base.model_fields or one.name.startswith("_") or hasattr(base, one.name):
                 raise InputError(
-                    f"other names for the options of {base.registry_kind} {kind}: this one is taken",
+                    (
+                        f"other names for the options of {base.registry_kind} {kind}: this one is "
+                        "taken"
+                    ),
                     got=one.name,
                 )
             fields[one.name] = _field(hints.get(one.name, Any), one.default)
@@ -263,7 +275,9 @@ def _detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
     if error["type"] == "missing" and len(error["loc"]) == 1:
         said = InputError(f"this key is required with kind {kind}")
         return _said(said, error["loc"], error["input"])
-    return InitErrorDetails(type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))  # fmt: skip
+    return InitErrorDetails(
+        type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})
+    )
 
 
 def _said(error: InputError, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:

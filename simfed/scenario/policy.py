@@ -9,18 +9,20 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from simfed.errors import InputError
 from simfed.registry import registry
-from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, Part, PositiveInt
+from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt, Section
 from simfed.scenario.options import OfKind
 
 __all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]
 
 
-class LocalLoss(Part):
+class LocalLoss(Section):
     """f_n, the client's own loss inside the reward."""
 
     data: Literal["probe", "full", "batch"] = Field(
         default="probe",
-        description="where fₙ is computed: a fixed random probe, all of the client's samples, or the batch",
+        description=(
+            "where fₙ is computed: a fixed random probe, all of the client's samples, or the batch"
+        ),
     )
     samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
     credit: Literal["causal", "as-printed"] = Field(
@@ -28,7 +30,7 @@ class LocalLoss(Part):
     )
 
 
-class Reward(Part):
+class Reward(Section):
     """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
 
     rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
@@ -70,13 +72,21 @@ class Policy(OfKind):
         kind = registry("policy").get(self.kind)
         return self.arms_from is None and bool(getattr(kind, "learns", True))
 
-    def arms(self, strategies: tuple[str, ...]) -> tuple[str, ...]:
-        """What its clients may play when the scenario offers `strategies`.
+    @property
+    def sets_k(self) -> bool:
+        """Whether clients of this policy set K themselves, within bounds."""
+        return self.arms_from is None and hasattr(registry("policy").get(self.kind), "ends")
 
-        A policy that does not learn and names its strategy plays that one alone.
+    def arms(self, offered: tuple[str, ...]) -> tuple[str, ...]:
+        """What its clients may play when the scenario offers these arms.
+
+        A policy that does not learn and names its strategy plays that one alone; one that sets K
+        itself, the arms at the ends of its range and whatever lies between them.
         """
+        if self.sets_k:
+            return tuple(registry("policy").get(self.kind).ends(**self.options))
         named = self.names("compressor")
-        return named if named and not self.learns else tuple(dict.fromkeys((*strategies, *named)))
+        return named if named and not self.learns else tuple(dict.fromkeys((*offered, *named)))
 
     def check_options(self) -> None:
         """Let the constructor judge its options, and refuse a reward that nobody learns from.
@@ -102,7 +112,8 @@ class Policy(OfKind):
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of registered kinds stood under `parameters` before they had keys of their own."""
+        """Options of registered kinds stood under `parameters` before they had keys of their
+        own."""
         plain = dict(value)
         if isinstance(plain.get("parameters"), Mapping):
             plain = {**plain.pop("parameters"), **plain}

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, m
 
 from simfed.errors import InputError
 from simfed.scenario.distribution import DrawnStay
-from simfed.scenario.fields import FoundFile, Fraction, Number, Part, PositiveDuration
+from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration, Section
 
 __all__ = ["AvailabilityOf", "Daily", "Failure", "Markov", "Presence", "time_of_day_s"]
 
@@ -49,14 +49,15 @@ TimeOfDay = Annotated[
 Zone = Annotated[Number, BeforeValidator(_hours)]
 
 
-class Markov(Part):
-    """There and away in turn, for exponentially distributed times; at 0 s as at any other instant."""
+class Markov(Section):
+    """There and away in turn, for exponentially distributed times; at 0 s as at any other
+    instant."""
 
     on: DrawnStay = Field(description="mean stay")
     off: DrawnStay = Field(description="mean absence")
 
 
-class _Daily(Part):
+class _Daily(Section):
     """There from one time of day to another, which may be on the next day.
 
     Simulated time 0 is midnight at UTC. A client lives in one of the `zones`, drawn from the run's
@@ -89,7 +90,7 @@ Daily = create_model(
 )
 
 
-class Presence(Part):
+class Presence(Section):
     """When clients are there: a recorded `trace`, `markov` or `daily`.
 
     A trace is a CSV or Parquet table with the columns `client, from_s, to_s`: intervals in seconds,
@@ -102,7 +103,10 @@ class Presence(Part):
     )
     devices: Literal["by-id", "drawn"] | None = Field(
         default=None,
-        description="trace: its clients are those of this scenario (by-id, if omitted), or each client is one of the trace's at random",
+        description=(
+            "trace: its clients are those of this scenario (by-id, if omitted), or each "
+            "client is one of the trace's at random"
+        ),
     )
     markov: Markov | None = Field(default=None, description="mean stays on and off")
     daily: Daily | None = Field(default=None, description="by the time of day")  # type: ignore[valid-type]
@@ -129,7 +133,7 @@ AvailabilityOf = Annotated[
 ]
 
 
-class Failure(Part):
+class Failure(Section):
     """With which probability a participation fails at the end of each of its phases."""
 
     download: Fraction = Field(default=0.0, description="of those that began it")

@@ -14,13 +14,19 @@ __all__ = ["reference_page", "scenario_schema"]
 
 _HEAD = """# Scenario reference
 
-Every key of a scenario file. Written by `simfed schema --format markdown`; `simfed schema` prints the same as JSON Schema, which editors check against while you type. `simfed validate FILE` says what is wrong, `simfed validate FILE --resolved` spells all defaults out.
+Every key of a scenario file. Written by `simfed schema --format markdown`; `simfed schema` prints
+the same as JSON Schema, which editors check against while you type. `simfed validate FILE` says
+what is wrong, `simfed validate FILE --resolved` spells all defaults out.
 
-- **Units.** Durations are written `20 ms`, `1.5 s`, `2 min`; rates `50 Mbps`, `2 MB/s`; sizes `10 MB`, `5 KiB`; power `4 W`. A number without a unit is an error, except 0.
-- **`extends: other.yaml`** at the top builds on another file: mappings are merged, lists and values replaced.
+- **Units.** Durations are written `20 ms`, `1.5 s`, `2 min`; rates `50 Mbps`, `2 MB/s`; sizes
+  `10 MB`, `5 KiB`; power `4 W`. A number without a unit is an error, except 0.
+- **`extends: other.yaml`** at the top builds on another file: mappings are merged, lists and
+  values replaced.
 - **Short form.** `device: NAME` is `device: {profile: NAME}`.
-- Paths of files start at the scenario's own folder. Unknown keys are errors, with the nearest known one.
-- On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; `[*]` means every item of a list, `[0]` the first."""
+- Paths of files start at the scenario's own folder. Unknown keys are errors, with the nearest
+  known one.
+- On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; `[*]` means every item
+  of a list, `[0]` the first."""
 
 _UNITS = {"20 ms": " s", "50 Mbps": " B/s", "10 MB": " B"}
 _KINDS = {
@@ -71,7 +77,8 @@ def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
 
 
 def reference_page() -> str:
-    """The reference in Markdown: a section per mapping, in the order in which they are first named."""
+    """The reference in Markdown: a section per mapping, in the order in which they are first
+    named."""
     document = scenario_schema()
     parts = document["$defs"]
     sections: dict[str, str] = {"": "Scenario"}  # key path, and kind where they differ → mapping
@@ -93,7 +100,10 @@ def reference_page() -> str:
         title = f"`{path}`" if path else "The file"
         text.append(f"## {title}\n\n{_prose(mapping.get('description', ''))}")
         rows = [
-            f"| `{key}` | {_value(node, anchors)} | {_default(key, node, mapping)} | {node.get('description', '')} |"
+            (
+                f"| `{key}` | {_value(node, anchors)} | {_default(key, node, mapping)} | "
+                f"{node.get('description', '')} |"
+            )
             for key, node in mapping["properties"].items()
         ]
         if rows:

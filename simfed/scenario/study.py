@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from simfed.errors import InputError
-from simfed.scenario.fields import File, Fraction, Int, Part
+from simfed.scenario.fields import File, Fraction, Int, Section
 from simfed.scenario.load import read_yaml, validate_as
 
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
@@ -63,22 +63,23 @@ Threshold = Annotated[Fraction, _between("an accuracy above 0 and below 1", 0, 1
 Confidence = Annotated[Fraction, _between("a confidence above 0 and below 1", 0, 1)]
 
 
-class Compare(Part):
+class Compare(Section):
     """Which axis holds the rivals, and by which accuracies they are told apart."""
 
     arms: str | None = Field(
         default=None, description="the axis whose values are compared: its key path, zip or list"
     )
     baseline: Annotated[str, BeforeValidator(_label)] | None = Field(
-        default=None, description="label of the arm that all others are compared with; all pairs if omitted"
-    )  # fmt: skip
+        default=None,
+        description="label of the arm that all others are compared with; all pairs if omitted",
+    )
     thresholds: tuple[Threshold, ...] = Field(
         default=(), description="mean test accuracies whose first time of reach is compared"
     )
     confidence: Confidence = Field(default=0.95, description="of every interval")
 
 
-class Study(Part):
+class Study(Section):
     """Many runs of one base scenario: every combination of the axes, under every seed.
 
     `grid`: every combination of the values of its keys. `zip`: its keys step together. `list`:

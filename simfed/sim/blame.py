@@ -47,7 +47,9 @@ class Blame:
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network, make_network: MakeNetwork) -> Blame:  # fmt: skip
+def blame(
+    flights: Sequence[Flight], work: Sequence[Done], network: Network, make_network: MakeNetwork
+) -> Blame:
     """The blame for one round in which the server waited for all of `flights`.
 
     `network` is the one they used; `make_network(env)` builds it anew. The second play is left out
@@ -72,8 +74,8 @@ def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network, mak
 
 def blame_last(last: Flight | None, work: Sequence[Done]) -> Blame:
     """The blame where the merge did not wait for all: on the last arrival that it waited for, or
-    (None) on the deadline. What it would be without that client is not asked: another one would have
-    been the last."""
+    (None) on the deadline. What it would be without that client is not asked: another one would
+    have been the last."""
     if last is None:
         return Blame(None, "deadline", None, None)
     phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))

@@ -1,7 +1,7 @@
 """The client's process: a story of yields.
 
-Download, the plan's units of work in their order, compression, upload. What is modelled: the time of
-each, on the client's own device and over the shared network, one after another. What is ignored:
+Download, the plan's units of work in their order, compression, upload. What is modelled: the time
+of each, on the client's own device and over the shared network, one after another. What is ignored:
 overlap of phases within a client, reading of data, and the memory of the device.
 """
 
@@ -15,6 +15,7 @@ import simpy
 
 from simfed.device import QUANTITIES, Device, work_size
 from simfed.errors import InputError, RunFailed
+from simfed.levels import split_arm
 from simfed.method import Work
 from simfed.net import Network
 from simfed.net.instants import at
@@ -25,7 +26,8 @@ __all__ = ["CUT", "nominal_seconds", "participation"]
 Story = Generator[simpy.Event, Any, None]
 
 CUT = "cut"
-"""Why a client is interrupted whom the server waits for no longer: it is dropped, but it is there."""
+"""Why a client is interrupted whom the server waits for no longer: it is dropped, but it is
+there."""
 
 
 def participation(
@@ -38,7 +40,8 @@ def participation(
     fails: Callable[[Flight, str], bool] | None = None,
     numbers: Iterator[int],
 ) -> Story:
-    """One client's part, from the server's first byte to its upload's last; from where `flight` stands.
+    """One client's part, from the server's first byte to its upload's last; from where `flight`
+    stands.
 
     `size_of(flight)` gives the upload's bytes; it is asked when the upload starts. `fails(flight,
     phase)` is asked at the end of each: then nothing of it arrives. `numbers` counts beginnings.
@@ -131,5 +134,5 @@ def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) ->
 
 def nominal_seconds(work: Work, device: Device) -> float:
     """Seconds of one of a unit's `times` on the measured device, before speed and noise."""
-    strategy = work.name if QUANTITIES[work.quantity].per_strategy else ""
+    strategy = split_arm(work.name)[0] if QUANTITIES[work.quantity].per_strategy else ""
     return device.nominal_s(work.quantity, model=work.model, strategy=strategy, **work_size(work))

@@ -7,7 +7,7 @@ doing can always be read off, saved, and started again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from simfed.contract import Contribution, Task
@@ -33,9 +33,13 @@ class Flight:
     """One participation from its start to its merge."""
 
     task: Task
+    client: int = field(init=False)
+    """The task's; kept, as it is asked for a dozen times in each participation."""
     contribution: Contribution
     pull: Pull
     started_at_s: float
+    shared_loss: Mapping[str, float] = field(default_factory=dict)
+    """Of each prototype, as far as known, at the version that it trains on."""
     step: int = 0
     """How many of `steps` are done."""
     phase: str = "download"
@@ -63,9 +67,8 @@ class Flight:
     transfer: Transfer | None = None
     """The network's handle of the transfer under way."""
 
-    @property
-    def client(self) -> int:
-        return self.task.client
+    def __post_init__(self) -> None:
+        self.client = self.task.client
 
     @property
     def over(self) -> bool:
@@ -95,7 +98,8 @@ class Flight:
         return self.step > 1 or (self.step == 1 and self.outcome != "failed")
 
     def steps(self) -> tuple[tuple[str, Work | None], ...]:
-        """(phase, its work; None for a transfer), in the order in which the client goes through them."""
+        """(phase, its work; None for a transfer), in the order in which the client goes through
+        them."""
         plan = self.task.plan
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:
@@ -103,8 +107,8 @@ class Flight:
         found += [(work.kind or work.quantity, work) for work in self.task.work]
         for of_plan in plan.up.values():
             if of_plan.compressed:
-                sent, k = self.contribution, min(self.contribution.k, of_plan.entries)
-                work = Work("compression", self.task.model, k, name=sent.arm)
+                k = min(self.contribution.k, of_plan.entries)
+                work = Work("compression", self.task.model, k, name=self.pull.arm)
                 found.append(("compression", work))
         if plan.up:
             found.append(("upload", None))
@@ -139,7 +143,8 @@ class Flight:
             "task": self.task.name,
             "arm": self.contribution.arm,
             "k": self.contribution.k,
-            "pull": asdict(self.pull),
+            "pull": self.pull.plain(),
+            "shared_loss": dict(self.shared_loss),
             "units": [list(unit) for unit in self.units],
             "limited_s": {
                 phase: [[link, seconds] for link, seconds in of.items()]
@@ -154,9 +159,10 @@ class Flight:
         return cls(
             task,
             contribution,
-            Pull(**plain["pull"]),
+            Pull.of_plain(plain["pull"]),
             units=[Unit(*unit) for unit in plain["units"]],
             limited_s={phase: dict(of) for phase, of in plain["limited_s"].items()},
+            shared_loss=plain["shared_loss"],
             **{name: plain[name] for name in _PLAIN},
         )
 

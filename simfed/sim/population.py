@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from simfed.device import Device
 from simfed.fleet import Fleet
-from simfed.policy import Policy
+from simfed.levels import Level
+from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.seeding import Streams
-from simfed.selection import Facts, Selection, Uniform, cohort
+from simfed.selection import Selecting
 from simfed.sim.modes import Mode
 
 __all__ = ["Population", "Presence"]
@@ -48,9 +47,6 @@ class Presence(Protocol):
         ...
 
 
-_TOLD = fields(Facts)[1:]
-"""What clients told the server: all columns but the samples."""
-
 _TRIES = 100
 """Draws of one client before all that are free are listed instead."""
 
@@ -70,10 +66,10 @@ class Population:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes
         part. `presence` None: everybody is always there. `samples_of`: how many training samples a
         client owns; asked only by selections other than uniform."""
-        self._selection: Selection = scenario.participation.selection.made
-        self._samples_of = samples_of
         groups = scenario.clients
         self._fleet = Fleet(scenario, streams)
+        selection = scenario.participation.selection.made
+        self._selecting = Selecting(selection, len(self._fleet), samples_of)
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._make_device = make_device
@@ -97,7 +93,7 @@ class Population:
         how many there were before, one client after another.
         """
         if mode.concurrency is None:
-            return self._cohort(mode.cohort or len(self), streams, round, at_s)
+            return self._selecting.cohort(streams, round, mode.cohort, self._free(at_s))
         chosen: set[int] = set()
         while len(self.busy) + len(chosen) < mode.concurrency:
             rng = streams("start", starts + len(chosen))
@@ -107,33 +103,9 @@ class Population:
             chosen.add(client)
         return sorted(chosen)
 
-    def _cohort(self, count: int, streams: Streams, round: int, at_s: float) -> list[int]:
-        free = self._free(at_s)
-        if free is None and isinstance(self._selection, Uniform):  # at the cost of the cohort alone
-            chosen = cohort(streams, round, len(self), count)
-        else:
-            ids = np.arange(len(self)) if free is None else free
-            rng = streams("selection", round)
-            chosen = self._selection.choose(ids, count, self._facts, round=round, rng=rng)
-        if not isinstance(self._selection, Uniform):
-            self._facts.picked[chosen] += 1
-            self._facts.last_round[chosen] = round
-        return list(map(int, chosen))
-
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
-        """What a participation told the server: how long it took, where it was not cut off, and the
-        client's own loss, where it was measured."""
-        if isinstance(self._selection, Uniform):
-            return
-        if duration_s is not None:
-            self._facts.duration_s[client] = duration_s
-        if loss is not None:
-            self._facts.loss[client] = loss
-
-    @cached_property
-    def _facts(self) -> Facts:
-        samples = np.fromiter(map(self._samples_of, range(len(self))), np.int64, len(self))
-        return Facts.unknown(samples)
+        """What a participation told the server, see `Selecting.tell`."""
+        self._selecting.tell(client, duration_s, loss)
 
     def leaves_at_s(self, client: int, at_s: float) -> float:
         """When this client goes away; inf: never."""
@@ -168,9 +140,10 @@ class Population:
         left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
         return int(rng.choice(left)) if left else None
 
-    def k(self, client: int, longest: int) -> int:
-        """Entries this client keeps of a field of so many."""
-        return self._fleet.k(client, longest)
+    def compression(self, client: int, pull: Pull, longest: int) -> tuple[str, Level]:
+        """(codec, K) of a client's pull, for a field of so many entries; see
+        `Fleet.compression`."""
+        return self._fleet.compression(client, pull, longest)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""
@@ -190,17 +163,15 @@ class Population:
 
     def state(self) -> dict[str, Any]:
         """What has changed since the run began, JSON-able: the states that are not empty."""
-        told = "_facts" in self.__dict__
         return {
-            "told": {f.name: getattr(self._facts, f.name).tolist() for f in _TOLD} if told else {},
+            "told": self._selecting.state(),
             "policies": {str(c): s for c, p in self._policies.items() if (s := p.state())},
             "devices": {str(c): s for c, d in self._devices.items() if (s := d.state())},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state`, on a new population of the same scenario."""
-        for name, column in state.get("told", {}).items():
-            getattr(self._facts, name)[:] = column
+        self._selecting.restore(state["told"])
         for client, of_policy in state["policies"].items():
             self.policy(int(client)).restore(of_policy)
         for client, of_device in state["devices"].items():

@@ -114,7 +114,7 @@ def participation_row(
         client=task.client,
         prototype=task.prototype,
         model_version=task.model_version,
-        arm=flight.contribution.arm,
+        arm=flight.pull.arm,
         k=flight.contribution.k,
         choice=flight.pull.choice,
         outcome=flight.outcome,
@@ -140,7 +140,8 @@ def participation_row(
 
 
 def slack_of(flight: Flight, played: Played) -> float | None:
-    """How much later its upload could have arrived without delaying the merge; None: it did not arrive."""
+    """How much later its upload could have arrived without delaying the merge; None: it did not
+    arrive."""
     if flight.lost:
         return None
     if played.waits_for_all:
@@ -164,13 +165,11 @@ def client_spans(flight: Flight, end: End) -> Iterable[Span]:
 
 def energy_phases(flight: Flight, end: End) -> dict[str, float]:
     """Seconds of a participation under the names that a device profile gives watts for."""
-    return {
-        "downlink": flight.downlink_s,
-        "training": flight.training_s,
-        "compression": flight.compression_s,
-        "uplink": flight.uplink_s,
-        "idle": 0.0 if flight.away else end.rest_s,
-    }
+    idle_s = 0.0 if flight.away else end.rest_s
+    spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
+    for unit in flight.units:
+        spent_s[unit.quantity] = spent_s.get(unit.quantity, 0.0) + unit.duration_s
+    return spent_s
 
 
 def server_spans(work: Iterable[Done], played: Played) -> Iterable[Span]:
@@ -199,7 +198,8 @@ def link_spans(uses: Iterable[LinkUse], round: int) -> Iterable[Span]:
 
 
 def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
-    """One row per prototype of which the merge said anything; `losses`: columns of the method's own."""
+    """One row per prototype of which the merge said anything; `losses`: columns of the method's
+    own."""
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
         measured = outcome.losses.get(prototype, {})

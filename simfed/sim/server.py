@@ -1,10 +1,10 @@
 """The server: rounds as a story of yields, between one workload and one network.
 
-Start clients, wait as the mode says, do the server's own work, merge, reward, record; at the round's
-border show progress, save, or stop. A round is what lies between two merges. Events of one instant
-come in this order: participations that end, the merge, starts. While the server works at a merge,
-arrivals wait for the next one and nobody is started. The run ends when the server's story ends,
-never when the clock runs dry: a cancelled wait may leave something on it.
+Start clients, wait as the mode says, do the server's own work, merge, reward, record; at the
+round's border show progress, save, or stop. A round is what lies between two merges. Events of one
+instant come in this order: participations that end, the merge, starts. While the server works at a
+merge, arrivals wait for the next one and nobody is started. The run ends when the server's story
+ends, never when the clock runs dry: a cancelled wait may leave something on it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ Story = Generator[simpy.Event, Any, None]
 OnUse = Callable[[LinkUse], None]
 
 MakeNetwork = Callable[[simpy.Environment, "OnUse | None"], Network]
-"""`(env, on_use)` → the network. Called once for the run, and without `on_use` for what-if plays."""
+"""`(env, on_use)` → the network. Called once for the run, and without `on_use` for what-if
+plays."""
 
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
@@ -59,7 +60,8 @@ class Simulation:
 
     Every client in flight is one SimPy process; idle clients are columns. The learning side is
     asked in one fixed order (client ids within an instant), whatever the clock does, so in a
-    synchronous server its results do not depend on devices or networks unless a policy looks at time.
+    synchronous server its results do not depend on devices or networks unless a policy looks at
+    time.
     """
 
     def __init__(
@@ -94,6 +96,8 @@ class Simulation:
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
+        self._version = 0
+        self._shared_loss: dict[str, float] = {}
         self._phase_numbers = itertools.count()
         self._starts = 0
         self._lost_in_a_row = 0
@@ -141,8 +145,8 @@ class Simulation:
             self._wall["total"] += time.perf_counter() - begun
 
     def lose(self, client: int, outcome: str = "dropped") -> None:
-        """This client's participation ends now and nothing of it is merged: `dropped` (the client is
-        away for the rest of the round) or `failed` (it stays, and waits)."""
+        """This client's participation ends now and nothing of it is merged: `dropped` (the
+        client is away for the rest of the round) or `failed` (it stays, and waits)."""
         self._stories[client].interrupt(outcome)
 
     def wall_s(self) -> dict[str, float]:
@@ -162,6 +166,7 @@ class Simulation:
         own = {
             "now_s": self._now_s,
             "forced_arm": self._forced_arm,
+            "version": [self._version, self._shared_loss],
             "population": self._population.state(),
             "server_device": device.state() if device else {},
             "counts": [next(self._phase_numbers), self._starts],
@@ -177,6 +182,7 @@ class Simulation:
         self._round = checkpoint.round
         self._now_s = own["now_s"]
         self._forced_arm = own["forced_arm"]
+        self._version, self._shared_loss = own["version"]
         if self._held is not None:
             self._held.update(own["held"])
         self._population.restore(own["population"])
@@ -203,6 +209,8 @@ class Simulation:
             round, client, _, turn = of["task"]
             contribution = self._workload.contribution(self._workload.task(round, client, turn))
             flight = Flight.of_plain(of, contribution.task, contribution)
+            if flight.task.model_version == self._version:
+                flight.shared_loss = self._shared_loss
             if flight.over:
                 self._ended.append(flight)
                 if self._mode.filled:
@@ -281,8 +289,9 @@ class Simulation:
             yield end_of_instant(self._env)
             if self._lost_in_a_row > _HOPELESS + 10 * len(self._population):
                 raise RunFailed(
-                    f"round {self._round + 1}: {self._lost_in_a_row:,} participations in a row were "
-                    f"lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as it takes"
+                    f"round {self._round + 1}: {self._lost_in_a_row:,} participations in a row "
+                    f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
+                    "it takes"
                 )
             if self._mode.filled and not self._due():
                 ids = self._population.choose(
@@ -312,7 +321,7 @@ class Simulation:
 
     def _take(self) -> list[Flight]:
         """The flights that have ended since the last merge, in client order, lost ones included."""
-        taken = sorted(self._ended, key=lambda f: (f.client, f.task.who.turn, f.task.round))
+        taken = sorted(self._ended, key=lambda flight: flight.task.order)
         self._ended = []
         self._arrived = 0
         self._turns.clear()
@@ -330,7 +339,8 @@ class Simulation:
         return taken
 
     def _last_awaited(self) -> Flight | None:
-        """The flight whose end the merge waited for; None: it waited for a deadline, or for nobody."""
+        """The flight whose end the merge waited for; None: it waited for a deadline, or for
+        nobody."""
         mode, now_s = self._mode, self._env.now
         if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
             return None
@@ -390,21 +400,21 @@ class Simulation:
         event.callbacks.append(ring)
 
     def _somebody_back(self, *, patient: bool = False) -> simpy.Event:
-        """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless `patient`."""
+        """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless
+        `patient`."""
         back_at_s = self._population.next_return_s(self._env.now)
         if back_at_s == math.inf:
             if patient:
                 return self._env.event()
             raise RunFailed(
-                f"round {self._round + 1}: from {self._env.now:g} s on no client is ever available again"
+                f"round {self._round + 1}: from {self._env.now:g} s on no client is ever "
+                "available again"
             )
         return at(self._env, back_at_s)
 
     def _fails(self, flight: Flight, phase: str) -> bool:
-        if phase not in (
-            "download",
-            "upload",
-        ):  # local work is one phase, however many units it has
+        if phase not in ("download", "upload"):
+            # local work is one phase, however many units it has
             if any(work is not None for _, work in flight.steps()[flight.step :]):
                 return False
             phase = "training"
@@ -436,9 +446,10 @@ class Simulation:
                     task = self._workload.task(round, client, turn, self._held.get(client))
             pull = pull_for(task, policy, self._forced_arm, self._streams)
             with self._learning():
-                k = people.k(client, task.plan.longest)
-                contribution = self._workload.execute(task, pull.arm, k)
-            flights.append(Flight(contribution.task, contribution, pull, self._env.now))
+                codec, k = people.compression(client, pull, task.plan.longest)
+                contribution = self._workload.execute(task, codec, k)
+            flight = Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
+            flights.append(flight)
         self._starts += len(flights)
         return flights
 
@@ -461,25 +472,29 @@ class Simulation:
                 self._round, [flight.contribution for flight in arrived], weights
             )
         self._forced_arm = outcome.forced_arm
+        # the first models' loss is told by the first merge: flights that hold them get to know it
+        self._shared_loss |= outcome.shared_loss_before
+        if outcome.model_version != self._version:
+            self._version = outcome.model_version
+            self._shared_loss = {**self._shared_loss, **outcome.shared_loss}
         return outcome
 
     def _reward(self, flight: Flight, outcome: Outcome) -> Verdict:
         """Tell the client's policy what its pull was worth."""
+        before, after = outcome.local_loss.get(flight.task.label, (None, None))
         if not flight.task.plan.longest:
-            return Verdict()  # nothing was compressed, and the policy not asked
+            return Verdict(after)  # nothing was compressed, and the policy not asked
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)
             return Verdict()
-        before, after = outcome.local_loss.get(flight.client, (None, None))
         if not policy.learns and after is None:
             return Verdict()
         rule = self._population.reward_rule(flight.client)
         prototype = flight.task.prototype
         worth = gain(
             rule.rho, rule.beta,
-            outcome.shared_loss_before.get(prototype), outcome.shared_loss.get(prototype),
-            before, after,
+            flight.shared_loss.get(prototype), outcome.shared_loss.get(prototype), before, after,
         )  # fmt: skip
         raw, clipped = reward(worth, flight.tau_s, rule.clip)
         if not policy.learns or flight.pull.choice == "forced":

@@ -1,9 +1,9 @@
 """What the server's processor does between the last upload and the next round.
 
-One after another on one processor: rebuild each compressed field's dense vector, then what the method
-says it works at a merge. Clients wait meanwhile. What is ignored: overlap with uploads that are still
-under way, averaging (a pass over the weights), and the evaluation on the test set, which is the
-experimenter's.
+One after another on one processor: rebuild each compressed field's dense vector, then what the
+method says it works at a merge. Clients wait meanwhile. What is ignored: overlap with uploads that
+are still under way, averaging (a pass over the weights), and the evaluation on the test set, which
+is the experimenter's.
 """
 
 from __future__ import annotations
@@ -30,13 +30,19 @@ class Done:
 
 
 def decompressions(flights: Sequence[Flight]) -> Iterator[Work]:
-    """The compressed fields of what arrived; the name of each is the arm it was compressed by."""
+    """The compressed fields of what arrived; the name of each is the arm that was played."""
     for flight in flights:
-        arm, k = flight.contribution.arm, flight.contribution.k
+        k = flight.contribution.k
         for field in flight.task.plan.up.values():
             if field.compressed:
                 size = min(k, field.entries)
-                yield Work("decompression", flight.task.model, size, name=arm, client=flight.client)
+                yield Work(
+                    "decompression",
+                    flight.task.model,
+                    size,
+                    name=flight.pull.arm,
+                    client=flight.client,
+                )
 
 
 def play_work(

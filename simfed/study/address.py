@@ -1,7 +1,7 @@
 """Where a run lives in the store: a hash of everything that its results depend on.
 
-The resolved scenario and its seed, the data, the files it names (by content, wherever they are), the
-code. Not: its name, when it saves checkpoints, who runs it where.
+The resolved scenario and its seed, the data, the files it names (by content, wherever they are),
+the code. Not: its name, when it saves checkpoints, who runs it where.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
 
 
 def path_key(scenario: Scenario, *, device: str) -> str | None:
-    """Equal for runs that learn exactly the same whatever the clock says; None where it has a say."""
+    """Equal for runs that learn exactly the same whatever the clock says; None where it has a
+    say."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     if scenario.aggregation.mode != "synchronous" or any(policy.learns for policy in policies):
         return None

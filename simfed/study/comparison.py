@@ -35,8 +35,8 @@ def arm_rows(study: StudyResult) -> pd.DataFrame:
     """See `StudyResult.arms`.
 
     `setting, arm, seeds, final_accuracy` and its interval `_low, _high`; per threshold `reached`
-    (of the seeds), `median_s` (NaN where censoring leaves it open), `median_at_least_s`, `median_low_s,
-    median_high_s, coverage`.
+    (of the seeds), `median_s` (NaN where censoring leaves it open), `median_at_least_s`,
+    `median_low_s, median_high_s, coverage`.
     """
     import pandas as pd
 
@@ -74,10 +74,10 @@ def arm_rows(study: StudyResult) -> pd.DataFrame:
 def comparison_rows(study: StudyResult) -> pd.DataFrame:
     """See `StudyResult.comparisons`.
 
-    `setting, threshold, a, b, seeds` (that both have), `wins` (of a), `losses, ratio` (how many times
-    sooner a was; NaN where censoring leaves it open), `ratio_at_least, ratio_at_most, ratio_low,
-    ratio_high, coverage, p_value, verdict` (1: a before b, −1: b before a, 0: no clear difference),
-    `accuracy_difference` (final, a − b) with `_low, _high`.
+    `setting, threshold, a, b, seeds` (that both have), `wins` (of a), `losses, ratio` (how many
+    times sooner a was; NaN where censoring leaves it open), `ratio_at_least, ratio_at_most,
+    ratio_low, ratio_high, coverage, p_value, verdict` (1: a before b, −1: b before a, 0: no clear
+    difference), `accuracy_difference` (final, a − b) with `_low, _high`.
     """
     import pandas as pd
 
@@ -254,7 +254,10 @@ def _range(won: Mapping[str, Paired], side: int) -> str:
     """How many times sooner, from the setting with the least to that with the most."""
     ratios = {s: p.ratio if side == 1 else _inverse(p.ratio) for s, p in won.items()}
     ends = []
-    for setting in (min(ratios, key=lambda s: ratios[s].least), max(ratios, key=lambda s: ratios[s].least)):  # fmt: skip
+    for setting in (
+        min(ratios, key=lambda s: ratios[s].least),
+        max(ratios, key=lambda s: ratios[s].least),
+    ):
         bound = "" if ratios[setting].is_exact else "at least "
         ends.append(f"{bound}{_number(ratios[setting].least)}× (at {setting})")
     return f"{ends[0]} to {ends[1]} sooner"
@@ -274,8 +277,8 @@ def _alone(a: str, b: str, setting: str, paired: Paired, goal: str, confidence: 
     first, other, ratio = (a, b, paired.ratio) if paired.wins else (b, a, _inverse(paired.ratio))
     where = f" at {setting}" if setting else ""
     return (
-        f"{first} {ratio_text(ratio, confidence)} sooner than {other} {goal}{where} in the one seed, "
-        "which decides nothing"
+        f"{first} {ratio_text(ratio, confidence)} sooner than {other} {goal}{where} in the one "
+        "seed, which decides nothing"
     )
 
 
@@ -305,7 +308,9 @@ def _inverse(ratio: Estimate) -> Estimate:
     def over(x: float) -> float:
         return math.inf if x == 0 else 1 / x
 
-    return Estimate(over(ratio.most), over(ratio.least), over(ratio.high), over(ratio.low), ratio.coverage)  # fmt: skip
+    return Estimate(
+        over(ratio.most), over(ratio.least), over(ratio.high), over(ratio.low), ratio.coverage
+    )
 
 
 def _number(value: float) -> str:

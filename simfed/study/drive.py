@@ -129,9 +129,10 @@ def run_study(
     failed = [state for state in states.values() if state.status == "failed"]
     if failed:
         raise RunFailed(
-            f"{len(failed)} of {len(states)} runs failed, such as {failed[0].run.named}: {failed[0].reason}; "
-            f"the others are kept in {folder.path}, --retry-failed tries these again"
-        )  # fmt: skip
+            f"{len(failed)} of {len(states)} runs failed, such as {failed[0].run.named}: "
+            f"{failed[0].reason}; the others are kept in {folder.path}, --retry-failed tries "
+            "these again"
+        )
     return load_study(folder.path)
 
 
@@ -229,9 +230,9 @@ def _work(
         _stop(states, folder, executor, shown)
         done = sum(state.status == "finished" for state in states)
         raise Interrupted(
-            f"interrupted with {done} of {len(states)} runs finished, which are kept in {folder.path}; "
-            "the same command goes on"
-        ) from None  # fmt: skip
+            f"interrupted with {done} of {len(states)} runs finished, which are kept in "
+            f"{folder.path}; the same command goes on"
+        ) from None
     finally:
         shown.close()
         executor.close()

@@ -262,7 +262,8 @@ class DaskExecutor:
         self._futures: dict[Any, Job] = {}
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         try:
-            # a client of an address that cannot be is half made: it takes 20 s and a traceback to go
+            # a client of an address that cannot be is half made: it takes 20 s and a traceback to
+            # go
             distributed.comm.resolve_address(address)
             with _without_logs():
                 self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
@@ -270,8 +271,10 @@ class DaskExecutor:
             first = str(error).partition("\n")[0]
             raise InputError(
                 f"the address of a Dask scheduler that answers within {timeout_s:g} s",
-                where="--executor", got=f"dask={address}", hint=first or type(error).__name__,
-            ) from None  # fmt: skip
+                where="--executor",
+                got=f"dask={address}",
+                hint=first or type(error).__name__,
+            ) from None
 
     def slots(self) -> int:
         threads: dict[str, int] = self._answer(lambda: self._client.nthreads())

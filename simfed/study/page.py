@@ -28,8 +28,8 @@ __all__ = ["study_figure", "study_page", "write_page"]
 
 
 def write_page(study: StudyResult, out: Path | None = None) -> Path:
-    """Write the page to `out` (`report.html` in the study's folder if omitted), or, where its suffix
-    says png, svg or pdf, the picture."""
+    """Write the page to `out` (`report.html` in the study's folder if omitted), or, where its
+    suffix says png, svg or pdf, the picture."""
     out = out if out is not None else study.path / "report.html"
     if out.suffix[1:].lower() in FORMATS:
         from simfed.report.pictures import save_picture
@@ -98,9 +98,9 @@ def _settings(study: StudyResult) -> list[str]:
 def _verdicts(study: StudyResult) -> dict[str, Any]:
     confidence = study.compare["confidence"]
     note = (
-        f"Intervals of {100 * confidence:g} % confidence over seeds, except where it is said that one covers "
-        "less: the seeds are too few. Arms are compared seed by seed: both see the same data, first "
-        "weights and batches. A run that never reaches an accuracy counts as "
+        f"Intervals of {100 * confidence:g} % confidence over seeds, except where it is said that "
+        "one covers less: the seeds are too few. Arms are compared seed by seed: both see the "
+        "same data, first weights and batches. A run that never reaches an accuracy counts as "
         "later than its end. Several comparisons are not corrected for their number."
     )
     rows = [(sentence,) for sentence in study.verdicts]
@@ -171,19 +171,45 @@ def _comparisons(study: StudyResult) -> Table:
     words = {1: "first arm", -1: "second arm", 0: "no clear difference"}
     rows = []
     for row in study.comparisons.to_dict("records"):
-        ratio = Estimate(row["ratio_at_least"], row["ratio_at_most"], row["ratio_low"], row["ratio_high"], row["coverage"])  # fmt: skip
+        ratio = Estimate(
+            row["ratio_at_least"],
+            row["ratio_at_most"],
+            row["ratio_low"],
+            row["ratio_high"],
+            row["coverage"],
+        )
         known = row["seeds"] and row["wins"] + row["losses"]
-        gap = _accuracy(row, "accuracy_difference", "accuracy_difference_low", "accuracy_difference_high", "+")  # fmt: skip
+        gap = _accuracy(
+            row, "accuracy_difference", "accuracy_difference_low", "accuracy_difference_high", "+"
+        )
         rows.append(
             (
-                str(row["setting"]), str(row["a"]), str(row["b"]), _goal(row["threshold"]),
-                f"{row['wins']}", f"{row['losses']}", f"{row['seeds']}",
+                str(row["setting"]),
+                str(row["a"]),
+                str(row["b"]),
+                _goal(row["threshold"]),
+                f"{row['wins']}",
+                f"{row['losses']}",
+                f"{row['seeds']}",
                 ratio_text(ratio, confidence) if known else "",
-                words[row["verdict"]] if known else "undecided", f"{row['p_value']:.3g}", gap,
+                words[row["verdict"]] if known else "undecided",
+                f"{row['p_value']:.3g}",
+                gap,
             )
-        )  # fmt: skip
-    header = ("setting", "first", "second", "accuracy", "first sooner", "second sooner", "of seeds",
-              "time of second / first", "sooner", "p (sign test)", "final accuracy, first − second")  # fmt: skip
+        )
+    header = (
+        "setting",
+        "first",
+        "second",
+        "accuracy",
+        "first sooner",
+        "second sooner",
+        "of seeds",
+        "time of second / first",
+        "sooner",
+        "p (sign test)",
+        "final accuracy, first − second",
+    )
     return _without_empty(Table("Arms seed by seed", header, rows, frozenset(range(4, 11))))
 
 
@@ -199,7 +225,15 @@ def _runs(study: StudyResult) -> Table:
             format_bytes(row["uplink_bytes"]), str(row["fingerprint"])[:12],
         ] if done else [""] * 4  # fmt: skip
         rows.append(tuple(map(str, cells)))
-    header = (*(names[axis] for axis in study.axes), "seed", "status", "final accuracy", "simulated time", "sent by clients", "fingerprint")  # fmt: skip
+    header = (
+        *(names[axis] for axis in study.axes),
+        "seed",
+        "status",
+        "final accuracy",
+        "simulated time",
+        "sent by clients",
+        "fingerprint",
+    )
     count = len(study.axes)
     return Table("Every run", header, rows, frozenset({count, *range(count + 2, count + 5)}))
 

@@ -224,7 +224,8 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
 def in_words(point: Mapping[str, str], axes: Iterable[str], seed: int | None = None) -> str:
     """Labels by axis as a phrase; points of `zip` and `list` speak for themselves.
 
-    >>> in_words({"clients[*].link.up": "5 Mbps", "list": "old phones"}, ["clients[*].link.up", "list"], 3)
+    >>> point = {"clients[*].link.up": "5 Mbps", "list": "old phones"}
+    >>> in_words(point, ["clients[*].link.up", "list"], 3)
     'up 5 Mbps, old phones, seed 3'
     """
     names = short_names(axes)
@@ -259,8 +260,16 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
             inside = len(other_steps) < len(steps) and other_axis is not axis
             if inside and _same(steps[: len(other_steps)], other_steps):
                 rest = steps[len(other_steps) :]
-                if any(_sets(v, rest) for p in other_axis.points for k, v in p.assignments if k == other):  # fmt: skip
-                    beside = f"one axis for each key (a value of {_place(other_axis, other)} sets this one too)"
+                if any(
+                    _sets(v, rest)
+                    for p in other_axis.points
+                    for k, v in p.assignments
+                    if k == other
+                ):
+                    beside = (
+                        f"one axis for each key (a value of {_place(other_axis, other)} sets this "
+                        "one too)"
+                    )
                     errors.append(InputError(beside, where=where, got=key))
     for axis in axes:
         seen = [json.dumps(p.assignments, sort_keys=True, default=str) for p in axis.points]
@@ -366,7 +375,8 @@ def _scenarios(
 def each_once(
     errors: Iterable[tuple[Mapping[str, str], InputError]], points: int, source: str
 ) -> list[InputError]:
-    """What is wrong at some of the points of a study file, each error with the first of its points."""
+    """What is wrong at some of the points of a study file, each error with the first of its
+    points."""
     found: dict[str, tuple[Mapping[str, str], InputError]] = {}
     counts: dict[str, int] = {}
     for at, error in errors:
@@ -374,7 +384,8 @@ def each_once(
         counts[str(error)] = counts.get(str(error), 0) + 1
     return [
         # true of every point, or already at the axis: no need to say for which
-        error if counts[text] == points or (error.where or "").startswith(source)
+        error
+        if counts[text] == points or (error.where or "").startswith(source)
         else error.within(f"{source}: with {in_words(at, at)}")
         for text, (at, error) in found.items()
-    ]  # fmt: skip
+    ]

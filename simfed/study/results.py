@@ -1,4 +1,5 @@
-"""The results of a study as tidy data frames: one row per fact, with its point and seed beside it."""
+"""The results of a study as tidy data frames: one row per fact, with its point and seed beside
+it."""
 
 from __future__ import annotations
 
@@ -158,7 +159,8 @@ class StudyResult:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """Accuracy (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss, uplink_bytes, total_bytes`."""
+        """Accuracy (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
+        uplink_bytes, total_bytes`."""
         from simfed.report import frames
 
         def curve(run: Run) -> pd.DataFrame:
@@ -309,8 +311,8 @@ class StudyResult:
 
     @cached_property
     def bands(self) -> pd.DataFrame:
-        """Accuracy over simulated time by setting and arm: `setting, arm, at_s, accuracy` (mean over
-        seeds), `low, high` (its interval), `seeds`."""
+        """Accuracy over simulated time by setting and arm: `setting, arm, at_s, accuracy` (mean
+        over seeds), `low, high` (its interval), `seeds`."""
         from simfed.study.bands import band_rows
 
         return band_rows(self)

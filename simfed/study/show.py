@@ -110,7 +110,12 @@ class LiveTable:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        table = Table(title=f"{self._plan.study.name}: {headline(states, slots)}", title_justify="left", box=None, pad_edge=False)  # fmt: skip
+        table = Table(
+            title=f"{self._plan.study.name}: {headline(states, slots)}",
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+        )
         names = short_names(axis.name for axis in self._plan.axes)
         for name in names.values():
             table.add_column(name, no_wrap=True)

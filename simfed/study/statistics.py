@@ -4,13 +4,13 @@ A run that ends before it reaches an accuracy says that its time is *longer than
 there is none. Every number here takes such a censored time for what it is, an interval up to
 infinity:
 
-- an arm's typical time is the median of these intervals: one number where they fix it, else a bound.
-  (Kaplan and Meier's estimate would ask that runs end for reasons that have nothing to do with how
-  fast they are. Here a fast link makes both rounds and run shorter.)
+- an arm's typical time is the median of these intervals: one number where they fix it, else a
+  bound. (Kaplan and Meier's estimate would ask that runs end for reasons that have nothing to do
+  with how fast they are. Here a fast link makes both rounds and run shorter.)
 - two arms are compared seed by seed (both saw the same data, weights and batches) by the ratio of
   their times: a number where both are known, a bound where one is, nothing where neither is. With
-  all ratios known: their geometric mean, and Student's t interval of their logarithms. Otherwise the
-  median of these intervals.
+  all ratios known: their geometric mean, and Student's t interval of their logarithms. Otherwise
+  the median of these intervals.
 - a median's interval lies between two order statistics, which needs no shape of the distribution:
   the narrowest pair that covers it with the confidence asked for or, where seeds are too few for
   that, all of the range, with what it does cover (1 − 2^(1−n); 94 % for five seeds). An interval
@@ -123,7 +123,8 @@ class Paired:
 
     @property
     def verdict(self) -> int:
-        """1: A before B; -1: B before A; 0: no clear difference, as with one seed, which has no interval."""
+        """1: A before B; -1: B before A; 0: no clear difference, as with one seed, which has no
+        interval."""
         if not self.ratio.decides(self.confidence):
             return 0
         return int(self.ratio.low > 1) - int(self.ratio.high < 1)

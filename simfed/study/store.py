@@ -125,7 +125,8 @@ class StudyFolder:
         return (self.runs / address / "manifest.json").is_file()
 
     def commit(self, address: str, partial: Path) -> None:
-        """A whole run in `partial` becomes a finished one, at once; on the disk before it counts."""
+        """A whole run in `partial` becomes a finished one, at once; on the disk before it
+        counts."""
         shutil.rmtree(partial / "checkpoint", ignore_errors=True)
         for folder, _, names in os.walk(partial):
             for name in names:

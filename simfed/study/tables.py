@@ -101,7 +101,9 @@ def status_lines(study: StudyResult) -> list[str]:
     for address, facts in told.items():
         heard = max(0.0, now - facts["told_at_wall"])
         silent = f", last heard of {format_duration(heard)} ago" if heard > 60 else ""
-        lines.append(f"  {study.named(entries[address])}: round {facts['round']}/{facts['rounds']}{silent}")  # fmt: skip
+        lines.append(
+            f"  {study.named(entries[address])}: round {facts['round']}/{facts['rounds']}{silent}"
+        )
     lines += [f"  {study.named(entries[a])}: failed: {why}" for a, why in failures.items()]
     return lines
 

@@ -40,8 +40,8 @@ class Job:
     """The folder of kept trajectories; None: everything is computed, nothing is kept."""
     cache_limit_bytes: float = float("inf")
     contested: bool = False
-    """Another process may be doing the same: a cluster begins a run again when it believes its worker
-    dead. Each then works in a folder of its own, and the first to finish counts."""
+    """Another process may be doing the same: a cluster begins a run again when it believes its
+    worker dead. Each then works in a folder of its own, and the first to finish counts."""
     code: str = ""
     """Digest of the code that planned this; other code would give other results."""
     runner: str = "simfed.study.work:run_scenario"

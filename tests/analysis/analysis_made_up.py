@@ -9,8 +9,20 @@ USUAL = {
 }  # fmt: skip
 
 
-def facts(policy, seed, *, final=0.95, reached_at_s=1.0, plays=None, cpu_s=60.0, rollbacks=0, models=("lenet5", "lenet5-half"), **changes):  # fmt: skip
-    """A compact result: at 0.5 s no accuracy yet; 0.9 at `reached_at_s` (None: never); then the end.
+def facts(
+    policy,
+    seed,
+    *,
+    final=0.95,
+    reached_at_s=1.0,
+    plays=None,
+    cpu_s=60.0,
+    rollbacks=0,
+    models=("lenet5", "lenet5-half"),
+    **changes,
+):
+    """A compact result: at 0.5 s no accuracy yet; 0.9 at `reached_at_s` (None: never); then the
+    end.
 
     `final` is one number, or one per prototype; `plays` is strategy → free choices of a client.
     """

@@ -46,7 +46,8 @@ def coordinates(setting, seed):
 
 @pytest.fixture
 def keep(tmp_path, planned_hashes):
-    """Writes made-up results, each under the hash of the campaign's run in its place; their folder."""
+    """Writes made-up results, each under the hash of the campaign's run in its place; their
+    folder."""
     from simfed.replay.digest import digest_of
 
     folder = tmp_path / "results"

@@ -29,9 +29,18 @@ def judged(folder, name):
 
 def of_arms(finals, ks=(500, 1000), times=None, seeds=SEEDS, **more):
     return [
-        facts(arm, s, final=final + WOBBLE[s], k=k, reached_at_s=(times or {}).get(arm, 1.0) + 0.01 * s, **more)
-        for k in ks for s in seeds for arm, final in finals.items()
-    ]  # fmt: skip
+        facts(
+            arm,
+            s,
+            final=final + WOBBLE[s],
+            k=k,
+            reached_at_s=(times or {}).get(arm, 1.0) + 0.01 * s,
+            **more,
+        )
+        for k in ks
+        for s in seeds
+        for arm, final in finals.items()
+    ]
 
 
 def test_nothing_run_is_not_run(keep):
@@ -69,7 +78,11 @@ def test_the_reverse_is_not_reproduced(keep):
 @pytest.mark.parametrize("missing", range(5))
 def test_one_missing_seed_is_not_run_and_shows_what_there_is(keep, missing):
     finals = {"top-k": 0.95, "random-k": 0.9, "periodic-k": 0.91}
-    runs = [f for f in of_arms(finals) if not (f["seed"] == missing and f["setting"]["policy"] == "top-k")]  # fmt: skip
+    runs = [
+        f
+        for f in of_arms(finals)
+        if not (f["seed"] == missing and f["setting"]["policy"] == "top-k")
+    ]
     one = judged(keep(*runs), "top-k-at-small-k")
     assert one.verdict == "not run"
     assert {c.seeds for c in one.checks} == {4}
@@ -112,7 +125,9 @@ def test_a_threshold_never_reached_by_the_other_is_a_bound(keep):
 def test_a_threshold_that_nobody_reached_decides_nothing(keep):
     runs = of_arms(dict.fromkeys(ARMS, 0.6))
     for one in runs:
-        one["curve"]["accuracy"] = {m: [0.1, 0.2, v[-1]] for m, v in one["curve"]["accuracy"].items()}  # fmt: skip
+        one["curve"]["accuracy"] = {
+            m: [0.1, 0.2, v[-1]] for m, v in one["curve"]["accuracy"].items()
+        }
     one = judged(keep(*runs), "top-k-at-small-k")
     times = [c for c in one.checks if c.unit == "×"]
     assert {c.state for c in times} == {"undecided"}
@@ -121,7 +136,13 @@ def test_a_threshold_that_nobody_reached_decides_nothing(keep):
 def test_a_margin_lets_ascend_lack_half_a_point(keep):
     def with_ascend(final):
         runs = of_arms(dict.fromkeys(ARMS, 0.95), ks=(10_000,))
-        return keep(*runs, *(facts("ascend", s, final=final + WOBBLE[s], k=10_000, reached_at_s=1.0 + 0.01 * s) for s in SEEDS))  # fmt: skip
+        return keep(
+            *runs,
+            *(
+                facts("ascend", s, final=final + WOBBLE[s], k=10_000, reached_at_s=1.0 + 0.01 * s)
+                for s in SEEDS
+            ),
+        )
 
     height = judged(with_ascend(0.947), "devices-10000").checks[0]
     assert height.state == "holds"
@@ -182,7 +203,11 @@ def fast_links(keep, random_k_fast_s, top_k_slow=True):
         )
     ]  # fmt: skip
     for run in runs:  # 0.8 is passed where 0.9 is, or never
-        if run["setting"]["up_mbps"] == 5 and run["setting"]["policy"] == "top-k" and not top_k_slow:  # fmt: skip
+        if (
+            run["setting"]["up_mbps"] == 5
+            and run["setting"]["policy"] == "top-k"
+            and not top_k_slow
+        ):
             run["curve"]["accuracy"] = {m: [0.1, 0.5, 0.6] for m in run["curve"]["accuracy"]}
     return judged(keep(*runs), "fast-links").checks[1]
 
@@ -205,7 +230,11 @@ def test_a_gain_with_a_time_never_reached_is_a_bound(keep):
 def test_pairs_are_of_equal_seeds(keep):
     """Seeds differ by much more than arms do; pairs cancel that."""
     levels = (0.5, 0.6, 0.7, 0.8, 0.9)
-    runs = [facts(arm, s, final=levels[s] + gain) for s in SEEDS for arm, gain in (("top-k", 0.01), ("random-k", 0))]  # fmt: skip
+    runs = [
+        facts(arm, s, final=levels[s] + gain)
+        for s in SEEDS
+        for arm, gain in (("top-k", 0.01), ("random-k", 0))
+    ]
     results = Results(keep(*runs, facts("top-k", 7, final=0.1)))  # without a partner: not counted
     gap, seeds = accuracy_gap(results.runs("top-k"), results.runs("random-k"))
     assert seeds == 5
@@ -255,7 +284,10 @@ def test_a_claim_in_parts_may_hold_in_part(states, verdict):
     assert verdict_of(checks, in_parts=True) == verdict
 
 
-@pytest.mark.parametrize(("coverage", "state"), [(0.95, "holds"), (0.9375, "holds"), (0.75, "undecided"), (0, "undecided")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("coverage", "state"),
+    [(0.95, "holds"), (0.9375, "holds"), (0.75, "undecided"), (0, "undecided")],
+)
 def test_an_interval_that_covers_too_little_decides_no_check(coverage, state):
     assert state_of(Estimate(2, 3, 1.5, math.inf, coverage), 1, 5, 5) == state
 
@@ -266,7 +298,11 @@ def test_an_interval_that_covers_too_little_decides_no_check(coverage, state):
 def grid(finals):
     """Runs of ASCEND at c = 3, and at the others in turn; rows are settings, columns seeds."""
     cs = (3.0, 1.0, 2.0, 4.0, 5.0)
-    return [facts("ascend", s, c=c, final=float(row[s])) for c, row in zip(cs, finals, strict=False) for s in range(len(row))]  # fmt: skip
+    return [
+        facts("ascend", s, c=c, final=float(row[s]))
+        for c, row in zip(cs, finals, strict=False)
+        for s in range(len(row))
+    ]
 
 
 def test_a_grid_of_two_is_a_paired_t_test(keep):
@@ -275,7 +311,9 @@ def test_a_grid_of_two_is_a_paired_t_test(keep):
     (pooled,), seeds = grid_gaps(good, [other])
     plain, _ = accuracy_gap(good, other)
     assert seeds == 3
-    assert (pooled.least, pooled.low, pooled.high) == pytest.approx((plain.least, plain.low, plain.high))  # fmt: skip
+    assert (pooled.least, pooled.low, pooled.high) == pytest.approx(
+        (plain.least, plain.low, plain.high)
+    )
 
 
 def test_a_grid_of_settings_that_do_not_differ_is_rarely_called_different(keep):
@@ -292,7 +330,8 @@ def test_a_grid_of_settings_that_do_not_differ_is_rarely_called_different(keep):
         ]
         gaps, _ = grid_gaps(runs[0], runs[1:])
         hits += sum(gap.low <= 0 <= gap.high for gap in gaps) / len(gaps)
-    # the four of a grid share c = 3, so count grids: three standard errors of an unclustered share, doubled
+    # the four of a grid share c = 3, so count grids: three standard errors of an unclustered share,
+    # doubled
     assert hits / tries == pytest.approx(0.95, abs=6 * math.sqrt(0.95 * 0.05 / (4 * tries)))
 
 
@@ -367,7 +406,9 @@ def test_a_margin_wider_than_what_it_compares_is_said(keep):
 
 
 def test_accuracies_that_differ_between_bandwidths_are_no_reason_about_the_clock(keep):
-    runs = [facts(arm, s, up_mbps=up, final=0.9) for arm in ARMS for s in SEEDS for up in (5.0, 500.0)]  # fmt: skip
+    runs = [
+        facts(arm, s, up_mbps=up, final=0.9) for arm in ARMS for s in SEEDS for up in (5.0, 500.0)
+    ]
     claim = next(one for one in CLAIMS if one.name == "fast-links")
     assert "same accuracy in every round" in claim.reason(Results(keep(*runs)))
     runs[0]["curve"]["accuracy"]["lenet5"][-1] += 0.001

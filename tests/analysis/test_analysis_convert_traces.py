@@ -14,10 +14,16 @@ from simfed.availability import Trace, read_trace
 from simfed.errors import InputError
 
 FEDSCALE = {
-    12: {"duration": 60, "active": [10, 70], "inactive": [20, 90], "finish_time": 100, "model": "M1"},
+    12: {
+        "duration": 60,
+        "active": [10, 70],
+        "inactive": [20, 90],
+        "finish_time": 100,
+        "model": "M1",
+    },
     3: {"duration": 5, "active": [95], "inactive": [], "finish_time": 100, "model": "M2"},
     40: {"duration": 0, "active": [], "inactive": [], "finish_time": 50, "model": "M3"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -28,12 +34,20 @@ def test_fedscale_pickles_of_plain_values_are_read(tmp_path, protocol):
 
 def test_fedscale_clients_come_and_go_again_and_again(tmp_path):
     assert fedscale(FEDSCALE, None) == [[(95, 100)], [(10, 20), (70, 90)], []]
-    assert fedscale(FEDSCALE, 175.0) == [[(95, 100)], [(10, 20), (70, 90), (110, 120), (170, 175)], []]  # fmt: skip
+    assert fedscale(FEDSCALE, 175.0) == [
+        [(95, 100)],
+        [(10, 20), (70, 90), (110, 120), (170, 175)],
+        [],
+    ]
     (tmp_path / "t").write_bytes(pickle.dumps(FEDSCALE))
     assert main(["fedscale", str(tmp_path / "t"), str(tmp_path / "o.csv"), "--until", "200 s"]) == 0
     there = Trace(read_trace(str(tmp_path / "o.csv")), np.array([0, 1]))
     assert [there.mask(t).tolist() for t in (15, 97, 115, 200)] == [
-        [False, True], [True, False], [False, True], [False, False]]  # fmt: skip
+        [False, True],
+        [True, False],
+        [False, True],
+        [False, False],
+    ]
 
 
 class Bomb:

@@ -92,7 +92,11 @@ def test_the_study_has_every_method_once_on_one_fleet():
     assert sorted(scenario.method.kind for scenario in of_seed) == sorted(shown)
     assert len(plan.runs) == 5 * len(shown)
     facts = {
-        (str(s.dataset), str(s.training), str([(g.count, g.link, g.device.speed) for g in s.clients]))
+        (
+            str(s.dataset),
+            str(s.training),
+            str([(g.count, g.link, g.device.speed) for g in s.clients]),
+        )
         for s in of_seed
-    }  # fmt: skip
+    }
     assert len(facts) == 1

@@ -20,9 +20,15 @@ from simfed.study import plan_study
 def some_runs():
     plays = {"top-k": 60, "random-k": 20, "periodic-k": 20}
     return [
-        facts(policy, seed, final=0.9 + 0.01 * seed, plays=plays if policy in ("ascend", "exp3") else None)
-        for policy in POLICIES for seed in range(3)
-    ]  # fmt: skip
+        facts(
+            policy,
+            seed,
+            final=0.9 + 0.01 * seed,
+            plays=plays if policy in ("ascend", "exp3") else None,
+        )
+        for policy in POLICIES
+        for seed in range(3)
+    ]
 
 
 def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
@@ -80,10 +86,16 @@ def test_a_first_screen_has_a_line_per_claim(keep):
 
 @pytest.mark.parametrize(
     ("seeds", "caption"),
-    [(1, "single seeds, so no band"), (3, "mean over 3 seeds; with fewer"), (5, "mean and 95 % t interval over 5 seeds; 25")],
-)  # fmt: skip
+    [
+        (1, "single seeds, so no band"),
+        (3, "mean over 3 seeds; with fewer"),
+        (5, "mean and 95 % t interval over 5 seeds; 25"),
+    ],
+)
 def test_captions_say_what_is_drawn(keep, seeds, caption):
-    results = Results(keep(*(facts(p, s, final=0.9 + 0.01 * s) for p in POLICIES for s in range(seeds))))  # fmt: skip
+    results = Results(
+        keep(*(facts(p, s, final=0.9 + 0.01 * s) for p in POLICIES for s in range(seeds)))
+    )
     (spec,) = [figure for figure in FIGURES if figure.name == "mnist-prototypes"]
     assert spec.caption(results).startswith(caption)
     axes = spec.draw(spec, results).axes
@@ -104,7 +116,9 @@ def test_a_reason_is_printed_where_a_comparison_is_contradicted_and_nowhere_else
         rest = (100 - top_k_share) // 2
         plays = {"top-k": top_k_share, "random-k": rest, "periodic-k": rest}
         runs = [facts("ascend", s, plays=plays) for s in range(5)]
-        runs += [facts(arm, s, final=0.95 if arm == "top-k" else 0.9) for arm in ARMS for s in range(5)]  # fmt: skip
+        runs += [
+            facts(arm, s, final=0.95 if arm == "top-k" else 0.9) for arm in ARMS for s in range(5)
+        ]
         text = results_text(Results(keep(*runs)))
         rows = [line for line in text.splitlines() if line.startswith("| LeNet5 chooses evenly")]
         return rows[:2]  # the first screen's, and how it was read
@@ -213,12 +227,17 @@ def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
 
     def go_on(most, study="study"):
         said.clear()
-        return work_off(tmp_path / study, tmp_path / "kept", phases=phases, jobs=1, most=most, say=said.append)  # fmt: skip
+        return work_off(
+            tmp_path / study, tmp_path / "kept", phases=phases, jobs=1, most=most, say=said.append
+        )
 
     assert go_on(2) == 2
     first = {p.name: p.read_bytes() for p in (tmp_path / "kept").glob("*.json")}
     assert len(first) == 2
-    assert {json.loads(text)["setting"]["policy"] for text in first.values()} == {"top-k", "random-k"}  # fmt: skip
+    assert {json.loads(text)["setting"]["policy"] for text in first.values()} == {
+        "top-k",
+        "random-k",
+    }
     assert go_on(1, study="elsewhere") == 1  # run directories may be gone: results count
     kept = {p.name: p.read_bytes() for p in (tmp_path / "kept").glob("*.json")}
     # a run's directory has the hash that was planned

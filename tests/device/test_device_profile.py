@@ -153,37 +153,88 @@ def test_next_to_a_zero_row_it_is_linear():
         ("{kind: table, training: {m: {32: -1 ms}}}", "training.m.32: a duration"),
         ("{kind: table, training: {m: {0: 1 ms}}}", "at least 1"),
         ("{kind: table, training: {m: {}}}", "at least one row"),
-        ("{kind: table, compression: {any: {topk: 0 s}}}", "compression.any: a compressor: top-k, "),
+        (
+            "{kind: table, compression: {any: {topk: 0 s}}}",
+            "compression.any: a compressor: top-k, ",
+        ),
         ("{kind: table, decompression: {m: {topk: 0 s}}}", "got 'topk' (did you mean 'top-k'?)"),
-        ("{kind: table, training: {m: {32: 1 ms, 32: 2 ms}}}", "line 1: valid YAML (the key 32 stands twice)"),
+        (
+            "{kind: table, training: {m: {32: 1 ms, 32: 2 ms}}}",
+            "line 1: valid YAML (the key 32 stands twice)",
+        ),
         ("kind: table\ntraining: {? [32] : 1 s}", "line 2: valid YAML (a key must be text)"),
         ("{kind: table, training: {m: " + 2000 * "[", "nested too deeply"),
-        ("{kind: table, training: {m: {32: 2026-13-45}}}", "valid YAML (2026-13-45 is a point in time"),
-        ("{kind: table, training: {m: {1" + 400 * "0" + ": 1 s}}}", "training.m: a samples of at least 1"),
-        ("{kind: table, training: {m: {1: 1 s}}, uncertainty: {training: 1" + 400 * "0" + "}}", "uncertainty.training: a number"),
-        ("{kind: table, training: 1 s, provenance: {files: 7}}", "provenance.files: a list of tables"),
-        ("{kind: table, training: 1 s, provenance: {files: m.csv}}", "provenance.files: a list of tables"),
-        ("{kind: table, training: 1 s, provenance: {files: [{sha256: x}]}}", "provenance.files: a list of tables"),
+        (
+            "{kind: table, training: {m: {32: 2026-13-45}}}",
+            "valid YAML (2026-13-45 is a point in time",
+        ),
+        (
+            "{kind: table, training: {m: {1" + 400 * "0" + ": 1 s}}}",
+            "training.m: a samples of at least 1",
+        ),
+        (
+            "{kind: table, training: {m: {1: 1 s}}, uncertainty: {training: 1" + 400 * "0" + "}}",
+            "uncertainty.training: a number",
+        ),
+        (
+            "{kind: table, training: 1 s, provenance: {files: 7}}",
+            "provenance.files: a list of tables",
+        ),
+        (
+            "{kind: table, training: 1 s, provenance: {files: m.csv}}",
+            "provenance.files: a list of tables",
+        ),
+        (
+            "{kind: table, training: 1 s, provenance: {files: [{sha256: x}]}}",
+            "provenance.files: a list of tables",
+        ),
         ("{kind: law, training: {m: {law: afine-samples}}}", "did you mean 'affine-samples'?"),
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 1}}}}", "a, b"),
-        ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 1, b: -1}}}}", "at least 0"),
+        (
+            "{kind: law, training: {m: {law: affine-samples, parameters: {a: 1, b: -1}}}}",
+            "at least 0",
+        ),
         ("{kind: law, training: {m: {law: affine-samples, parameters: {a: 0, b: 0}}}}", "above 0"),
-        ("{kind: law, training: {m: {law: affine-k, parameters: {a: 0, b: 1}}}}", "a law for this work: affine-samples"),
+        (
+            "{kind: law, training: {m: {law: affine-k, parameters: {a: 0, b: 1}}}}",
+            "a law for this work: affine-samples",
+        ),
         ("{kind: table, training: {m: {1: 1 s}}, noise: {training: {sd: 1}}}", "log_sd and"),
         ("{kind: table, training: {m: {1: 1 s}}, noise: {training: {log_sd: -1}}}", "from 0 to 5"),
         ("{kind: table, training: {m: {1: 1 s}}, noise: {training: 3}}", "log_sd and"),
-        ("{kind: table, training: {m: {1: 1 s}}, uncertainty: {training: x}}", "a number of at least 0"),
-        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, uncertainty: {residual: 1,"
-         " freedom: 2, standard_error: {log_a: 1, p: 1}, correlation: [[1, 2], [2, 1]]}}}}", "a correlation matrix"),
-        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, uncertainty: {residual: 1,"
-         " freedom: 2, standard_error: {a: 1, p: 1}, correlation: [[1, 0], [0, 1]]}}}}", "log_a or p"),
-        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 50}}}}", "an exponent"),
-        ("{kind: law, training: {m: {law: power-samples, parameters: {a: nan, p: 1}}}}", "at least 0"),
-        ("{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, uncertainty: {residual: 1,"
-         " freedom: 2, standard_error: {p: 1}, correlation: [[1" + 400 * "0" + "]]}}}}", "a correlation matrix"),
+        (
+            "{kind: table, training: {m: {1: 1 s}}, uncertainty: {training: x}}",
+            "a number of at least 0",
+        ),
+        (
+            "{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, "
+            "uncertainty: {residual: 1, freedom: 2, standard_error: {log_a: 1, p: 1}, "
+            "correlation: [[1, 2], [2, 1]]}}}}",
+            "a correlation matrix",
+        ),
+        (
+            "{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, "
+            "uncertainty: {residual: 1, freedom: 2, standard_error: {a: 1, p: 1}, correlation: "
+            "[[1, 0], [0, 1]]}}}}",
+            "log_a or p",
+        ),
+        (
+            "{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 50}}}}",
+            "an exponent",
+        ),
+        (
+            "{kind: law, training: {m: {law: power-samples, parameters: {a: nan, p: 1}}}}",
+            "at least 0",
+        ),
+        (
+            "{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, "
+            "uncertainty: {residual: 1,"
+            " freedom: 2, standard_error: {p: 1}, correlation: [[1" + 400 * "0" + "]]}}}}",
+            "a correlation matrix",
+        ),
         ("{kind: table, training: {m: {1: 1 s}}, power: {training: 5}}", "a power with its unit"),
     ],
-)  # fmt: skip
+)
 def test_nonsense_is_refused_in_one_sentence(tmp_path, text, names):
     path = write(tmp_path, text)
     with pytest.raises(InputError) as error:

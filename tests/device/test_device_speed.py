@@ -1,4 +1,5 @@
-"""Work across speed regimes: exact ends, closed forms, memory, one client's regimes under its seed."""
+"""Work across speed regimes: exact ends, closed forms, memory, one client's regimes under its
+seed."""
 
 import itertools
 import math
@@ -209,11 +210,22 @@ def test_a_restored_device_goes_on_bit_for_bit(profile):
         ({"background": {"trace": [[0.0, 0.1]], "offset": "random"}}, "a period beside"),
         ({"dvfs": {"steps": [{"factor": 1, "lasts": 2}]}}, "all but the last"),
         ({"dvfs": {"steps": []}}, "all but the last"),
-        ({"thermal": {"heating": 1, "cooling": 1, "throttle_at": 0.5, "factor": 1, "resume_at": 0.6}}, "at most"),
+        (
+            {
+                "thermal": {
+                    "heating": 1,
+                    "cooling": 1,
+                    "throttle_at": 0.5,
+                    "factor": 1,
+                    "resume_at": 0.6,
+                }
+            },
+            "at most",
+        ),
         ({"cores": {"count": 4}}, "does not say"),
         ({"turbo": True}, "a key of a device"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_hang_together_is_refused(profile, spec, names):
     with pytest.raises(InputError, match=names):
         build_processor(spec, profile)

@@ -85,7 +85,10 @@ def test_threads_are_a_whole_number_however_it_is_written(tmp_path):
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,nan\n", "line 3: seconds"),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,,0.1\n", "line 3: batch_size or samples"),
         (HEAD + "compression,m,top-k,10,,1\ncompression,m,topk,10,,1\n", "did you mean 'top-k'?"),
-        (HEAD + "compression,m,top-k,10,,1\ncompression,m,top-k,0,,1\n", "line 3: k: a k of at least 1"),
+        (
+            HEAD + "compression,m,top-k,10,,1\ncompression,m,top-k,0,,1\n",
+            "line 3: k: a k of at least 1",
+        ),
         (HEAD + "trainin,m,,,32,0.1\n", "did you mean 'training'?"),
         (HEAD + "training,,,,32,0.1\n", "line 2: model: the name of a model"),
         (HEAD + "training," + 200_000 * "m" + ",,,32,0.1\n", "a readable CSV file"),
@@ -93,7 +96,7 @@ def test_threads_are_a_whole_number_however_it_is_written(tmp_path):
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,300\n", "0.1 s at 32 and 300 s at 64"),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,0.0001\n", "0.1 s at 32 and 0.0001 s at 64"),
     ],
-)  # fmt: skip
+)
 def test_rows_that_cannot_be_are_refused(tmp_path, text, names):
     path = tmp_path / "table.csv"
     path.write_text(text)
@@ -120,7 +123,11 @@ def test_one_straggler_among_many_is_no_contradiction(tmp_path):
 def four_sizes(folder, name, factor):
     """Training of `m`, in seconds that are `factor` times those of another device."""
     folder.mkdir(exist_ok=True)
-    rows = [f"training,m,,,{batch},{factor * batch * (0.01 + 1e-5 * i)}" for batch in (8, 16, 32, 64) for i in range(5)]  # fmt: skip
+    rows = [
+        f"training,m,,,{batch},{factor * batch * (0.01 + 1e-5 * i)}"
+        for batch in (8, 16, 32, 64)
+        for i in range(5)
+    ]
     path = folder / name
     path.write_text(HEAD + "\n".join(rows) + "\n")
     return path

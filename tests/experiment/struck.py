@@ -1,10 +1,11 @@
-"""Strikes a run or a study at one of its file operations: SIGKILL, or a disk that is full from there.
+"""Strikes a run or a study at one of its file operations: SIGKILL, or a disk that is full from
+there.
 
-A process of its own (`python struck.py MODE FOLDER CASE:HOW:FIRST:EVERY …`), which forks one child for
-each operation in turn: nothing of torch or of pytest may run before a fork. An operation is whatever
-makes, changes, renames or deletes a file or a folder below the folder at stake, and each piece that
-is written into a file, of which a kill leaves half. Prints one JSON line for each child struck:
-the operation, and what came of going on.
+A process of its own (`python struck.py MODE FOLDER CASE:HOW:FIRST:EVERY …`), which forks one child
+for each operation in turn: nothing of torch or of pytest may run before a fork. An operation is
+whatever makes, changes, renames or deletes a file or a folder below the folder at stake, and each
+piece that is written into a file, of which a kill leaves half. Prints one JSON line for each child
+struck: the operation, and what came of going on.
 """
 
 import builtins
@@ -174,8 +175,14 @@ def play(scenario, out, stop_after=None, **options):
     loaded = simfed.load_scenario(scenario)
     progress = stop if stop_after else False
     result = simfed.run(
-        loaded, out, source=scenario, workers=1, progress=progress, time_only=MODE == "time-only", **options
-    )  # fmt: skip
+        loaded,
+        out,
+        source=scenario,
+        workers=1,
+        progress=progress,
+        time_only=MODE == "time-only",
+        **options,
+    )
     return result.fingerprint
 
 
@@ -233,7 +240,9 @@ class Overwriting(Case):
         wrong = {}
         if resumed != self.expected:
             back, _ = in_a_child(lambda: sound(out))
-            if back != self.old or "the scenario that this run began with" not in resumed.get("sentence", ""):  # fmt: skip
+            if back != self.old or "the scenario that this run began with" not in resumed.get(
+                "sentence", ""
+            ):
                 wrong |= {"resumed": resumed, "old": back}
         replaced, _ = in_a_child(lambda: play(self.scenario, again, overwrite=True))
         if replaced != self.expected:

@@ -22,8 +22,10 @@ dataset: {name: mnist-mini, public: 32}
 prototypes: {small: {model: lenet5-half}, large: {model: lenet5}}
 client_order: round-robin
 clients:
-  - {count: 2, prototype: small, device: rtx3090-ryzen4800h, link: {up: 50 Mbps, down: 300 Mbps, latency: 10 ms}}
-  - {count: 2, prototype: large, device: {profile: rtx3090-ryzen4800h, speed: 0.5}, link: {up: 20 Mbps}}
+  - {count: 2, prototype: small, device: rtx3090-ryzen4800h,
+     link: {up: 50 Mbps, down: 300 Mbps, latency: 10 ms}}
+  - {count: 2, prototype: large, device: {profile: rtx3090-ryzen4800h, speed: 0.5},
+     link: {up: 20 Mbps}}
 compression: {k: 500}
 policy: {kind: ascend, warmup: 1, reward: {local_loss: {samples: 16}}}
 network: {server: {receive: 60 Mbps}}
@@ -190,7 +192,9 @@ def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, m
          "compression.index_code: a size on the wire that does not depend on the data"),
     ],
 )  # fmt: skip
-def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(tiny, tmp_path, overrides, sentence):  # fmt: skip
+def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(
+    tiny, tmp_path, overrides, sentence
+):
     with pytest.raises((InputError, InputErrors)) as caught:
         play(tiny, tmp_path / "run", overrides, time_only=True)
     assert sentence in str(caught.value)
@@ -202,12 +206,18 @@ def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(tiny,
     ("overrides", "sentence"),
     [
         ({"clients[0].device": "rtx3090"}, "clients[0].device: a calibration profile: "),
-        ({"prototypes.large.model": "logistic-regression"}, "clients[1].device: rtx3090-ryzen4800h: training: a model that was measured"),
-        ({"server.device": "rtx3090-ryzen4800h"}, "server.device: rtx3090-ryzen4800h: decompression"),
+        (
+            {"prototypes.large.model": "logistic-regression"},
+            "clients[1].device: rtx3090-ryzen4800h: training: a model that was measured",
+        ),
+        (
+            {"server.device": "rtx3090-ryzen4800h"},
+            "server.device: rtx3090-ryzen4800h: decompression",
+        ),
         ({"dataset.public": 9_997}, "dataset.public: at most 9996 public images"),
         ({"prototypes.small.model": "lenet5", "dataset.name": "cifar10"}, "clients[1]"),
     ],
-)  # fmt: skip
+)
 def test_what_only_building_can_find(tiny, overrides, sentence):
     if overrides.get("dataset.name") == "cifar10":
         assert simfed.check(simfed.load_scenario(tiny, overrides), source=tiny) == []
@@ -304,10 +314,14 @@ def a_run_of(tiny, out, error, at_round, **overrides):
         if round == at_round:
             raise error
 
-    return play(tiny, out, time_only_overrides(**overrides), time_only=True, overwrite=True, progress=fail)  # fmt: skip
+    return play(
+        tiny, out, time_only_overrides(**overrides), time_only=True, overwrite=True, progress=fail
+    )
 
 
-@pytest.mark.parametrize(("error", "told"), [(KeyboardInterrupt(), Interrupted), (RunFailed("diverged"), RunFailed)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "told"), [(KeyboardInterrupt(), Interrupted), (RunFailed("diverged"), RunFailed)]
+)
 def test_the_old_run_is_back_when_nothing_came_of_the_new_one(tiny, keep, error, told):
     before = listing(keep)
     with pytest.raises(told, match="keep holds the run that was there before"):
@@ -347,7 +361,12 @@ def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, option
             said.append(str(caught.value))
 
     first = play(tiny, out, overrides, time_only=True, progress=second)
-    assert said == [f"{out}: a run folder that nobody else is writing, got 'one held by process {os.getpid()} on {platform.node()}'"]  # fmt: skip
+    assert said == [
+        (
+            f"{out}: a run folder that nobody else is writing, got 'one held by process "
+            f"{os.getpid()} on {platform.node()}'"
+        )
+    ]
     assert simfed.load_run(out).fingerprint == first.fingerprint
     assert verify(out) == []
 
@@ -411,10 +430,15 @@ def profile(tmp_path):
 
 def test_what_a_rollback_forces_must_be_in_the_profile(tiny, profile):
     known = profile()["compression"]
-    profile(compression={m: {s: v for s, v in of.items() if s != "top-k"} for m, of in known.items()})  # fmt: skip
+    profile(
+        compression={m: {s: v for s, v in of.items() if s != "top-k"} for m, of in known.items()}
+    )
     blind = {"compression.strategies": ["random-k", "periodic-k"]}
     assert "got 'top-k'" in "".join(sentences(tiny, blind))
-    assert simfed.check(simfed.load_scenario(tiny, {**blind, "safeguard.rollback": None}), source=tiny) is not None  # fmt: skip
+    assert (
+        simfed.check(simfed.load_scenario(tiny, {**blind, "safeguard.rollback": None}), source=tiny)
+        is not None
+    )
 
 
 def test_where_nothing_is_rolled_back_nothing_is_forced(tiny, profile):
@@ -428,7 +452,13 @@ def test_where_nothing_is_rolled_back_nothing_is_forced(tiny, profile):
     scenario = simfed.load_scenario(tiny, blind)
     assert simfed.check(scenario, source=tiny, time_only=True) is not None
     assert "got 'top-k'" in "".join(sentences(tiny, blind))
-    alone = {**blind, "safeguard.rollback": None, "method": "fedavg", "prototypes": {"small": {"model": "lenet5-half"}}, "clients[1].prototype": "small"}  # fmt: skip
+    alone = {
+        **blind,
+        "safeguard.rollback": None,
+        "method": "fedavg",
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "clients[1].prototype": "small",
+    }
     assert simfed.check(simfed.load_scenario(tiny, alone), source=tiny) is not None
 
 
@@ -441,7 +471,10 @@ def test_power_is_known_of_every_phase_or_of_none(tiny, profile):
 
 
 def test_measured_noise_needs_a_profile_that_measured_it(tiny):
-    said = sentences(tiny, {"clients[0].device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "measured"}}})  # fmt: skip
+    said = sentences(
+        tiny,
+        {"clients[0].device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "measured"}}},
+    )
     assert "a kind of work whose noise was measured, got 'training'" in said[0]
 
 
@@ -497,10 +530,15 @@ def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):
         ("scenario.yaml", "k: 500", "k: 501", "not the file that this run began with"),
         ("manifest.json", '"seed": 0', '"seed": 1', "manifest.json: seed is 1, that of"),
         ("manifest.json", '"lenet5"', '"lenet5-half"', "manifest.json: models are"),
-        ("manifest.json", '"parameters": 61706', '"parameters": 499', "more entries than large has"),
+        (
+            "manifest.json",
+            '"parameters": 61706',
+            '"parameters": 499',
+            "more entries than large has",
+        ),
         ("manifest.json", '"mode": "full"', '"mode": "time-only"', "mode is 'time-only'"),
     ],
-)  # fmt: skip
+)
 def test_verify_sees_what_was_changed_beside_the_tables(
     whole, tmp_path, file, was, becomes, sentence
 ):

@@ -43,13 +43,16 @@ def test_a_sample_of_strikes(tmp_path):
     assert all(struck.values())
 
 
-# All of them take more than an hour on two cores (two seconds each): 1 and 1 strike every operation.
+# All of them take more than an hour on two cores (two seconds each): 1 and 1 strike every
+# operation.
 CLOCK_STRIDE, LEARNING_STRIDE = 5, 24
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["kill", "full"])
-@pytest.mark.parametrize(("case", "operations"), [("begin", 100), ("go-on", 50), ("overwrite", 100), ("study", 100)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case", "operations"), [("begin", 100), ("go-on", 50), ("overwrite", 100), ("study", 100)]
+)
 def test_operations_of_a_clock_are_struck(tmp_path, case, operations, how):
     (struck,) = strike("time-only", tmp_path, f"{case}:{how}:1:{CLOCK_STRIDE}").values()
     assert len(struck) > operations // (CLOCK_STRIDE + 1)

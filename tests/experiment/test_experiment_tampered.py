@@ -1,4 +1,5 @@
-"""Tampering: a value that was changed, with the digests recomputed by whoever changed it, is found."""
+"""Tampering: a value that was changed, with the digests recomputed by whoever changed it, is
+found."""
 
 import json
 import shutil
@@ -14,10 +15,14 @@ from simfed.record import fingerprint, open_run
 from simfed.record.digest import manifest_digest
 from simfed.record.schema import TABLES, columns
 
-LEARNS = TINY.replace(
-    "policy: {kind: uniform, strategy: random-k}",
-    "policy: {kind: ascend, warmup: 1, reward: {local_loss: {samples: 16}}}",
-).replace("rounds: 3", "rounds: 5").replace("up: {file: up.csv, format: csv, end: hold}", "up: 20 Mbps")  # fmt: skip
+LEARNS = (
+    TINY.replace(
+        "policy: {kind: uniform, strategy: random-k}",
+        "policy: {kind: ascend, warmup: 1, reward: {local_loss: {samples: 16}}}",
+    )
+    .replace("rounds: 3", "rounds: 5")
+    .replace("up: {file: up.csv, format: csv, end: hold}", "up: 20 Mbps")
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +90,9 @@ def test_a_whole_run_stands(run):
     assert audit.verify(run.path) == []
 
 
-@pytest.mark.parametrize(("table", "column"), EVERY_COLUMN, ids=lambda value: str(getattr(value, "name", value)))  # fmt: skip
+@pytest.mark.parametrize(
+    ("table", "column"), EVERY_COLUMN, ids=lambda value: str(getattr(value, "name", value))
+)
 def test_a_changed_value_of_any_column_is_found(run, tmp_path, table, column):
     values = run.table(table).column(column.name).to_pylist()
     if all(value is None for value in values):  # energy of a device whose power is unknown

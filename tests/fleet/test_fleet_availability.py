@@ -1,4 +1,5 @@
-"""Who is there when: tiny worlds, one truth however it is asked, closed forms at a stated confidence."""
+"""Who is there when: tiny worlds, one truth however it is asked, closed forms at a stated
+confidence."""
 
 from __future__ import annotations
 
@@ -10,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.availability import (
-    PHASES,
     Always,
     Availability,
     Daily,
-    Failure,
     Intervals,
     Markov,
     Trace,
@@ -110,7 +109,8 @@ def test_a_trace_once_and_again():
 
 
 def test_changes_at_the_end_of_a_turn_are_where_the_next_one_begins():
-    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in between."""
+    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in
+    between."""
     again = Trace(RECORD, np.array([0, 1]), period_s=12.34)
     at_s = 0.0
     for _ in range(2000):
@@ -223,30 +223,23 @@ def test_a_million_markov_clients_cost_columns_and_their_changes():
     assert abs(fleet.mask(600.0).mean() - 0.2) < 4.5 * 0.4 / 1000
 
 
-def test_failures_are_keyed_and_as_frequent_as_said():
-    failure, n = Failure(training=0.1, upload=0.5), 4000
-    phases = [failure.phase(Streams(0), client, 1) for client in range(n)]
-    assert phases[:50] == [failure.phase(Streams(0), client, 1) for client in range(50)]
-    for phase, share in (("download", 0.0), ("training", 0.1), ("upload", 0.9 * 0.5)):
-        bound = 4.5 * math.sqrt(share * (1 - share) / n)
-        assert abs(phases.count(phase) / n - share) <= bound
-    assert Failure(1.0, 1.0, 1.0).phase(Streams(0), 0, 1) == PHASES[0]
-    assert not Failure()
-    more = [Failure(training=0.2, upload=0.5).phase(Streams(0), c, 1) for c in range(n)]
-    assert all(b == "training" for a, b in zip(phases, more, strict=True) if a == "training")
-
-
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("0,5,5", "row 1: an interval from an instant of at least 0 s to a later one, got [5.0, 5.0]"),
+        (
+            "0,5,5",
+            "row 1: an interval from an instant of at least 0 s to a later one, got [5.0, 5.0]",
+        ),
         ("0,1,2\n0,9,7", "row 2: an interval from an instant of at least 0 s to a later one"),
         ("0,-1,2", "row 1: an interval from an instant of at least 0 s"),
-        ("3,1,4\n0,0,9\n3,3,7", "intervals of client 3 that do not overlap, got [[1.0, 4.0], [3.0, 7.0]]"),
+        (
+            "3,1,4\n0,0,9\n3,3,7",
+            "intervals of client 3 that do not overlap, got [[1.0, 4.0], [3.0, 7.0]]",
+        ),
         ("0.5,1,4", "column client, row 1: a client's number, from 0 on, got 0.5"),
         ("0,soon,4", "column from_s, row 1: a finite number, got 'soon'"),
     ],
-)  # fmt: skip
+)
 def test_a_trace_that_is_none_is_one_sentence(tmp_path, rows, sentence):
     (tmp_path / "t.csv").write_text(f"client,from_s,to_s\n{rows}\n")
     with pytest.raises(InputError) as refused:

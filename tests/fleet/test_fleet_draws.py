@@ -1,4 +1,5 @@
-"""What is drawn for a fleet: keyed by client, alike in every order of questions, cheap by the million."""
+"""What is drawn for a fleet: keyed by client, alike in every order of questions, cheap by the
+million."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs of drawn fleets: the drawn value does what the written value does, and a run keeps its tables."""
+"""Runs of drawn fleets: the drawn value does what the written value does, and a run keeps its
+tables."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_a_choice_of_one_value_is_that_value(here):
 
 
 def test_drawn_speeds_and_links_give_their_times(here):
-    """One client alone on its links: seconds are bytes over its own rate, work over its own speed."""
+    """One client alone on its links: seconds are bytes over its own rate, work over its own
+    speed."""
     result = play(
         {
             "clients[*].devices": {"table": "t.csv"},
@@ -119,7 +121,13 @@ def test_each_client_reads_its_own_column_of_a_trace(here):
     Path("ran.csv").write_text(
         f"{head}\n0,{','.join(map(str, rates))}\n1,{','.join(map(str, rates))}\n"
     )
-    trace = {"file": "ran.csv", "format": "csv", "end": "hold", "time_column": "t", "rate_column": "ue{client}"}  # fmt: skip
+    trace = {
+        "file": "ran.csv",
+        "format": "csv",
+        "end": "hold",
+        "time_column": "t",
+        "rate_column": "ue{client}",
+    }
     result = play({"clients[*].link.up": trace, "network": {}})
     for row in result.participations.itertuples():
         assert row.uplink_bytes * 8e-6 / row.uplink_s == pytest.approx(rates[row.client])
@@ -172,7 +180,18 @@ def test_show_says_who_is_there_when(here, capsys):
     assert "there: 0% to 100% of its clients" in said
     assert "there: 100% to 100% of its clients" in said
     assert "there at, simulated h" in Path("f.svg").read_text()
-    assert main(["show", "fleet", "s.yaml", "--set", "clients[0].device.speed={column: x, table: n.csv}"]) == 2  # fmt: skip
+    assert (
+        main(
+            [
+                "show",
+                "fleet",
+                "s.yaml",
+                "--set",
+                "clients[0].device.speed={column: x, table: n.csv}",
+            ]
+        )
+        == 2
+    )
     assert capsys.readouterr().err == (
         f"simfed: s.yaml: clients[0].device.speed: {here / 'n.csv'}: a file that exists\n"
     )

@@ -98,7 +98,9 @@ def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
     assert plain.utility(np.arange(n), of, 1).tolist() == [10, 20, 20 / 16, 10, 10, 50]
     assert choose(plain, range(n), 2, of) == [1, 5]
     assert Oort(clip=0.0).utility(np.array([0, 5]), of, 1).tolist() == [10, 10]
-    later = plain.utility(np.array([0, 3]), dataclasses.replace(of, last_round=np.array([9, 9, 9, 1, 9, 9])), 10)  # fmt: skip
+    later = plain.utility(
+        np.array([0, 3]), dataclasses.replace(of, last_round=np.array([9, 9, 9, 1, 9, 9])), 10
+    )
     assert later[1] > later[0], "who was not asked for long is more uncertain"
 
 

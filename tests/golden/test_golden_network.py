@@ -79,7 +79,8 @@ def test_flows_of_stars_are_those_of_linux(linux, name):
 
 @pytest.mark.parametrize("name", ["star10-2", "star20-0", "star20-4"])
 def test_of_congested_stars_the_median_or_at_least_the_makespan_is_that_of_linux(linux, name):
-    """Drop-tail losses hit flows unevenly (500 packets lost in star20-4): the model shares evenly."""
+    """Drop-tail losses hit flows unevenly (500 packets lost in star20-4): the model shares
+    evenly."""
     assert abs(linux[name].makespan) <= 0.015
     if name != "star20-4":
         assert linux[name].median <= 0.015

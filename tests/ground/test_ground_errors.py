@@ -1,4 +1,5 @@
-"""One sentence: where, what is allowed, what was found, a hint; and it survives a process border."""
+"""One sentence: where, what is allowed, what was found, a hint; and it survives a process
+border."""
 
 import pickle
 

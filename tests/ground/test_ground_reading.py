@@ -29,7 +29,10 @@ def test_what_is_written_stands_above_what_is_merged():
     [
         ("a: [", r"^f.yaml: line 1: valid YAML"),
         ("\n? {a: 1}\n: 2", r"^f.yaml: line 2: valid YAML \(a key must be text\)"),
-        ("d: 2026-13-45", r"line 1: valid YAML \(2026-13-45 is a point in time, .*'2026-13-45' is text"),
+        (
+            "d: 2026-13-45",
+            r"line 1: valid YAML \(2026-13-45 is a point in time, .*'2026-13-45' is text",
+        ),
         ("\na: !!set {x, y}", r"line 2: valid YAML \(set is no kind of value here\)"),
         ("a: !!binary aGk=", "binary is no kind of value here"),
         ("a: 010", r"010 is an octal number in YAML 1.1; write it without the 0, or '010' as text"),
@@ -47,10 +50,17 @@ def test_what_is_written_stands_above_what_is_merged():
         (3000 * "[", r"^f.yaml: valid YAML \(nested too deeply\)"),
         *[
             (f"a: !!{tag}", "not what its tag says|valid YAML")
-            for tag in ("bool maybe", "int ''", "float ''", "timestamp foo", "map x", "python/name:os.x")
+            for tag in (
+                "bool maybe",
+                "int ''",
+                "float ''",
+                "timestamp foo",
+                "map x",
+                "python/name:os.x",
+            )
         ],
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_one_sentence(text, sentence):
     with pytest.raises(InputError, match=sentence):
         parse_yaml(text, where="f.yaml")

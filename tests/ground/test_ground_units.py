@@ -31,7 +31,10 @@ def test_reads(parse, text, value):
     assert parse(text) == pytest.approx(value, rel=1e-15)
 
 
-@pytest.mark.parametrize("text", ["50 Mb", "50", 50, "Mbps", "-1 Mbps", "nan Mbps", "inf bps", "", None, True, [], "1 Mbps x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    ["50 Mb", "50", 50, "Mbps", "-1 Mbps", "nan Mbps", "inf bps", "", None, True, [], "1 Mbps x"],
+)
 def test_refuses_a_rate(text):
     with pytest.raises(InputError, match="a rate with its unit such as 20 Mbps, got"):
         units.parse_rate(text)

@@ -53,10 +53,7 @@ def scenario(mode="synchronous", *, count=3, **changes):
         for client in range(count)
     ]
     plain = {
-        "name": "changes",
-        "rounds": 8,
-        "seed": 3,
-        "method": "fedavg",
+        "name": "changes", "rounds": 8, "seed": 3, "method": "fedavg",
         "dataset": {"name": "change-stripes", "public": 0},
         "prototypes": {"only": {"model": "logistic-regression"}},
         "clients": groups,
@@ -64,10 +61,9 @@ def scenario(mode="synchronous", *, count=3, **changes):
         "policy": {"kind": "uniform", "strategy": "dense"},
         "compression": {"strategies": ["dense"], "index_code": "fixed"},
         "downlink": {"compression": {"k": 200}},
-        "participation": per_round,
-        "aggregation": aggregation,
+        "participation": per_round, "aggregation": aggregation,
         "evaluation": {"every": 4},
-    }
+    }  # fmt: skip
     return Scenario.model_validate({**plain, **changes})
 
 
@@ -76,18 +72,17 @@ def flat(model):
 
 
 class ByHand:
-    """Federated averaging whose server sends clients what they lack; they keep what they get."""
+    """Federated averaging whose server sends everybody what they lack; clients hold what they
+    got."""
 
     def __init__(self, made):
         self.streams = Streams(made.seed)
         self.data = load_federation(made, Streams(made.seed))
         self.k = made.downlink.compression.k
         self.model = build_model(
-            "logistic-regression",
-            self.data.input_shape,
-            self.data.classes,
+            "logistic-regression", self.data.input_shape, self.data.classes,
             seed=self.streams.integer("init", "only"),
-        )
+        )  # fmt: skip
         self.weights = flat(self.model).double()
         self.error = torch.zeros(D, dtype=torch.float64)
         self.common = self.weights.clone()

@@ -2,8 +2,8 @@
 
 Ordinary modules, one client after another, `torch.topk`, public images in batches of 128, dense
 vectors, a fresh tensor for everything. It shares with the engine the data split, the initial
-models, the keyed draws of batches and probes, and the random strategies' index draws; all arithmetic
-is its own.
+models, the keyed draws of batches and probes, and the random strategies' index draws; all
+arithmetic is its own.
 """
 
 from __future__ import annotations

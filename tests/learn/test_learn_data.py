@@ -105,7 +105,10 @@ def test_facts_of_the_catalogue_fit_the_published_files(published):
 
 
 def test_data_sets_need_no_torch():
-    program = "import sys, simfed.learn.data as d; d.load_dataset('mnist-mini'); assert 'torch' not in sys.modules"
+    program = (
+        "import sys, simfed.learn.data as d; d.load_dataset('mnist-mini'); assert 'torch' not in "
+        "sys.modules"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -169,15 +172,21 @@ def test_the_digest_changes_with_every_part():
         ({"train_labels": np.array([0, 1, 2])}, "train_labels: 6 whole numbers, one per sample"),
         ({"test_labels": np.zeros(4)}, "test_labels: 4 whole numbers"),
         ({"train_images": np.zeros((6, 2, 3, 3), int)}, "train_images: uint8 or float32 samples"),
-        ({"train_images": np.zeros((0, 2, 3, 3), np.uint8)}, "train_images: uint8 or float32 samples"),
-        ({"test_images": np.zeros((4, 2, 3, 4), np.uint8)}, r"test_images like train_images, uint8 of shape \(n, 2, 3, 3\)"),
+        (
+            {"train_images": np.zeros((0, 2, 3, 3), np.uint8)},
+            "train_images: uint8 or float32 samples",
+        ),
+        (
+            {"test_images": np.zeros((4, 2, 3, 4), np.uint8)},
+            r"test_images like train_images, uint8 of shape \(n, 2, 3, 3\)",
+        ),
         ({"test_images": np.zeros((4, 2, 3, 3), np.float32)}, "test_images like train_images"),
         ({"test_images": np.full((4, 2, 3, 3), np.nan)}, "test_images: finite values"),
         ({"mean": (0.1, 0.2, 0.3)}, r"mean: one value, or one per channel \(2\)"),
         ({"sd": (0.0,)}, "sd above 0"),
         ({"mean": (np.nan,)}, "finite mean"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_together_is_refused(changes, sentence):
     with pytest.raises(InputError, match=sentence):
         Dataset(**arrays(**changes))
@@ -229,7 +238,10 @@ def test_an_idx_file_reads_back(shape):
         read_idx(content + b"x")
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\0", b"\x1f\x8b\x08\0", b"\0\0\x08\x02\0\0\0\x01"])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\0", b"\x1f\x8b\x08\0", b"\0\0\x08\x02\0\0\0\x01"],
+)
 def test_what_is_no_idx_file_is_refused(content):
     with pytest.raises(InputError, match="an idx file of unsigned bytes"):
         read_idx(content)
@@ -244,7 +256,9 @@ def cifar_batch(samples):
     """Labels, images (n, 3, 32, 32) and the binary version of a made-up batch."""
     labels = rng.integers(0, 10, samples, dtype=np.uint8)
     images = rng.integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
-    rows = b"".join(bytes([label]) + image.tobytes() for label, image in zip(labels, images, strict=True))  # fmt: skip
+    rows = b"".join(
+        bytes([label]) + image.tobytes() for label, image in zip(labels, images, strict=True)
+    )
     return labels, images, rows
 
 
@@ -285,8 +299,27 @@ def python2_batch(labels, images, kind=b"u1", callable_=b"numpy.core.multiarray\
     pixels = images.reshape(len(images), -1)
     content = b"T" + struct.pack("<I", pixels.size) + pixels.tobytes()
     shape = b"".join(b"J" + struct.pack("<i", n) for n in pixels.shape) + b"\x86"
-    dtype = b"cnumpy\ndtype\n" + text(kind) + b"K\x00K\x01\x87R(K\x03" + text(b"|") + b"NNN" + 2 * b"J\xff\xff\xff\xff" + b"K\x00tb"  # fmt: skip
-    array = b"c" + callable_ + b"cnumpy\nndarray\nK\x00\x85" + text(b"b") + b"\x87R(K\x01" + shape + dtype + b"\x89" + content + b"tb"  # fmt: skip
+    dtype = (
+        b"cnumpy\ndtype\n"
+        + text(kind)
+        + b"K\x00K\x01\x87R(K\x03"
+        + text(b"|")
+        + b"NNN"
+        + 2 * b"J\xff\xff\xff\xff"
+        + b"K\x00tb"
+    )
+    array = (
+        b"c"
+        + callable_
+        + b"cnumpy\nndarray\nK\x00\x85"
+        + text(b"b")
+        + b"\x87R(K\x01"
+        + shape
+        + dtype
+        + b"\x89"
+        + content
+        + b"tb"
+    )
     numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
     return b"\x80\x02}(" + text(b"labels") + numbers + text(b"data") + array + b"u."
 
@@ -426,8 +459,11 @@ def test_a_gzip_bomb_is_not_unpacked(folders):
         TINY()
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive at all", gzip.compress(b"x" * 2000)[:30], lzma.compress(b"x")[:20]],
-                         ids=["empty", "text", "half a gzip", "half an xz"])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no archive at all", gzip.compress(b"x" * 2000)[:30], lzma.compress(b"x")[:20]],
+    ids=["empty", "text", "half a gzip", "half an xz"],
+)
 def test_a_damaged_archive_is_refused(tmp_path, content):
     (tmp_path / "tiny.tar.gz").write_bytes(content)
     with pytest.raises(InputError, match=r"tiny\.tar\.gz: a whole tar archive"):

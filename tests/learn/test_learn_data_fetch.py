@@ -1,4 +1,5 @@
-"""Getting data sets, against servers on loopback and made-up npm and apt-get: nothing reaches the network."""
+"""Getting data sets, against servers on loopback and made-up npm and apt-get: nothing reaches the
+network."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ FIRST = "/train-images-idx3-ubyte.gz"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; `cut` bytes into an answer it hangs up; remembers (path, Range) of every request."""
+    """Serves `files`; `cut` bytes into an answer it hangs up; remembers (path, Range) of every
+    request."""
 
     daemon_threads = True
 
@@ -242,7 +244,9 @@ def test_a_package_without_the_files_is_refused(place, commands):
 
 
 def test_a_wrong_checksum_leaves_nothing(place, server):
-    server.files["/t10k-labels-idx1-ubyte.gz"] = gzip.compress(TINY_FILES["t10k-labels-idx1-ubyte"][:-1] + b"\2")  # fmt: skip
+    server.files["/t10k-labels-idx1-ubyte.gz"] = gzip.compress(
+        TINY_FILES["t10k-labels-idx1-ubyte"][:-1] + b"\2"
+    )
     with pytest.raises(SimfedError, match="t10k-labels-idx1-ubyte: a file of Tiny with SHA-256"):
         get(tiny(server.origin()))
     assert files_in(place) == set()
@@ -283,14 +287,19 @@ def test_a_network_that_goes_away_keeps_the_beginning_for_the_next_attempt(place
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetching, "_receive", once)
-        with pytest.raises(SimfedError, match="Network is unreachable; the next attempt goes on from 30 B"):  # fmt: skip
+        with pytest.raises(
+            SimfedError, match="Network is unreachable; the next attempt goes on from 30 B"
+        ):
             get(tiny(server.origin()))
     assert files_in(place / "data") == set()
     server.cut.clear()
     server.requests.clear()
     get(tiny(server.origin()))
     # the two files that had come whole are not asked for again
-    assert server.requests == [("/t10k-images-idx3-ubyte.gz", "bytes=30-"), ("/t10k-labels-idx1-ubyte.gz", None)]  # fmt: skip
+    assert server.requests == [
+        ("/t10k-images-idx3-ubyte.gz", "bytes=30-"),
+        ("/t10k-labels-idx1-ubyte.gz", None),
+    ]
     assert files_in(place) == INSTALLED
 
 
@@ -463,7 +472,10 @@ def test_the_command_gets_lists_and_shows_the_path(place, server, simfed_data, c
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny"))
     assert row.split() == ["tiny", "20", "5", "1×2×2", "none", str(place / "data")]
     simfed_data(published, "path")
-    assert capsys.readouterr().out.splitlines() == [str(place / "data"), str(place / "cache/simfed/datasets")]  # fmt: skip
+    assert capsys.readouterr().out.splitlines() == [
+        str(place / "data"),
+        str(place / "cache/simfed/datasets"),
+    ]
 
 
 def test_the_command_takes_a_folder_and_refuses_names(place, simfed_data, capsys):

@@ -86,11 +86,19 @@ def test_fedavg_with_momentum_is_what_a_textbook_makes_of_it():
     from simfed.learn.models import build_model, plain
 
     scenario = tiny.scenario(
-        method="fedavg", prototypes={"only": {"model": "lenet5-half"}}, rounds=1,
+        method="fedavg",
+        prototypes={"only": {"model": "lenet5-half"}},
+        rounds=1,
         clients=[{"count": 1, "prototype": "only", "device": "any"}],
-        training={"batch_size": 16, "local_steps": 5, "momentum": 0.9, "weight_decay": 0.01, "clip_norm": 1.0},
+        training={
+            "batch_size": 16,
+            "local_steps": 5,
+            "momentum": 0.9,
+            "weight_decay": 0.01,
+            "clip_norm": 1.0,
+        },
         policy={"kind": "uniform", "strategy": "dense"},
-    )  # fmt: skip
+    )
     data, streams = tiny.federation(scenario), Streams(0)
     work = LearningWorkload(scenario, streams, data=data, learns=False)
     module = build_model(

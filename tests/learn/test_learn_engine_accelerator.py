@@ -36,11 +36,19 @@ SCENARIOS = {
     "several steps": {"training": {"batch_size": 16, "local_steps": 2}},
     "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
     "public subset": {"dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}},
-    "printed": {"policy": {"kind": "exp3", "reward": {"local_loss": {"credit": "as-printed", "data": "batch"}}}},
+    "printed": {
+        "policy": {
+            "kind": "exp3",
+            "reward": {"local_loss": {"credit": "as-printed", "data": "batch"}},
+        }
+    },
     "small clients": {"training": {"batch_size": 2700}},
-    "fedavg": {"method": "fedavg", "prototypes": {"small": {"model": "logistic-regression"}},
-               "clients": [{"count": 4, "prototype": "small", "device": "any"}]},
-}  # fmt: skip
+    "fedavg": {
+        "method": "fedavg",
+        "prototypes": {"small": {"model": "logistic-regression"}},
+        "clients": [{"count": 4, "prototype": "small", "device": "any"}],
+    },
+}
 
 
 def played(scenario, device="cpu", data=None):
@@ -97,7 +105,9 @@ def test_deep_models_with_statistics_run_one_after_another(on_cpu):
 
 
 def test_clients_are_computed_together_in_slices(on_cpu, monkeypatch):
-    scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
+    scenario = tiny.scenario(
+        clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")]
+    )
     expected = played(scenario)
     work = LearningWorkload(scenario, Streams(0))
     tasks = [work.task(1, client) for client in range(0, 10, 2)]
@@ -152,7 +162,8 @@ def queued(on_cpu, monkeypatch):
 
 
 def test_phases_without_numbers_are_timed_when_somebody_has_waited(queued, monkeypatch):
-    """A lost upload, or an index code whose size depends on the data: then a merge asks for logits alone."""
+    """A lost upload, or an index code whose size depends on the data: then a merge asks for logits
+    alone."""
     work = LearningWorkload(tiny.scenario(), Streams(0))
     run, wall = work.engine.run, []
 
@@ -192,7 +203,10 @@ def test_precision_is_float32_whatever_the_caller_has_set():
     not hasattr(torch.backends, "fp32_precision"), reason="PyTorch before 2.9 has one switch only"
 )
 def test_the_newer_switches_of_precision_are_put_back():
-    in_all = "import torch; torch.backends.fp32_precision = 'tf32'; from simfed.learn.precision import exact_float32"
+    in_all = (
+        "import torch; torch.backends.fp32_precision = 'tf32'; from simfed.learn.precision import "
+        "exact_float32"
+    )
     check = """
 matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
 with exact_float32():
@@ -267,7 +281,9 @@ def test_gpu_bf16_is_near_float32():
 
 @gpu
 @needs_gpu
-@pytest.mark.parametrize("play", [lambda: played(tiny.scenario(), "cuda"), lambda: deep("cuda")], ids=["lenets", "deep"])  # fmt: skip
+@pytest.mark.parametrize(
+    "play", [lambda: played(tiny.scenario(), "cuda"), lambda: deep("cuda")], ids=["lenets", "deep"]
+)
 def test_gpu_runs_repeat_bit_for_bit(play):
     first, second = play(), play()
     assert first[1] == second[1]

@@ -80,7 +80,8 @@ class Subject:
         self.both_at_work()
         if self.number:
             raise RuntimeError(
-                "Unable to handle autograd's threading in combination with fork-based multiprocessing."
+                "Unable to handle autograd's threading in combination with fork-based "
+                "multiprocessing."
             )
         return x
 

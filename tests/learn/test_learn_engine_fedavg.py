@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
 from simfed.learn.federation import draw_epoch
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.models import build_model
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
@@ -76,7 +77,10 @@ def test_tasks_count_the_steps_of_all_epochs():
 
 
 def test_what_is_not_sent_of_a_difference_stays_as_residual():
-    made = scenario(compression={"k": 50, "strategies": ["top-k"]}, policy={"kind": "uniform", "strategy": "top-k"})  # fmt: skip
+    made = scenario(
+        compression={"k": 50, "strategies": ["top-k"]},
+        policy={"kind": "uniform", "strategy": "top-k"},
+    )
     work = LearningWorkload(made, Streams(0), learns=False)
     prototype = work.engine.prototypes["only"]
     start = prototype.server.weights.clone()
@@ -96,8 +100,9 @@ def test_rewards_have_a_local_term_only():
     rounds = list(plain_rounds(made, work, Streams(0)))
     for played in rounds:
         assert len(played.arms) == 4
-        for client, (before, after) in played.outcome.local_loss.items():
-            assert played.rewards[client] == pytest.approx(0.4 * (before - after))
+        for client, reward in played.rewards.items():
+            before, after = played.outcome.local_loss[f"{client}/{played.round}"]
+            assert reward == pytest.approx(0.4 * (before - after))
 
 
 def test_a_thousand_clients_of_which_ten_play_learn():
@@ -112,3 +117,58 @@ def test_a_thousand_clients_of_which_ten_play_learn():
     work = LearningWorkload(made, Streams(0), learns=False)
     *_, last = plain_rounds(made, work, Streams(0))
     assert last.outcome.evaluation["only"].accuracy > 0.75
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
+def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own(method):
+    kind = LearningWorkload if method == "fedavg" else HostedWorkload
+    policy = {"kind": "ascend", "reward": {"local_loss": {"samples": 20}}}
+    made = scenario(
+        method=method,
+        policy=policy,
+        compression={"k": 200},
+        participation={},
+        aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
+    )
+    work = kind(made, Streams(0))
+
+    def begin(round, client, turn=0):
+        return work.execute(work.task(round, client, turn), "top-k", 200)
+
+    late, on_time = begin(1, 0), begin(1, 1)
+    first = work.merge(1, [on_time])
+    fresh, other = begin(2, 0), begin(2, 1)
+    second = work.merge(2, [fresh, late, other])
+    assert set(first.local_loss) == {"1/1"}
+    assert set(second.local_loss) == {"0/1", "0/2", "1/2"}
+    (before_late, after_late), (before, after) = second.local_loss["0/1"], second.local_loss["0/2"]
+    assert after_late == after
+    # of the initial models, and of those that the first merge made
+    assert before_late != before
+    assert second.local_loss["1/2"][0] == first.local_loss["1/1"][1]
+    work.close()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
+def test_a_shared_model_is_also_evaluated_in_every_clients_own_label_mix(method):
+    kind = LearningWorkload if method == "fedavg" else HostedWorkload
+    made = scenario(method=method, evaluation={"every": 1, "clients": True})
+    work = kind(made, Streams(0))
+    outcome = work.merge(1, [work.execute(work.task(1, c), "dense", 1) for c in (0, 2)])
+    tested = outcome.evaluation["only"]
+    model = build_model("logistic-regression", work.data.input_shape, 10, seed=0)
+    if method == "fedavg":
+        weights = work.engine.prototypes["only"].server.weights
+    else:
+        weights = work._server["only"]["weights"]
+    torch.nn.utils.vector_to_parameters(weights, model.parameters())
+    right = model(work.data.test_samples).argmax(1) == work.data.test_labels
+    of_class = [right[work.data.test_labels == label].float().mean().item() for label in range(10)]
+    assert sorted(outcome.clients) == list(range(6))  # whether or not they took part
+    for client, found in outcome.clients.items():
+        owned = work.data.labels[torch.from_numpy(work.data.owned[client])]
+        mix = np.bincount(owned, minlength=10) / len(owned)
+        assert found.own_accuracy == pytest.approx(float(mix @ of_class), abs=1e-6)
+        assert found.accuracy == pytest.approx(tested.accuracy)
+        assert found.loss == pytest.approx(tested.loss, rel=1e-6)
+    work.close()

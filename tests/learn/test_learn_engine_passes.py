@@ -14,7 +14,12 @@ from simfed.learn.models import LeNet5, build_model, plain
 from simfed.learn.models.lenet_passes import LeNetPasses
 from simfed.learn.passes import Passes, passes_of
 
-SHAPES = [("lenet5", (1, 28, 28)), ("lenet5-half", (1, 28, 28)), ("lenet5", (3, 32, 32)), ("lenet5-half", (5, 16, 20))]  # fmt: skip
+SHAPES = [
+    ("lenet5", (1, 28, 28)),
+    ("lenet5-half", (1, 28, 28)),
+    ("lenet5", (3, 32, 32)),
+    ("lenet5-half", (5, 16, 20)),
+]
 
 
 def images(shape, count=9, seed=0):
@@ -49,7 +54,9 @@ def test_gradients_by_hand_are_those_of_autograd(name, shape):
     flat = FlatModel(model)
     for passes in (passes_of(flat, shape), Passes(flat)):
         found = torch.zeros_like(flat.weights)
-        value = passes.gradient(images(shape), lambda z: cross_entropy(z, labels()), found, training=True)  # fmt: skip
+        value = passes.gradient(
+            images(shape), lambda z: cross_entropy(z, labels()), found, training=True
+        )
         torch.testing.assert_close(
             found, expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item()
         )
@@ -62,10 +69,14 @@ def test_a_gradient_is_added_to_what_is_there():
     flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
     for passes in (passes_of(flat, (1, 28, 28)), Passes(flat)):
         alone = torch.zeros_like(flat.weights)
-        passes.gradient(images((1, 28, 28)), lambda z: cross_entropy(z, labels()), alone, training=True)  # fmt: skip
+        passes.gradient(
+            images((1, 28, 28)), lambda z: cross_entropy(z, labels()), alone, training=True
+        )
         residual = torch.randn(flat.parameters, generator=torch.Generator().manual_seed(2))
         total = residual.clone()
-        passes.gradient(images((1, 28, 28)), lambda z: cross_entropy(z, labels()), total, training=True)  # fmt: skip
+        passes.gradient(
+            images((1, 28, 28)), lambda z: cross_entropy(z, labels()), total, training=True
+        )
         assert torch.equal(total, residual + alone)
 
 
@@ -77,7 +88,9 @@ def test_clients_in_one_pass_get_bit_for_bit_what_each_gets_alone(name, shape):
     alone, together = residuals.clone(), residuals.clone()
     own = [partial(cross_entropy, labels=(torch.arange(16) * i) % 10) for i in (1, 3, 7)]
     batches = x.split(16)
-    values = [passes.gradient(*given, training=True) for given in zip(batches, own, alone, strict=True)]  # fmt: skip
+    values = [
+        passes.gradient(*given, training=True) for given in zip(batches, own, alone, strict=True)
+    ]
     found = passes.gradients(x, list(zip(own, together, strict=True)), training=True)
     assert torch.equal(torch.stack(found), torch.stack(values))
     assert torch.equal(together, alone)
@@ -126,7 +139,9 @@ def test_ties_go_to_the_first_maximum():
     F.cross_entropy(ordinary(tied), labels(6)).backward()
     flat = FlatModel(model)
     found = torch.zeros_like(flat.weights)
-    passes_of(flat, shape).gradient(tied, lambda z: cross_entropy(z, labels(6)), found, training=True)  # fmt: skip
+    passes_of(flat, shape).gradient(
+        tied, lambda z: cross_entropy(z, labels(6)), found, training=True
+    )
     expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
 
@@ -154,7 +169,9 @@ def test_distillation_gradient_is_autograd_s(temperature):
 
 
 def test_batch_norm_statistics_move_in_training_mode_only():
-    flat = FlatModel(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 10)))  # fmt: skip
+    flat = FlatModel(
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 10))
+    )
     passes, x = Passes(flat), torch.randn(6, 1, 2, 2)
     before = flat.statistics.clone()
     into = torch.zeros_like(flat.weights)

@@ -35,7 +35,8 @@ def test_bf16_touches_what_comes_from_the_public_set_only():
     exact = played(**fixed)
     for client in range(4):
         # f_n before the first merge: training and probes are as they were
-        assert coarse[0].local_loss[client][0] == exact[0].local_loss[client][0]
+        label = f"{client}/1"
+        assert coarse[0].local_loss[label][0] == exact[0].local_loss[label][0]
     for name, loss in exact[0].shared_loss.items():
         assert coarse[0].shared_loss[name] != loss
         assert coarse[0].shared_loss[name] == pytest.approx(loss, rel=0.2)
@@ -74,5 +75,12 @@ def test_deep_models_run_in_chunks_that_fit_the_cache_and_lose_nothing_by_it():
 
 
 def test_lenets_go_by_hand_and_others_by_autograd():
-    for name, kind in (("lenet5", LeNetPasses), ("resnet18", Passes), ("logistic-regression", Passes)):  # fmt: skip
-        assert type(passes_of(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28))) is kind  # fmt: skip
+    for name, kind in (
+        ("lenet5", LeNetPasses),
+        ("resnet18", Passes),
+        ("logistic-regression", Passes),
+    ):
+        assert (
+            type(passes_of(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28)))
+            is kind
+        )

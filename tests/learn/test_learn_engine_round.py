@@ -51,7 +51,21 @@ def by_autograd():
     del registry("model")._added["by-autograd"]
 
 
-def workload(scenario, **options):
+class Surging(LearningWorkload):
+    """A workload whose safeguard sees the distillation losses of some rounds times a factor."""
+
+    def __init__(self, *arguments, surge, **options):
+        super().__init__(*arguments, **options)
+        self.surge = surge
+
+    def _reject(self, round, before, after):
+        factor = self.surge.get(round, 1.0)
+        return super()._reject(round, before, {p: factor * loss for p, loss in after.items()})
+
+
+def workload(scenario, *, surge=None, **options):
+    if surge is not None:
+        return Surging(scenario, Streams(scenario.seed), surge=surge, **options)
     return LearningWorkload(scenario, Streams(scenario.seed), **options)
 
 
@@ -77,9 +91,9 @@ def assert_same_round(theirs, ours):
     assert ours.arms == theirs["arms"]
     assert ours.outcome.rolled_back == theirs["rolled_back"]
     assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-6)
-    assert set(ours.outcome.local_loss) == set(theirs["local"])
+    assert set(ours.outcome.local_loss) == {f"{client}/{ours.round}" for client in theirs["local"]}
     for client, losses in theirs["local"].items():
-        assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-6)
+        assert ours.outcome.local_loss[f"{client}/{ours.round}"] == pytest.approx(losses, rel=1e-6)
 
 
 SCENARIOS = {
@@ -120,7 +134,8 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
         assert ours.arms == theirs["arms"]
         assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-4)
         for client, losses in theirs["local"].items():
-            assert ours.outcome.local_loss[client] == pytest.approx(losses, rel=1e-4)
+            ours_of_client = ours.outcome.local_loss[f"{client}/{ours.round}"]
+            assert ours_of_client == pytest.approx(losses, rel=1e-4)
     for name, model in reference.models.items():
         prototype = work.engine.prototypes[name]
         expected = torch.cat([b.flatten() for b in model.buffers() if b.is_floating_point()])
@@ -241,7 +256,8 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
 
 @pytest.mark.parametrize("clients", [1, 4])
 def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
-    """Its distillation loss is 0 but for rounding, which doubles from round to round as it likes."""
+    """Its distillation loss is 0 but for rounding, which doubles from round to round as it
+    likes."""
     scenario = tiny.scenario(
         rounds=12,
         prototypes={"small": {"model": "lenet5-half"}},
@@ -255,7 +271,9 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
 
 
 def test_two_rollbacks_in_a_row_where_they_are_allowed():
-    scenario = tiny.scenario(rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}})  # fmt: skip
+    scenario = tiny.scenario(
+        rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}}
+    )
     _, rounds = played(scenario)
     assert [r.outcome.rolled_back for r in rounds] == [True, True, False, True]
 
@@ -370,7 +388,9 @@ def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
 
 
 def test_who_trains_together_decides_no_bit(monkeypatch):
-    scenario = tiny.scenario(clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")])  # fmt: skip
+    scenario = tiny.scenario(
+        clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")]
+    )
     work, rounds = played(scenario)
     # eight batches of 16 fill a pass
     assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
@@ -448,15 +468,18 @@ def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
         for credit in ("causal", "as-printed")
     )  # fmt: skip
     for client in range(4):
-        before, after = printed[0].outcome.local_loss[client]
+        before, after = printed[0].outcome.local_loss[f"{client}/1"]
         assert before == after
         for now, then in zip(printed[1:], causal, strict=False):
-            assert now.outcome.local_loss[client] == then.outcome.local_loss[client]
+            now_of, then_of = (of.outcome.local_loss[f"{client}/{of.round}"] for of in (now, then))
+            assert now_of == then_of
 
 
 @pytest.mark.parametrize("data", ["probe", "full", "batch"])
 def test_local_loss_is_over_the_samples_it_names(data):
-    scenario = tiny.scenario(policy={"kind": "ascend", "reward": {"local_loss": {"data": data, "samples": 40}}})  # fmt: skip
+    scenario = tiny.scenario(
+        policy={"kind": "ascend", "reward": {"local_loss": {"data": data, "samples": 40}}}
+    )
     work = workload(scenario)
     samples = work.engine.worker.own_samples(1, 1)
     owned = work.data.owned[1]
@@ -467,18 +490,23 @@ def test_local_loss_is_over_the_samples_it_names(data):
         logits = model(work.data.samples(torch.from_numpy(samples)))
     expected = torch.nn.functional.cross_entropy(logits, work.data.labels[samples]).item()
     outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 300) for c in range(4)])
-    assert outcome.local_loss[1][0] == pytest.approx(expected, rel=1e-6)
+    assert outcome.local_loss["1/1"][0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
     scenario = tiny.scenario(
         clients=[
-            {"count": 2, "prototype": "small", "device": "any", "policy": {"kind": "uniform", "strategy": "top-k"}},
+            {
+                "count": 2,
+                "prototype": "small",
+                "device": "any",
+                "policy": {"kind": "uniform", "strategy": "top-k"},
+            },
             {"count": 2, "prototype": "large", "device": "any"},
         ]
-    )  # fmt: skip
+    )
     _, rounds = played(scenario)
-    assert set(rounds[0].outcome.local_loss) == {1, 3}
+    assert set(rounds[0].outcome.local_loss) == {"1/1", "3/1"}
     _, rounds = played(scenario, learns=False)
     assert not rounds[0].outcome.local_loss
 

@@ -1,4 +1,5 @@
-"""Models: exact sizes, keyed initialisation, and fast layers equal to the ordinary ones bit for bit."""
+"""Models: exact sizes, keyed initialisation, and fast layers equal to the ordinary ones bit for
+bit."""
 
 from __future__ import annotations
 
@@ -77,8 +78,11 @@ def test_initialisation_is_pytorchs_own_from_the_key_alone(name):
         torch.set_rng_state(torch.Generator().manual_seed(11).get_state())
         default = registry("model").get(name)(CIFAR10, 10)
     for (key, a), b, c in zip(
-        first.state_dict().items(), again.state_dict().values(), default.state_dict().values(), strict=True
-    ):  # fmt: skip
+        first.state_dict().items(),
+        again.state_dict().values(),
+        default.state_dict().values(),
+        strict=True,
+    ):
         assert torch.equal(a, b), key
         assert torch.equal(a, c), key
     assert any(

@@ -26,10 +26,20 @@ def all_parts(split: Split) -> np.ndarray:
     seed=st.integers(0, 2**63),
     data=st.data(),
 )
-def test_every_sample_has_exactly_one_owner_and_every_client_a_sample(labels, kind, alpha, seed, data):  # fmt: skip
+def test_every_sample_has_exactly_one_owner_and_every_client_a_sample(
+    labels, kind, alpha, seed, data
+):
     public = data.draw(st.integers(0, len(labels) - 1), "public")
     clients = data.draw(st.integers(1, len(labels) - public), "clients")
-    split = deal(np.array(labels), Streams(seed), clients=clients, public=public, kind=kind, alpha=alpha, shards_per_client=1)  # fmt: skip
+    split = deal(
+        np.array(labels),
+        Streams(seed),
+        clients=clients,
+        public=public,
+        kind=kind,
+        alpha=alpha,
+        shards_per_client=1,
+    )
     assert sorted(all_parts(split)) == list(range(len(labels)))
     assert len(split.public) == public
     assert len(split.clients) == clients
@@ -70,8 +80,11 @@ def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution():
     clients, alpha, draws = 4, 0.7, 600
     labels = np.zeros(5000, int)
     shares = np.array(
-        [len(deal(labels, Streams(s), clients=clients, public=0, alpha=alpha).clients[0]) / 5000 for s in range(draws)]
-    )  # fmt: skip
+        [
+            len(deal(labels, Streams(s), clients=clients, public=0, alpha=alpha).clients[0]) / 5000
+            for s in range(draws)
+        ]
+    )
     variance = (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
     # 99.9 %: z = 3.29 for the mean; the variance of a bounded share within 25 %
     assert abs(shares.mean() - 1 / clients) < 3.29 * np.sqrt(variance / draws)
@@ -118,7 +131,10 @@ def test_the_public_set_is_drawn_from_all_samples_alike():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"clients": 1, "public": 1001}, r"dataset\.public: at most the 1000 training samples, got 1001"),
+        (
+            {"clients": 1, "public": 1001},
+            r"dataset\.public: at most the 1000 training samples, got 1001",
+        ),
         ({"clients": 1, "public": 1000}, r"clients: from 1 to 0 clients"),
         ({"clients": 1001, "public": 0}, r"clients: from 1 to 1000 clients"),
         ({"clients": 10, "public": 0, "kind": "dirichlets"}, "did you mean 'dirichlet'"),
@@ -127,7 +143,7 @@ def test_the_public_set_is_drawn_from_all_samples_alike():
             r"dataset\.partition\.shards_per_client: at most 100",
         ),
     ],
-)  # fmt: skip
+)
 def test_too_few_samples_are_an_error_that_names_the_key(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
         deal(TEN_EACH, Streams(0), **arguments)

@@ -32,7 +32,14 @@ def cases(draw):
         path = draw(st.lists(st.integers(0, len(links) - 1), min_size=1, max_size=4, unique=True))
         start = draw(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 8)))
         size = draw(st.one_of(st.just(7.0), st.floats(0.5, 60)))
-        flows.append({"start_s": start, "size_bytes": size, "path": path, "weight": draw(st.sampled_from([1.0, 1.0, 2.0]))})  # fmt: skip
+        flows.append(
+            {
+                "start_s": start,
+                "size_bytes": size,
+                "path": path,
+                "weight": draw(st.sampled_from([1.0, 1.0, 2.0])),
+            }
+        )
     return {"links": links, "flows": flows}
 
 
@@ -66,9 +73,12 @@ def test_bytes_and_capacities_scaled_together_change_nothing(case, factor):
 def test_time_scales(case, factor):
     slower = changed(
         case,
-        lambda link: {"capacity_bytes_per_s": link["capacity_bytes_per_s"] / factor, "latency_s": link["latency_s"] * factor},
+        lambda link: {
+            "capacity_bytes_per_s": link["capacity_bytes_per_s"] / factor,
+            "latency_s": link["latency_s"] * factor,
+        },
         lambda flow: {"start_s": flow["start_s"] * factor},
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(net.replay(slower), net.replay(case) * factor, rtol=1e-9)
 
 
@@ -102,7 +112,9 @@ def test_the_order_of_a_path_means_nothing(case, model):
 def test_a_link_split_in_two_in_series_is_the_same_link(case, share):
     extra = len(case["links"])
     first = case["links"][0]
-    split = changed(case, None, lambda flow: {"path": [*flow["path"], *([extra] if 0 in flow["path"] else [])]})  # fmt: skip
+    split = changed(
+        case, None, lambda flow: {"path": [*flow["path"], *([extra] if 0 in flow["path"] else [])]}
+    )
     split["links"][0] = {**first, "latency_s": first["latency_s"] * share}
     split["links"].append({**first, "latency_s": first["latency_s"] * (1 - share)})
     close(net.replay(split), net.replay(case))
@@ -121,7 +133,11 @@ def test_a_link_too_fast_to_matter_does_not(case):
 @given(cases())
 def test_a_flow_of_weight_two_is_two_flows(case):
     """Two equal flows side by side take as long as one of twice the size and twice the weight."""
-    one = changed(case, None, lambda flow: {"size_bytes": 2 * flow["size_bytes"], "weight": 2 * flow["weight"]})  # fmt: skip
+    one = changed(
+        case,
+        None,
+        lambda flow: {"size_bytes": 2 * flow["size_bytes"], "weight": 2 * flow["weight"]},
+    )
     two = {"links": case["links"], "flows": case["flows"] * 2}
     finish = net.replay(two)
     half = len(case["flows"])
@@ -195,7 +211,9 @@ def test_the_total_work_of_a_single_link_does_not_depend_on_how_it_is_shared(cas
     flows = [{**flow, "path": [0]} for flow in case["flows"]]
     link = {**case["links"][0], "latency_s": 0.0}
     equal = net.replay({"links": [link], "flows": flows})
-    weighted = net.replay({"links": [link], "flows": [{**f, "weight": 1.0 + k} for k, f in enumerate(flows)]})  # fmt: skip
+    weighted = net.replay(
+        {"links": [link], "flows": [{**f, "weight": 1.0 + k} for k, f in enumerate(flows)]}
+    )
     assert weighted.max() == pytest.approx(equal.max(), rel=1e-9)
     work_end = 0.0
     for flow in sorted(flows, key=lambda f: f["start_s"]):

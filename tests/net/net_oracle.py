@@ -1,7 +1,8 @@
 """Slow networks, written from the definitions and sharing no code with simfed.
 
 `Oracle` is what the engine is held against: rates by progressive filling in `Fraction`s after every
-event, remaining bytes of every flow carried along. `least_ways` is what the routes are. O(everything).
+event, remaining bytes of every flow carried along. `least_ways` is what the routes are.
+O(everything).
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def least_ways(lines, server, way):
 
 
 def change_capacity(engine, link, capacity_bytes_per_s):
-    """From now on the link of a `simfed.net.engine.Engine` has this capacity, as when a trace's piece ends."""
+    """From now on the link of a `simfed.net.engine.Engine` has this capacity, as when a trace's
+    piece ends."""
     engine.sharing.change_capacity(link, capacity_bytes_per_s)
     engine.sharing.settle()
     engine._schedule()

@@ -121,10 +121,16 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
         ("3", "a list of cases under the key 'cases', got 3"),
         ("{}", "a list of cases under the key 'cases', got 'a mapping'"),
         ('{"cases": []}', "a list of cases"),
-        (json.dumps({"cases": [case(), case(**flow(path=[7]))]}), r"cases\[1\]: flows\[0\].path: indices"),
-        ('{"cases": [{"links": [{"capacity_bytes_per_s": NaN}], "flows": [{}]}]}', r"cases\[0\]: links\[0\].capacity"),
+        (
+            json.dumps({"cases": [case(), case(**flow(path=[7]))]}),
+            r"cases\[1\]: flows\[0\].path: indices",
+        ),
+        (
+            '{"cases": [{"links": [{"capacity_bytes_per_s": NaN}], "flows": [{}]}]}',
+            r"cases\[0\]: links\[0\].capacity",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_file_is_refused_in_one_sentence(tmp_path, content, sentence):
     path = tmp_path / "cases.json"
     if content is not None:

@@ -175,7 +175,9 @@ def test_capacity_zero_for_a_while_pauses():
     assert env.run(network.send(0, 10.0).done) == pytest.approx(1.0 + 2.0 + 3.0)
 
 
-@pytest.mark.parametrize(("end", "reason"), [("hold", "its capacity is 0 for ever"), ("error", "its trace has ended")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "reason"), [("hold", "its capacity is 0 for ever"), ("error", "its trace has ended")]
+)
 def test_a_dead_link_is_an_error_that_names_it_and_who_waits(end, reason):
     trace = LinkTrace(Trace.of([0.0, 2.0], [4.0, 0.0], 3.0, end))
     env, network = world(Star(3, receive_bytes_per_s=trace))

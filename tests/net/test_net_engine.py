@@ -167,7 +167,8 @@ def test_a_flow_cancelled_while_it_waits_never_joins():
 
 
 def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
-    """A long queue on one link: stale heap entries are dropped and its clock set back many times."""
+    """A long queue on one link: stale heap entries are dropped and its clock set back many
+    times."""
     uses: list[Use] = []
     engine = Engine([10.0], meter=Meter(uses.append))
     rng = np.random.default_rng(0)
@@ -269,7 +270,8 @@ def test_the_certificate_finds_what_is_unfair(rates, sentence):
 
 
 def test_flows_on_long_paths_get_what_flows_on_short_ones_would(monkeypatch):
-    """On long paths a flow that is met on many links is looked at once, on short ones at each link."""
+    """On long paths a flow that is met on many links is looked at once, on short ones at each
+    link."""
     rng = np.random.default_rng(7)
     capacities = rng.integers(1, 9, 40).astype(float)
     paths = [tuple(range(int(a), int(a + n))) for a, n in rng.integers(1, 20, (60, 2))]
@@ -278,7 +280,10 @@ def test_flows_on_long_paths_get_what_flows_on_short_ones_would(monkeypatch):
     for longest in (64, 0):
         monkeypatch.setattr("simfed.net.sharing._LONG_PATH", longest)
         engine = Engine(capacities)
-        flows = [Flow(k, float(size), path, weight=1.0 + k % 3) for k, (path, size, _) in enumerate(drawn)]  # fmt: skip
+        flows = [
+            Flow(k, float(size), path, weight=1.0 + k % 3)
+            for k, (path, size, _) in enumerate(drawn)
+        ]
         engine.start_all((float(at), flow) for flow, (_, _, at) in zip(flows, drawn, strict=True))
         while engine.next_at_s() < inf:
             engine.advance(engine.next_at_s())

@@ -65,7 +65,8 @@ def test_a_star():
 
 
 def test_a_tree_with_a_choice_of_nodes():
-    network = """{topology: tree, tiers: [{name: ap, count: 2, up: 3 Mbps, down: 9 Mbps, latency: 2 ms},
+    network = """{topology: tree,
+      tiers: [{name: ap, count: 2, up: 3 Mbps, down: 9 Mbps, latency: 2 ms},
                  {name: core, up: 5 Mbps}], server: {receive: 4 Mbps}}"""
     grown = made("{at: ap-1}", network)
     assert names(grown, 0) == ["ap-1/up", "core/up", "server/receive"]
@@ -86,7 +87,8 @@ def test_every_link_can_have_another_latency_downwards():
     assert (star.path(0, "up").latency_s, star.path(0, "down").latency_s) == pytest.approx(
         (0.11, 0.12)
     )
-    network = """{topology: graph, edges: [{between: [a, server], latency: 2 ms, down_latency: 3 ms}],
+    network = """{topology: graph,
+      edges: [{between: [a, server], latency: 2 ms, down_latency: 3 ms}],
                  server: {latency: 10 ms, down_latency: 20 ms}}"""
     links = [{"at": "a"}]
     drawn = build(scenario(network=network).network.plain(), links, Streams(0))
@@ -97,9 +99,17 @@ def test_every_link_can_have_another_latency_downwards():
 
 def test_a_graph_of_edges_with_routes():
     network = """{topology: graph, edges: [{between: [a, server], up: 1 Mbps, latency: 9 ms},
-                 {between: [a, b], up: 1 Mbps, latency: 1 ms}, {between: [b, server], up: 1 Mbps, one_way: true}],
+                 {between: [a, b], up: 1 Mbps, latency: 1 ms},
+                 {between: [b, server], up: 1 Mbps, one_way: true}],
                  routes: [[client-1, a, server]]}"""
-    drawn = made("{at: a}", network.replace("}],", "}, {between: [client-2, server]}, {between: [client-3, server]}, {between: [client-4, server]}],"))  # fmt: skip
+    drawn = made(
+        "{at: a}",
+        network.replace(
+            "}],",
+            "}, {between: [client-2, server]}, {between: [client-3, server]}, {between: "
+            "[client-4, server]}],",
+        ),
+    )
     assert names(drawn, 0) == ["a>b", "b>server"]
     assert names(drawn, 1) == ["a>server"]
 
@@ -124,7 +134,13 @@ def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
     drawn.add_edge("hub", "server", loss=0.1)
     networkx.write_gml(drawn, tmp_path / "net.gml")
     plain, links = {"topology": "graph", "file": "net.gml"}, [{"at": "hub"}]
-    with pytest.raises(InputError, match=r"network.file: edge hub to server: loss: no loss with model fluid, which ignores it, got 0.1"):  # fmt: skip
+    with pytest.raises(
+        InputError,
+        match=(
+            r"network.file: edge hub to server: loss: no loss with model fluid, which ignores "
+            r"it, got 0.1"
+        ),
+    ):
         build(plain, links, Streams(0), folder=tmp_path)
     drawn = build({**plain, "model": "tcp"}, links, Streams(0), folder=tmp_path)
     assert drawn.path(0, "up").loss == pytest.approx(0.1)
@@ -139,7 +155,10 @@ def test_models_and_their_options():
 
 def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
-    link = "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: pensieve, end: loop}}"
+    link = (
+        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: "
+        "pensieve, end: loop}}"
+    )
     one = made(link, folder=tmp_path)
     up, down = one.traces[0], one.traces[1]
     assert up.trace.rates_bytes_per_s == (5e5, 1e6)
@@ -157,7 +176,10 @@ def test_offsets_are_the_streams_of_their_clients(tmp_path):
     assert topology.traces[2].offset_s == Streams(0)("trace-offset", 1).random() * 3.0
 
 
-@pytest.mark.parametrize(("end", "extra", "offset"), [("hold", "", 0.0), ("error", "", 0.0), ("loop", ", offset: 2 s", 2.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("end", "extra", "offset"),
+    [("hold", "", 0.0), ("error", "", 0.0), ("loop", ", offset: 2 s", 2.0)],
+)
 def test_offsets_can_be_given_and_are_0_where_a_trace_ends(tmp_path, end, extra, offset):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = f"{{up: {{file: a.txt, format: pensieve, end: {end}{extra}}}}}"
@@ -168,7 +190,8 @@ def test_formats_take_their_options(tmp_path):
     (tmp_path / "m.txt").write_text("100\n200\n")
     (tmp_path / "c.csv").write_text("t,kb\n0,8\n500,16\n")
     link = """{up: {file: m.txt, format: mahimahi, end: loop, bin: 200 ms},
-      down: {file: c.csv, format: csv, end: loop, time_column: t, rate_column: kb, time_unit: ms, rate_unit: kbps}}"""
+      down: {file: c.csv, format: csv, end: loop, time_column: t, rate_column: kb,
+             time_unit: ms, rate_unit: kbps}}"""
     topology = made(link, folder=tmp_path)
     assert topology.traces[0].trace.rates_bytes_per_s == (15000.0,)
     assert topology.traces[1].trace.rates_bytes_per_s == (1e3, 2e3)
@@ -176,7 +199,10 @@ def test_formats_take_their_options(tmp_path):
 
 def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
-    link = "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: pensieve, end: loop}}"
+    link = (
+        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: "
+        "pensieve, end: loop}}"
+    )
     found = made(link, folder=tmp_path).traces
     assert found[0].trace is found[2].trace
     assert found[1].trace is found[3].trace
@@ -185,14 +211,21 @@ def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
 
 def test_traces_that_are_too_much_together_are_refused(monkeypatch):
     monkeypatch.setattr("simfed.net.from_plain.MOST_PIECES_TOGETHER", 100)
-    link = "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, length: 60 s}, end: loop}}"
-    with pytest.raises(InputError, match=r"clients\[0\].link.up: traces of at most 100 pieces together"):  # fmt: skip
+    link = (
+        "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, "
+        "length: 60 s}, end: loop}}"
+    )
+    with pytest.raises(
+        InputError, match=r"clients\[0\].link.up: traces of at most 100 pieces together"
+    ):
         made(link)
 
 
 def test_generated_traces_differ_by_link_and_repeat_by_seed():
-    link = """{up: {generate: {kind: markov-on-off, high: 8 Mbps, low: 0, mean_high: 3 s, mean_low: 1 s}, end: loop},
-      down: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, length: 60 s}, end: loop}}"""
+    link = """{up: {generate: {kind: markov-on-off, high: 8 Mbps, low: 0,
+                    mean_high: 3 s, mean_low: 1 s}, end: loop},
+      down: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5,
+                        step: 1 s, length: 60 s}, end: loop}}"""
     one, two = made(link), made(link)
     assert one.traces == two.traces
     assert one.traces[0].trace != one.traces[2].trace
@@ -216,8 +249,14 @@ def test_adding_clients_changes_nobodys_trace():
 
 
 def test_shared_links_can_vary_too(tmp_path):
-    spec = "{generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 0.3, correlation: 0.5, step: 1 s}, end: loop}"
-    network = f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: {{receive: {spec}}}}}"
+    spec = (
+        "{generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 0.3, correlation: 0.5, step: 1 s}, "
+        "end: loop}"
+    )
+    network = (
+        f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: {{receive: "
+        f"{spec}}}}}"
+    )
     topology = made("{}", network)
     assert names(topology, 0) == ["ap-0/up", "server/receive"]
     found = [topology.traces[k] for k in sorted(topology.traces)]
@@ -236,9 +275,17 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
 @pytest.mark.parametrize(
     ("link", "network", "sentence"),
     [
-        ("{up: 0 Mbps}", "{}", r"clients\[0\].link.up: a rate above 0 such as 20 Mbps, got '0 B/s'"),
+        (
+            "{up: 0 Mbps}",
+            "{}",
+            r"clients\[0\].link.up: a rate above 0 such as 20 Mbps, got '0 B/s'",
+        ),
         ("{up: -5 Mbps}", "{}", r"clients\[0\].link.up: a rate with its unit"),
-        ("{up: 50 Mb}", "{}", r"clients\[0\].link.up: a rate with its unit such as 20 Mbps, got '50 Mb'"),
+        (
+            "{up: 50 Mb}",
+            "{}",
+            r"clients\[0\].link.up: a rate with its unit such as 20 Mbps, got '50 Mb'",
+        ),
         ("{up: 5}", "{}", r"clients\[0\].link.up: a rate with its unit"),
         ("{upp: 5 Mbps}", "{}", r"clients\[0\].link: one of the keys .*did you mean 'up'"),
         ("{at: ap}", "{}", r"clients\[0\].link.at: only with topology tree or graph"),
@@ -249,27 +296,96 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
         ("{}", "{topology: graph}", "either edges or file"),
         ("{}", "{tiers: [{name: ap}]}", "network.tiers: only with topology tree"),
         ("{}", "{tcp: {}}", "network.tcp: tcp options only with model tcp"),
-        ("{}", "{model: tcp, tcp: {mss: 0 B}}", r"network.tcp.mss: a size above 0 such as 1448 B, got '0 B'"),
-        ("{}", "{topology: tree, tiers: [{name: ap, count: 100000000}]}", "tier ap: from 1 to 100,000 nodes, got 100000000"),
-        ("{up: {generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 1.0e+200, correlation: 0, step: 1 s}, end: loop}}", "{}", r"clients\[0\].link.up: cv: a number from 0 to 1000"),
+        (
+            "{}",
+            "{model: tcp, tcp: {mss: 0 B}}",
+            r"network.tcp.mss: a size above 0 such as 1448 B, got '0 B'",
+        ),
+        (
+            "{}",
+            "{topology: tree, tiers: [{name: ap, count: 100000000}]}",
+            "tier ap: from 1 to 100,000 nodes, got 100000000",
+        ),
+        (
+            "{up: {generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 1.0e+200, correlation: 0, "
+            "step: 1 s}, end: loop}}",
+            "{}",
+            r"clients\[0\].link.up: cv: a number from 0 to 1000",
+        ),
         ("{}", "{model: tpc}", "network.model: fluid or tcp, got 'tpc'"),
-        ("{}", "{topology: tree, tiers: [{name: a}, {name: a}]}", r"links: a name that no other link has, got 'a/up' \(rename a tier"),
-        ("{}", "{topology: tree, tiers: [{name: client-0, up: 8 kbps}]}", "a name that no other link has, got 'client-0/up'"),
-        ("{}", "{topology: tree, tiers: [{name: ap, count: 2}, {name: ap-0}]}", "a name that no other link has, got 'ap-0/up'"),
-        ("{at: ap-7}", "{topology: tree, tiers: [{name: ap, count: 2}]}", r"clients\[0\].link.at: a node of tier ap: ap-0 to ap-1"),
-        ("{}", "{topology: graph, edges: [{between: [a, server]}]}", "client-0: a node of the network to be attached to"),
-        ("{}", "{topology: graph, edges: [{between: [a]}]}", r"network.edges\[0\].between\[1\]: this key is required"),
-        ("{up: {file: a.txt, format: csv}}", "{}", r"clients\[0\].link.up.end: this key is required"),
+        (
+            "{}",
+            "{topology: tree, tiers: [{name: a}, {name: a}]}",
+            r"links: a name that no other link has, got 'a/up' \(rename a tier",
+        ),
+        (
+            "{}",
+            "{topology: tree, tiers: [{name: client-0, up: 8 kbps}]}",
+            "a name that no other link has, got 'client-0/up'",
+        ),
+        (
+            "{}",
+            "{topology: tree, tiers: [{name: ap, count: 2}, {name: ap-0}]}",
+            "a name that no other link has, got 'ap-0/up'",
+        ),
+        (
+            "{at: ap-7}",
+            "{topology: tree, tiers: [{name: ap, count: 2}]}",
+            r"clients\[0\].link.at: a node of tier ap: ap-0 to ap-1",
+        ),
+        (
+            "{}",
+            "{topology: graph, edges: [{between: [a, server]}]}",
+            "client-0: a node of the network to be attached to",
+        ),
+        (
+            "{}",
+            "{topology: graph, edges: [{between: [a]}]}",
+            r"network.edges\[0\].between\[1\]: this key is required",
+        ),
+        (
+            "{up: {file: a.txt, format: csv}}",
+            "{}",
+            r"clients\[0\].link.up.end: this key is required",
+        ),
         ("{up: {end: loop}}", "{}", r"clients\[0\].link.up: either file or generate"),
-        ("{up: {file: a.txt, end: loop}}", "{}", r"clients\[0\].link.up: the key 'format' beside file"),
-        ("{up: {file: none.txt, format: csv, end: loop}}", "{}", r"clients\[0\].link.up: .*none.txt: a file that exists"),
-        ("{up: {file: a.txt, format: csv, end: lop}}", "{}", r"clients\[0\].link.up.end: loop, hold or error, got 'lop'"),
-        ("{up: {generate: {kind: markov}, end: loop}}", "{}", r"clients\[0\].link.up.generate.kind: markov-on-off or lognormal-ar1"),
-        ("{up: {generate: {kind: markov-on-off, high: 1 Mbps}, end: loop}}", "{}", r"clients\[0\].link.up.generate: the key 'low' beside kind markov-on-off"),
-        ("{at: a}", "{topology: graph, edges: [{between: [a, server], loss: 0.1}]}", r"network.edges\[0\].loss: no loss with model fluid"),
-        ("{}", "{topology: tree, tiers: [{name: ap, loss: 0.1}]}", r"network.tiers\[0\].loss: no loss with model fluid"),
+        (
+            "{up: {file: a.txt, end: loop}}",
+            "{}",
+            r"clients\[0\].link.up: the key 'format' beside file",
+        ),
+        (
+            "{up: {file: none.txt, format: csv, end: loop}}",
+            "{}",
+            r"clients\[0\].link.up: .*none.txt: a file that exists",
+        ),
+        (
+            "{up: {file: a.txt, format: csv, end: lop}}",
+            "{}",
+            r"clients\[0\].link.up.end: loop, hold or error, got 'lop'",
+        ),
+        (
+            "{up: {generate: {kind: markov}, end: loop}}",
+            "{}",
+            r"clients\[0\].link.up.generate.kind: markov-on-off or lognormal-ar1",
+        ),
+        (
+            "{up: {generate: {kind: markov-on-off, high: 1 Mbps}, end: loop}}",
+            "{}",
+            r"clients\[0\].link.up.generate: the key 'low' beside kind markov-on-off",
+        ),
+        (
+            "{at: a}",
+            "{topology: graph, edges: [{between: [a, server], loss: 0.1}]}",
+            r"network.edges\[0\].loss: no loss with model fluid",
+        ),
+        (
+            "{}",
+            "{topology: tree, tiers: [{name: ap, loss: 0.1}]}",
+            r"network.tiers\[0\].loss: no loss with model fluid",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_network_is_refused_in_one_sentence(link, network, sentence):
     with pytest.raises(SimfedError, match=sentence) as error:
         made(link, network)
@@ -297,6 +413,10 @@ def test_rates_given_without_a_scenario_are_checked_too():
 
 
 def test_a_wrong_route_is_found_in_the_scenario():
-    network = {"topology": "graph", "edges": [{"between": ["a", "server"]}], "routes": [["a", "b", "a", "server"]]}  # fmt: skip
+    network = {
+        "topology": "graph",
+        "edges": [{"between": ["a", "server"]}],
+        "routes": [["a", "b", "a", "server"]],
+    }
     with pytest.raises(InputError, match=r"network.routes\[0\]: each node at most once"):
         build(network, [{"at": "a"}], Streams(0))

@@ -1,4 +1,5 @@
-"""Any sequence of starts, aborts, capacity changes and waits: the engine agrees with exact arithmetic."""
+"""Any sequence of starts, aborts, capacity changes and waits: the engine agrees with exact
+arithmetic."""
 
 from __future__ import annotations
 
@@ -164,7 +165,9 @@ class FromScratchMachine(NetworkMachine):
 
 
 NetworkMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
-FromScratchMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)  # fmt: skip
+FromScratchMachine.TestCase.settings = settings(
+    max_examples=20, stateful_step_count=20, deadline=None
+)
 
 
 class TestRepairs(NetworkMachine.TestCase):

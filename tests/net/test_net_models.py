@@ -53,7 +53,8 @@ def test_once_a_window_lasts_a_round_trip_nothing_pauses():
 
 
 def test_slow_start_ends_at_the_fair_share_not_at_the_links_rate():
-    """Ten at once on one link: each window lasts a round trip at a tenth of the rate, though not at all of it."""
+    """Ten at once on one link: each window lasts a round trip at a tenth of the rate, though not at
+    all of it."""
     link = {"capacity_bytes_per_s": 1e6, "latency_s": 0.05}
     flow = {"start_s": 0.0, "size_bytes": 144800.0, "path": [0]}
     many = replay({"links": [link], "flows": [dict(flow) for _ in range(10)]}, "tcp")
@@ -75,7 +76,8 @@ def test_a_segment_is_stored_and_forwarded_by_every_link_but_the_slowest():
 
 
 def test_clients_that_send_nothing_change_no_transfer():
-    """A server's link that one client cannot fill, and three can, takes its time per packet from either."""
+    """A server's link that one client cannot fill, and three can, takes its time per packet from
+    either."""
     took = {
         play(
             Star(n, up_bytes_per_s=1e6 / 8, latency_s=0.01, receive_bytes_per_s=2e6 / 8),
@@ -97,7 +99,9 @@ def test_links_that_cannot_limit_store_and_forward_too(receive):
     expected = replay({"links": links, "flows": [flow]}, "tcp")[0]
     ap = [Tier("ap", 1, 4e5, latency_s=0.002)]
     made = tree(1, Access(1e5, latency_s=0.005), ap, receive_bytes_per_s=receive)
-    assert play(made, [Send(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(expected, rel=1e-12)  # fmt: skip
+    assert play(made, [Send(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_a_varying_link_that_cannot_limit_stores_and_forwards_at_its_present_rate():
@@ -111,7 +115,9 @@ def test_a_varying_link_that_cannot_limit_stores_and_forwards_at_its_present_rat
 
 
 def test_a_larger_initial_window_saves_round_trips():
-    assert alone(1448.0 * 30, 1e9, 0.1) - alone(1448.0 * 30, 1e9, 0.1, initial_window=30) == pytest.approx(0.2, rel=1e-3)  # fmt: skip
+    assert alone(1448.0 * 30, 1e9, 0.1) - alone(
+        1448.0 * 30, 1e9, 0.1, initial_window=30
+    ) == pytest.approx(0.2, rel=1e-3)
 
 
 def test_random_loss_caps_the_rate_as_mathis_says():
@@ -134,7 +140,9 @@ def test_losses_of_a_path_combine():
             "flows": [{"start_s": 0, "size_bytes": 1e7, "path": list(range(len(losses)))}],
         }
 
-    assert replay(case(0.02, 0.03), "tcp")[0] == pytest.approx(replay(case(1 - 0.98 * 0.97), "tcp")[0], rel=1e-4)  # fmt: skip
+    assert replay(case(0.02, 0.03), "tcp")[0] == pytest.approx(
+        replay(case(1 - 0.98 * 0.97), "tcp")[0], rel=1e-4
+    )
 
 
 def test_models_come_by_name_by_options_or_as_objects():

@@ -202,7 +202,8 @@ def test_a_model_of_ones_own_cannot_be_saved_in_the_middle():
 
 
 def test_a_wake_up_of_a_cancelled_transfer_does_not_wind_the_clock_forward():
-    """The last transfer is cancelled in its latency, its wake-up at 1 s stands: the next starts anew."""
+    """The last transfer is cancelled in its latency, its wake-up at 1 s stands: the next starts
+    anew."""
     sends = [(0.0, 0, "up", 2.0, 1.0, None), (0.75, 0, "up", 2.0, 1.0, None)]
     world = World(Star(1, up_bytes_per_s=1.0, latency_s=1.0), Fluid(), sends, {0: 0.5})
     world.play_to(100.0)

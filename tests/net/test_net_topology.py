@@ -110,8 +110,12 @@ def test_a_shared_link_may_be_called_like_a_client_that_is_not_there():
 
 
 def test_clients_are_dealt_in_blocks_up_a_tree():
-    made = tree(6, Access(5.0, 5.0), [Tier("edge", 3, 4.0, 4.0, 0.01), Tier("core", 1, 5.0, 5.0, 0.02)],
-                receive_bytes_per_s=3.0)  # fmt: skip
+    made = tree(
+        6,
+        Access(5.0, 5.0),
+        [Tier("edge", 3, 4.0, 4.0, 0.01), Tier("core", 1, 5.0, 5.0, 0.02)],
+        receive_bytes_per_s=3.0,
+    )
     assert [names(made, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + ["edge-1/up"] * 2 + [
         "edge-2/up"
     ] * 2
@@ -229,8 +233,13 @@ def test_ways_worked_out_are_kept_within_a_bound(monkeypatch):
 
 def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():
     lines = [*both("a", "server", 1.0), *both("a", "b", 2.0, 1.0), *both("b", "server", 3.0, 1.0)]
-    made = graph(3, Access(9.0, 9.0), lines, node_of_client=["a", "a", "b"],
-                 routes=[["a", "b", "server"], ["client-1", "a", "server"], ["server", "b", "a"]])  # fmt: skip
+    made = graph(
+        3,
+        Access(9.0, 9.0),
+        lines,
+        node_of_client=["a", "a", "b"],
+        routes=[["a", "b", "server"], ["client-1", "a", "server"], ["server", "b", "a"]],
+    )
     assert names(made, 0) == ["client-0/up", "a>b", "b>server"]
     assert names(made, 1) == ["client-1/up", "a>server"]
     assert names(made, 1, "down") == [*names(made, 0, "down")[:-1], "client-1/down"]
@@ -251,14 +260,18 @@ def test_parallel_edges_would_be_one_in_the_records():
 
 def test_a_disconnected_client_is_named():
     lines = [*both("a", "server"), *both("b", "c"), Line("d>server", "d", "server")]
-    with pytest.raises(InputError, match="client-1: a path to node 'server', got \"none from its node 'b'\""):  # fmt: skip
+    with pytest.raises(
+        InputError, match="client-1: a path to node 'server', got \"none from its node 'b'\""
+    ):
         graph(2, Access(), lines, node_of_client=["a", "b"])
     with pytest.raises(InputError, match="client-0: a path back from node 'server'"):
         graph(1, Access(), lines, node_of_client=["d"])
 
 
 def test_an_unknown_node_gets_a_hint():
-    with pytest.raises(InputError, match=r"client-0: a node of the network, got 'ap' \(did you mean 'ap1'\?\)"):  # fmt: skip
+    with pytest.raises(
+        InputError, match=r"client-0: a node of the network, got 'ap' \(did you mean 'ap1'\?\)"
+    ):
         graph(1, Access(), both("ap1", "server"), node_of_client=["ap"])
 
 
@@ -280,15 +293,31 @@ def test_a_route_over_nothing_is_refused(route, sentence):
     ("routes", "sentence"),
     [
         ([["a", "b", "a", "b", "a", "server"]], r"routes\[0\]: each node at most once"),
-        ([["client-0", "b", "server"]], r"routes\[0\]: 'a' beside client-0, which is attached to it, got 'b'"),
+        (
+            [["client-0", "b", "server"]],
+            r"routes\[0\]: 'a' beside client-0, which is attached to it, got 'b'",
+        ),
         ([["server", "b", "client-0"]], r"routes\[0\]: 'a' beside client-0"),
         ([["client-0", "server"]], r"routes\[0\]: 'a' beside client-0"),
-        ([["client-7", "a", "server"]], r"routes\[0\]: a client, or a node with clients, got 'client-7'"),
+        (
+            [["client-7", "a", "server"]],
+            r"routes\[0\]: a client, or a node with clients, got 'client-7'",
+        ),
         ([["b", "server"]], r"routes\[0\]: a client, or a node with clients, got 'b'"),
-        ([["a", "server"], ["a", "b", "server"]], r"routes\[1\]: one route per owner and direction"),
-        ([["client-0", "a", "server"], ["server", "a", "client-0"], ["client-0", "a", "b", "server"]], r"routes\[2\]: one route"),
+        (
+            [["a", "server"], ["a", "b", "server"]],
+            r"routes\[1\]: one route per owner and direction",
+        ),
+        (
+            [
+                ["client-0", "a", "server"],
+                ["server", "a", "client-0"],
+                ["client-0", "a", "b", "server"],
+            ],
+            r"routes\[2\]: one route",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_route_that_no_bytes_could_take_is_refused(routes, sentence):
     lines = [*both("a", "server"), *both("a", "b"), *both("b", "server")]
     with pytest.raises(InputError, match=sentence):
@@ -296,9 +325,18 @@ def test_a_route_that_no_bytes_could_take_is_refused(routes, sentence):
 
 
 def test_a_route_from_a_client_may_begin_with_a_node_that_is_called_like_it():
-    lines = [*both("client-0", "server", 1.0), *both("client-0", "b", 2.0, 1.0), *both("b", "server", 1.0)]  # fmt: skip
-    made = graph(2, Access(), lines, node_of_client=[None, "client-0"],
-                 routes=[["client-0", "b", "server"], ["client-1", "client-0", "server"]])  # fmt: skip
+    lines = [
+        *both("client-0", "server", 1.0),
+        *both("client-0", "b", 2.0, 1.0),
+        *both("b", "server", 1.0),
+    ]
+    made = graph(
+        2,
+        Access(),
+        lines,
+        node_of_client=[None, "client-0"],
+        routes=[["client-0", "b", "server"], ["client-1", "client-0", "server"]],
+    )
     assert names(made, 0) == ["client-0>b", "b>server"]
     assert names(made, 1) == ["client-0>server"]
 
@@ -353,7 +391,10 @@ def test_a_rate_without_unit_in_a_graph_is_refused():
 def test_a_misspelt_attribute_of_a_graph_is_refused(attribute, meant):
     drawn = networkx.Graph()
     drawn.add_edge("a", "server", **{attribute: "5 Mbps"})
-    with pytest.raises(InputError, match=f"edge a to server: one of the attributes .*{attribute}.*did you mean '{meant}'"):  # fmt: skip
+    with pytest.raises(
+        InputError,
+        match=f"edge a to server: one of the attributes .*{attribute}.*did you mean '{meant}'",
+    ):
         lines_of(drawn)
 
 

@@ -149,7 +149,13 @@ def test_pensieves_rate_holds_until_the_time_of_its_line(tmp_path):
 
 def test_csv_with_header_and_declared_units(tmp_path):
     text = "# of a drive\nwhen,cell,rate\n1000,a,80\n3000,b,8\n"
-    trace = read_csv(file(tmp_path, text), time_column="when", rate_column="rate", time_unit="ms", rate_unit="kbps")  # fmt: skip
+    trace = read_csv(
+        file(tmp_path, text),
+        time_column="when",
+        rate_column="rate",
+        time_unit="ms",
+        rate_unit="kbps",
+    )
     assert trace == Trace((0.0, 2.0), (1e4, 1e3), 4.0, "loop")
 
 
@@ -350,14 +356,19 @@ def test_a_column_is_a_sequence_of_numbers():
 
 
 def test_a_missing_column_gets_a_hint(tmp_path):
-    with pytest.raises(InputError, match=r"a column of the file: time or rate, got 'rates' \(did you mean 'rate'\?\)"):  # fmt: skip
+    with pytest.raises(
+        InputError,
+        match=r"a column of the file: time or rate, got 'rates' \(did you mean 'rate'\?\)",
+    ):
         read_csv(file(tmp_path, "time,rate\n0,1\n"), rate_column="rates", time_column="time")
 
 
 def test_a_missing_file_and_an_unknown_end(tmp_path):
     with pytest.raises(InputError, match=r"none.*: a file that exists"):
         read_pensieve(tmp_path / "none")
-    with pytest.raises(InputError, match=r"an end policy: loop, hold or error, got 'lop' \(did you mean 'loop'\?\)"):  # fmt: skip
+    with pytest.raises(
+        InputError, match=r"an end policy: loop, hold or error, got 'lop' \(did you mean 'loop'\?\)"
+    ):
         Trace.of([0], [1], 1, "lop")  # type: ignore[arg-type]
 
 
@@ -394,18 +405,35 @@ def test_lognormal_ar1_has_the_mean_spread_and_memory_asked_for():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"step_s": 1e-9}, "step: at most 1,000,000 pieces of 1e-09 s in a trace, got 'one of 600 s'"),
+        (
+            {"step_s": 1e-9},
+            "step: at most 1,000,000 pieces of 1e-09 s in a trace, got 'one of 600 s'",
+        ),
         ({"duration_s": inf}, "step: at most 1,000,000 pieces"),
         ({"cv": 1e200}, r"cv: a number from 0 to 1000, got 1e\+200"),
     ],
-)  # fmt: skip
+)
 def test_what_no_lognormal_trace_can_have_is_refused(changes, sentence):
-    wanted = {"mean_bytes_per_s": 1e6, "cv": 0.5, "correlation": 0.8, "step_s": 1.0, "duration_s": 600.0}  # fmt: skip
+    wanted = {
+        "mean_bytes_per_s": 1e6,
+        "cv": 0.5,
+        "correlation": 0.8,
+        "step_s": 1.0,
+        "duration_s": 600.0,
+    }
     with pytest.raises(InputError, match=sentence):
         lognormal_ar1(np.random.default_rng(0), **{**wanted, **changes})
 
 
 def test_a_markov_link_that_changes_all_the_time_is_refused():
-    with pytest.raises(InputError, match=r"at most 1,000,000 changes in a trace of 600 s, got 'about 6e\+11'"):  # fmt: skip
-        markov_on_off(np.random.default_rng(0), on_bytes_per_s=1.0, off_bytes_per_s=0.0,
-                      mean_on_s=1e-9, mean_off_s=1e-9, duration_s=600.0)  # fmt: skip
+    with pytest.raises(
+        InputError, match=r"at most 1,000,000 changes in a trace of 600 s, got 'about 6e\+11'"
+    ):
+        markov_on_off(
+            np.random.default_rng(0),
+            on_bytes_per_s=1.0,
+            off_bytes_per_s=0.0,
+            mean_on_s=1e-9,
+            mean_off_s=1e-9,
+            duration_s=600.0,
+        )

@@ -58,7 +58,8 @@ def test_without_shares_s_is_exp3():
 
 
 def test_s_never_gives_an_arm_up():
-    """After any number of plays an arm is back in a time that hangs on the share, not on the past."""
+    """After any number of plays an arm is back in a time that hangs on the share, not on the
+    past."""
     plain, shared = Exp3(ARMS), Exp3S(ARMS, share=0.01)
     for policy in (plain, shared):
         for _ in range(5000):

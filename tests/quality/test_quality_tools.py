@@ -29,7 +29,9 @@ def test_every_scenario_that_ships_is_valid():
     assert main(["validate", *scenarios]) == 0
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "scenarios" / "studies").glob("*.yaml")), ids=lambda path: path.stem)  # fmt: skip
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "scenarios" / "studies").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_every_study_that_ships_has_valid_scenarios(path):
     """As `simfed study run` checks them, for one seed: seeds differ in nothing checked."""
     from simfed.assembly import check

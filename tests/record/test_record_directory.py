@@ -353,18 +353,31 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda folder: [flip(folder / name) for name in ("state.json", "earlier.json")],
-         r"state\.json: a whole checkpoint file of this run"),
-        (lambda folder: flip(segment(folder, "spans-000000")),
-         r"spans-000000-\w+\.parquet: a whole segment of this run, got 'one that was changed"),
-        (lambda folder: segment(folder, "spans-000000").unlink(),
-         r"spans-000000-….parquet: a whole segment of this run, got 'none'"),
-        (lambda folder: swap(segment(folder, "spans-000000"), segment(folder, "spans-000001")),
-         r"spans-00000[01]-\w+\.parquet: a whole segment of this run"),
-        (lambda folder: (flip(folder / "arrays-000001.safetensors"), (folder / "state.json").unlink()),
-         r"arrays-000001\.safetensors: a whole checkpoint file of this run"),
+        (
+            lambda folder: [flip(folder / name) for name in ("state.json", "earlier.json")],
+            r"state\.json: a whole checkpoint file of this run",
+        ),
+        (
+            lambda folder: flip(segment(folder, "spans-000000")),
+            r"spans-000000-\w+\.parquet: a whole segment of this run, got 'one that was changed",
+        ),
+        (
+            lambda folder: segment(folder, "spans-000000").unlink(),
+            r"spans-000000-….parquet: a whole segment of this run, got 'none'",
+        ),
+        (
+            lambda folder: swap(segment(folder, "spans-000000"), segment(folder, "spans-000001")),
+            r"spans-00000[01]-\w+\.parquet: a whole segment of this run",
+        ),
+        (
+            lambda folder: (
+                flip(folder / "arrays-000001.safetensors"),
+                (folder / "state.json").unlink(),
+            ),
+            r"arrays-000001\.safetensors: a whole checkpoint file of this run",
+        ),
     ],
-)  # fmt: skip
+)
 def test_where_no_checkpoint_is_whole_the_file_is_named_and_nothing_changed(
     tmp_path, damage, sentence
 ):

@@ -144,14 +144,18 @@ def test_who_is_which_client_counts_and_how_it_is_written_does_not():
     base = of("grouped", (2, "p", "d"), (2, "q", "d"))
     assert of("grouped", (1, "p", "slow"), (1, "p", "fast"), (2, "q", "d")) == base
     assert of("round-robin", (2, "p", "d"), (2, "q", "d")) != base
-    assert of("round-robin", (1, "p", "d"), (2, "q", "d")) == of("grouped", (1, "p", "d"), (2, "q", "d"))  # fmt: skip
+    assert of("round-robin", (1, "p", "d"), (2, "q", "d")) == of(
+        "grouped", (1, "p", "d"), (2, "q", "d")
+    )
     assert of("grouped", (2, "q", "d"), (2, "p", "d")) != base
     assert of("grouped", (3, "p", "d"), (1, "q", "d")) != base
 
 
 def test_rounds_count_under_a_schedule_that_looks_at_them():
     cosine = {"training": {"schedule": {"kind": "cosine"}}}
-    assert learning_key(scenario(**cosine, rounds=20)) != learning_key(scenario(**cosine, rounds=30))  # fmt: skip
+    assert learning_key(scenario(**cosine, rounds=20)) != learning_key(
+        scenario(**cosine, rounds=30)
+    )
     for kind in ("constant", "step", "inverse-sqrt"):
         same = {"training": {"schedule": {"kind": kind}}}
         assert learning_key(scenario(**same)) == learning_key(scenario(**same, rounds=30))
@@ -261,8 +265,15 @@ def test_the_key_is_the_same_in_every_process():
         "import sys, pathlib, yaml\n"
         "from simfed.replay import learning_key, TrajectoryStore, ReplayingWorkload\n"
         "from simfed.scenario.load import validated\n"
-        "print(learning_key(validated(yaml.safe_load(sys.stdin), source='', folder=pathlib.Path('.'))))\n"
+        "print(learning_key(validated(yaml.safe_load(sys.stdin), source='', "
+        "folder=pathlib.Path('.'))))\n"
         "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=dump_scenario(scenario()), text=True, capture_output=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=dump_scenario(scenario()),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
     assert done.stdout.strip() == learning_key(scenario())

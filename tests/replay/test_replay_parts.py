@@ -91,7 +91,10 @@ def digest_elsewhere(folder):
 
 def test_modules_of_the_users_count_as_far_as_they_are_used(tmp_path):
     files = {
-        "mine.py": "import torch\nfrom helper import width\nclass Net(torch.nn.Module):\n    width = width\n",
+        "mine.py": (
+            "import torch\nfrom helper import width\nclass Net(torch.nn.Module):\n    "
+            "width = width\n"
+        ),
         "helper.py": "import deep\ndef width():\n    return deep.WIDTH\n",
         "deep.py": "WIDTH = 3\n",
         "unused.py": "",

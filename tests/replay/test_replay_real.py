@@ -49,8 +49,13 @@ def test_a_replay_over_another_network_and_device_is_bit_identical(store):
     slow = {"profile": "rtx3090-ryzen4800h", "speed": 0.1, "noise": {"cv": 0.5}}
     other = scenario(policy=TOP, up="1 Mbps", charge={"downlink": False, "buffers": False})
     other = other.model_copy(
-        update={"clients": tuple(g.model_copy(update={"device": type(g.device).model_validate(slow)}) for g in other.clients)}
-    )  # fmt: skip
+        update={
+            "clients": tuple(
+                g.model_copy(update={"device": type(g.device).model_validate(slow)})
+                for g in other.clients
+            )
+        }
+    )
     replayed = play(other, store)
     assert learned(replayed) == 0.0
     assert replayed.fingerprint == play(other).fingerprint
@@ -106,3 +111,72 @@ def test_an_interrupted_run_goes_on_wherever_its_learning_was(store, tmp_path, k
     resumed = play(slow, store, out=tmp_path / "run", resume=True)
     assert resumed.fingerprint == whole.fingerprint
     assert play(slow, store).fingerprint == whole.fingerprint
+
+
+# ---- clients in flight ---------------------------------------------------------------------------
+
+FLYING = {
+    "buffered": {"mode": "buffered", "buffer": 2, "concurrency": 3},
+    "asynchronous": {"mode": "asynchronous", "concurrency": 3},
+}
+
+
+def flying(mode, method="fedavg", *, slower=1.0, uplinks=(0.4, 1.0, 2.5, 4.0), **changes):
+    """Four clients, each on an uplink of its own (Mbps), all together `slower` in everything."""
+    clients = [
+        {
+            "prototype": "small",
+            "device": {"profile": "x86-2core-vm", "speed": 1 / slower},
+            "link": {"up": f"{up / slower} Mbps", "down": f"{8 / slower} Mbps"},
+        }
+        for up in uplinks
+    ]
+    return scenario(
+        clients=clients, prototypes={"small": {"model": "logistic-regression"}}, method=method,
+        policy=TOP, aggregation=FLYING[mode], rounds=8, evaluation={"every": 8}, **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "method"), [("buffered", "fedprox"), ("asynchronous", "fedavg")])
+def test_a_replay_with_uploads_in_flight_is_bit_identical(store, mode, method):
+    real = play(flying(mode, method))
+    assert real.participations["staleness"].max() > 0
+    play(flying(mode, method), store)
+    again = play(flying(mode, method), store)
+    assert again.manifest["learning_wall_s"]["rebuild"] == 0.0
+    assert again.fingerprint == real.fingerprint
+    # where everything takes twice as long, everything happens in the same order
+    slow = play(flying(mode, method, slower=2.0), store)
+    assert slow.manifest["learning_wall_s"]["rebuild"] == 0.0
+    assert slow.prototypes.equals(real.prototypes)
+    assert slow.summary["simulated_s"] > 1.9 * real.summary["simulated_s"]
+
+
+@pytest.mark.parametrize("mode", FLYING)
+def test_arrivals_in_another_order_are_learned_anew(store, mode):
+    first = play(flying(mode), store)
+    elsewhere = flying(mode, uplinks=(4.0, 2.5, 1.0, 0.4))
+    other = play(elsewhere, store)
+    assert other.manifest["learning_wall_s"]["rebuild"] > 0.0
+    assert other.fingerprint == play(elsewhere).fingerprint
+    assert not first.prototypes["test_loss"].equals(other.prototypes["test_loss"])
+    assert len(store.kept()) == 1  # one tree: what differs is the way down, not the root
+
+
+@pytest.mark.parametrize("stops", [2, 6])
+def test_an_interrupted_replay_with_uploads_in_flight_goes_on(store, tmp_path, stops):
+    made = flying("asynchronous", checkpoint={"every": 1})
+    whole = play(made)
+    play(flying("asynchronous").model_copy(update={"rounds": 4}), store)  # known up to there
+
+    class Stop(Exception):
+        pass
+
+    def stop(round, simulated_s, accuracy):
+        if round == stops:
+            raise Stop
+
+    with pytest.raises(Stop):
+        experiment.run(made, tmp_path / "run", workers=1, progress=stop, trajectories=store)
+    resumed = play(made, store, out=tmp_path / "run", resume=True)
+    assert resumed.fingerprint == whole.fingerprint

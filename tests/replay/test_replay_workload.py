@@ -75,7 +75,7 @@ class Learner:
             losses={"p": {"kd_loss": self.weight / 7}, "q": {"kd_loss": float("inf")}},
             shared_loss={"p": self.weight / 7 + self.flaw, "q": float("inf")},
             shared_loss_before={"p": 1 / 3},
-            local_loss={c: (r / 3, r / 11) for c, r in enumerate(self.residuals)},
+            local_loss={f"{c}/{round}": (r / 3, r / 11) for c, r in enumerate(self.residuals)},
             evaluation={"p": Evaluation(self.weight / 1e6, 0.1)} if evaluated else {},
         )
 
@@ -89,7 +89,10 @@ class Learner:
     def state(self):
         import numpy as np
 
-        at_work = [[u.task.round, u.task.client, u.task.model_version, u.arm, u.k] for u in self.open.values()]  # fmt: skip
+        at_work = [
+            [u.task.round, u.task.client, u.task.model_version, u.arm, u.k]
+            for u in self.open.values()
+        ]
         facts = {"version": self.version, "weight": self.weight, "open": at_work}
         return facts, {"residuals": np.array(self.residuals)}
 
@@ -341,7 +344,9 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
     assert last[0] == last[1]
 
 
-decided = st.tuples(st.sampled_from(ARMS), st.sampled_from([5, 9]), st.sampled_from([True, True, False]))  # fmt: skip
+decided = st.tuples(
+    st.sampled_from(ARMS), st.sampled_from([5, 9]), st.sampled_from([True, True, False])
+)
 rounds_decided = st.lists(
     st.dictionaries(st.sampled_from(range(CLIENTS)), decided, min_size=1).map(
         lambda d: dict(sorted(d.items()))
@@ -351,8 +356,12 @@ rounds_decided = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
-@given(runs=st.lists(rounds_decided, min_size=2, max_size=4), code=st.sampled_from(["ideal", "rice"]))  # fmt: skip
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    runs=st.lists(rounds_decided, min_size=2, max_size=4), code=st.sampled_from(["ideal", "rice"])
+)
 def test_whatever_is_decided_replaying_and_learning_agree(tmp_path, runs, code):
     store = TrajectoryStore(tmp_path / f"{random.getrandbits(64):x}")
     for decisions in (*runs, runs[0]):
@@ -499,7 +508,9 @@ def test_trimming_keeps_what_was_used_last(tmp_path):
         run(store, fixed(4), key=key)
         os.utime(tmp_path / key / "about.json", (1e9 - age, 1e9 - age))
     sizes = {k.key: k.size_bytes for k in store.kept()}
-    states = {k: sum(p.stat().st_size for p in (tmp_path / k).rglob("*.safetensors")) for k in sizes}  # fmt: skip
+    states = {
+        k: sum(p.stat().st_size for p in (tmp_path / k).rglob("*.safetensors")) for k in sizes
+    }
     # states go before steps, the oldest first
     TrajectoryStore(tmp_path, sum(sizes.values()) - states["old"]).trim()
     assert {k.key: k.states for k in store.kept()} == {"new": 1, "middle": 1, "old": 0}

@@ -1,9 +1,10 @@
 """Run directories of a made-up world, for testing what reads them.
 
 The world is small but obeys every law of a real one (`simfed verify` finds nothing): phases add up
-to spans, spans of one track never overlap, two edge links are shared equally below each client's own
-cap, bytes add up, the round ends when its last awaited upload has arrived and the server has worked.
-Numbers that only learning could tell (accuracy, losses, rewards) follow smooth curves with noise.
+to spans, spans of one track never overlap, two edge links are shared equally below each client's
+own cap, bytes add up, the round ends when its last awaited upload has arrived and the server has
+worked. Numbers that only learning could tell (accuracy, losses, rewards) follow smooth curves with
+noise.
 """
 
 from __future__ import annotations
@@ -152,17 +153,30 @@ class World:
             busy_s = sum(float(times[kind][c]) for kind in ("training", "compression", "upload"))
             reward = float(np.clip(gain / busy_s, -1, 1))
             self._row(
-                "participations", round=t, client=c, prototype=self.names[self.kind[c]],
-                model_version=self.version, arm=ARMS[arm[c]], k=1000, choice=str(choice[c]),
-                outcome=str(outcome[c]), started_at_s=start_s, finished_at_s=end_s,
-                uplink_bytes=float(size[c]), downlink_bytes=float(self.model_bytes[c]), energy_j=None,
+                "participations",
+                round=t,
+                client=c,
+                prototype=self.names[self.kind[c]],
+                model_version=self.version,
+                arm=ARMS[arm[c]],
+                k=1000,
+                choice=str(choice[c]),
+                outcome=str(outcome[c]),
+                started_at_s=start_s,
+                finished_at_s=end_s,
+                uplink_bytes=float(size[c]),
+                downlink_bytes=float(self.model_bytes[c]),
+                energy_j=None,
                 local_loss=float(2 * np.exp(-t / 30) + 0.1) if rewarded else None,
-                gain=gain if rewarded else None, reward_raw=gain / busy_s if rewarded else None,
+                gain=gain if rewarded else None,
+                reward_raw=gain / busy_s if rewarded else None,
                 reward=reward if rewarded else None,
-                slack_s=float(times["waiting"][c]) - SERVER_S if outcome[c] == "aggregated" else None,
+                slack_s=float(times["waiting"][c]) - SERVER_S
+                if outcome[c] == "aggregated"
+                else None,
                 merge=t,
                 **{f: float(times[k][c]) for f, k in zip(PHASES, CLIENT_KINDS, strict=True)},
-            )  # fmt: skip
+            )
             for a, name in enumerate(ARMS if self.learns else ()):
                 value = np.inf if self.diverges and a == 0 else float(self.value[c, a])
                 self._row("policies", round=t, client=c, arm=name, value=value)
@@ -251,7 +265,8 @@ class World:
 
 
 def run_maker(root: Path) -> Callable[..., Path]:
-    """A function that writes the run of given arguments below `root`, once, and gives its folder."""
+    """A function that writes the run of given arguments below `root`, once, and gives its
+    folder."""
     numbers = itertools.count()
     return functools.cache(
         lambda *args, **kwargs: World(*args, **kwargs).write(root / f"run-{next(numbers)}")

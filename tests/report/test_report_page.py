@@ -19,7 +19,14 @@ from simfed.report.panels import MOST_POINTS, curves_panel, packed, plain
 pytest_plugins = ["report_runs"]
 
 EVIL = "<script>alert(1)</script>"
-TYPES = {"f8": np.float64, "f4": np.float32, "i4": np.int32, "u4": np.uint32, "u2": np.uint16, "u1": np.uint8}  # fmt: skip
+TYPES = {
+    "f8": np.float64,
+    "f4": np.float32,
+    "i4": np.int32,
+    "u4": np.uint32,
+    "u2": np.uint16,
+    "u1": np.uint8,
+}
 
 
 class Reader(html.parser.HTMLParser):
@@ -115,7 +122,16 @@ def test_the_same_run_gives_the_same_page(report_run, text):
 
 
 def test_every_chart_is_a_valid_plotly_figure(payload):
-    assert {"learning", "time", "round-lengths", "strategy-shares", "strategy-clients", "rewards", "values", "link-use"} == set(payload["panels"])  # fmt: skip
+    assert {
+        "learning",
+        "time",
+        "round-lengths",
+        "strategy-shares",
+        "strategy-clients",
+        "rewards",
+        "values",
+        "link-use",
+    } == set(payload["panels"])
     for spec in payload["panels"].values():
         for option in spec.get("options", []):
             go.Figure(data=option["data"], layout=option["layout"])
@@ -137,7 +153,9 @@ def test_every_section_has_its_heading_and_its_link(reader):
 def test_the_learning_curves_are_those_of_the_record(payload, report_run):
     series = {line["label"]: line["columns"] for line in payload["panels"]["learning"]["series"]}
     small = report_run().prototypes.query("prototype == 'small'")
-    assert series["small"]["accuracy"] == pytest.approx(small["test_accuracy"].to_numpy(), nan_ok=True)  # fmt: skip
+    assert series["small"]["accuracy"] == pytest.approx(
+        small["test_accuracy"].to_numpy(), nan_ok=True
+    )
     assert series["small"]["round"].tolist() == small["round"].tolist()
     assert set(series) == {"small", "large", frames.MEAN}
 
@@ -313,7 +331,10 @@ def test_packed_numbers_come_back():
 def test_settings_that_differ_are_found_in_depth():
     a = {"name": "x", "clients": [{"link": {"up": 1}}], "k": None}
     b = {"name": "x", "clients": [{"link": {"up": 2}}, {"count": 2}], "k": None}
-    assert compare.differences([a, b]) == [("clients[0].link.up", "1", "2"), ("clients[1].count", "—", "2")]  # fmt: skip
+    assert compare.differences([a, b]) == [
+        ("clients[0].link.up", "1", "2"),
+        ("clients[1].count", "—", "2"),
+    ]
 
 
 @pytest.mark.long

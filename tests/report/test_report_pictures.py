@@ -94,7 +94,11 @@ def test_the_picture_is_as_wide_as_asked_and_nothing_is_cut_off(report_run, widt
     figure.canvas.draw()
     assert figure.get_figwidth() == width
     renderer, page = figure.canvas.get_renderer(), figure.bbox
-    seen = [t for ax in figure.axes for t in (*ax.texts, *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label)]  # fmt: skip
+    seen = [
+        t
+        for ax in figure.axes
+        for t in (*ax.texts, *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label)
+    ]
     seen += [text for legend in figure.legends for text in legend.get_texts()]
     for text in seen:
         if text.get_visible() and text.get_text():

@@ -6,21 +6,42 @@ import numpy as np
 import pytest
 
 from simfed.record.schema import CLIENT_KINDS
-from simfed.report.style import PHASES, SERIES_COLOURS, WORK, arm_colours, looks, phase
+from simfed.report.style import (
+    PHASES,
+    SERIES_COLOURS,
+    WORK,
+    arm_colours,
+    arm_marks,
+    level_ranks,
+    looks,
+    phase,
+)
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISION = {
     "usual": np.eye(3),
     "protanopia": np.array(
-        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
     ),
     "deuteranopia": np.array(
-        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
     ),
     "tritanopia": np.array(
-        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
     ),
-}  # fmt: skip
+}
 
 
 def lab(colour: str, seen: np.ndarray) -> np.ndarray:
@@ -75,3 +96,19 @@ def test_an_arm_has_one_colour_whatever_is_beside_it():
     assert arm_colours(("mine", "ascend"))["ascend"] == together["ascend"]
     several = arm_colours(("a", "b", "c", "d", "ascend"))
     assert len(set(several.values())) == 5
+
+
+def test_a_level_is_a_shade_of_its_strategys_colour_and_a_number_beside_its_letter():
+    arms = ("top-k@500", "top-k@5000", "random-k@500", "random-k@5000", "dense")
+    colours, marks = arm_colours(arms), arm_marks(arms)
+    assert len(set(colours.values())) == len(set(marks.values())) == 5
+
+    def lightness(arm):
+        return sum(int(colours[arm][i : i + 2], 16) for i in (1, 3, 5))
+
+    for codec in ("top-k", "random-k"):
+        middle = arm_colours([codec])[codec]
+        assert lightness(f"{codec}@500") > lightness(f"{codec}@5000")
+        assert arm_colours([f"{codec}@500"]) == {f"{codec}@500": middle}  # one level: no shades
+    assert [marks[arm] for arm in arms] == ["T1", "T2", "R1", "R2", "D"]
+    assert level_ranks(arms)["random-k@5000"] == (1, 1)

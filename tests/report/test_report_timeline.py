@@ -16,8 +16,15 @@ pytest_plugins = ["report_runs"]
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("2:4", (2, 4)), ("7", (7, 7)), (":3", (1, 3)), ("18:", (18, 20)), (":", (1, 20)), ("19:99", (19, 20))],
-)  # fmt: skip
+    [
+        ("2:4", (2, 4)),
+        ("7", (7, 7)),
+        (":3", (1, 3)),
+        ("18:", (18, 20)),
+        (":", (1, 20)),
+        ("19:99", (19, 20)),
+    ],
+)
 def test_rounds_are_a_range_with_both_ends(text, expected):
     assert parse_rounds(text, 20) == expected
 
@@ -35,8 +42,15 @@ CLIENTS = pd.DataFrame({"client": range(6), "prototype": ["small", "large"] * 3}
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0,3", [0, 3]), ("2-4", [2, 3, 4]), ("small", [0, 2, 4]), ("large, 0", [0, 1, 3, 5]), ("4-99", [4, 5]), ("5-9999999999", [5])],
-)  # fmt: skip
+    [
+        ("0,3", [0, 3]),
+        ("2-4", [2, 3, 4]),
+        ("small", [0, 2, 4]),
+        ("large, 0", [0, 1, 3, 5]),
+        ("4-99", [4, 5]),
+        ("5-9999999999", [5]),
+    ],
+)
 def test_clients_are_ids_ranges_and_prototypes(text, expected):
     assert parse_clients(text, CLIENTS) == expected
 
@@ -78,8 +92,12 @@ def test_the_critical_bars_reach_from_the_rounds_start_to_its_end(report_run):
 
 def test_clients_in_phase_counts_half_open_intervals():
     bars = pd.DataFrame(
-        {"kind": ["training", "upload", "training"], "started_at_s": [0.0, 1.0, 0.5], "finished_at_s": [1.0, 2.0, 2.0]}
-    )  # fmt: skip
+        {
+            "kind": ["training", "upload", "training"],
+            "started_at_s": [0.0, 1.0, 0.5],
+            "finished_at_s": [1.0, 2.0, 2.0],
+        }
+    )
     counts = clients_in_phase(bars, np.array([0.0, 0.5, 1.0, 1.5, 2.0]), ["training", "upload"])
     assert counts["training"].tolist() == [1, 2, 1, 1, 0]
     assert counts["upload"].tolist() == [0, 0, 1, 1, 0]

@@ -16,10 +16,15 @@ IDS = {"pid": {"type": "integer", "minimum": 1}, "tid": {"type": "integer", "min
 
 def event(phase: str, required: list[str], **properties: dict) -> dict:
     return {
-        "properties": {"ph": {"const": phase}, "name": {"type": "string", "minLength": 1}, **IDS, **properties},
+        "properties": {
+            "ph": {"const": phase},
+            "name": {"type": "string", "minLength": 1},
+            **IDS,
+            **properties,
+        },
         "required": ["ph", "name", "pid", *required],
         "additionalProperties": False,
-    }  # fmt: skip
+    }
 
 
 TEXT, ARGS = {"type": "string"}, {"type": "object"}
@@ -39,14 +44,23 @@ SCHEMA = {
                 "oneOf": [
                     event("M", ["args"], args=ARGS),
                     event("X", ["tid", "ts", "dur"], ts=NUMBER, dur=NUMBER, cat=TEXT, args=SCALARS),
-                    event("C", ["ts", "args"], ts=NUMBER, args={"type": "object", "minProperties": 1, "additionalProperties": {"type": "number"}}),
+                    event(
+                        "C",
+                        ["ts", "args"],
+                        ts=NUMBER,
+                        args={
+                            "type": "object",
+                            "minProperties": 1,
+                            "additionalProperties": {"type": "number"},
+                        },
+                    ),
                     event("s", ["tid", "ts", "id", "cat"], **ARROW),
                     event("f", ["tid", "ts", "id", "cat", "bp"], bp={"const": "e"}, **ARROW),
                 ],
             },
         },
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +166,10 @@ def test_counters_show_transfers_shared_links_and_accuracy(trace, report_run):
     assert not any(name.startswith("client-") for name in values)
     capacity = values["edge-1 capacity"][0][1]
     assert max(value for _, value in values["edge-1 use"]) <= capacity * (1 + 1e-9)
-    area = sum((b[0] - a[0]) * a[1] for a, b in zip(values["edge-1 use"], values["edge-1 use"][1:], strict=False))  # fmt: skip
+    area = sum(
+        (b[0] - a[0]) * a[1]
+        for a, b in zip(values["edge-1 use"], values["edge-1 use"][1:], strict=False)
+    )
     moved = run.links.query("link == 'edge-1'")["bytes"].sum()
     assert area / 8 == pytest.approx(moved, rel=1e-6)  # Mbps × µs = bits
     final = run.prototypes.query("prototype == 'small'")["test_accuracy"].iloc[-1]

@@ -93,16 +93,18 @@ def test_the_same_codec_twice_is_refused_however_it_is_written():
 
 def test_an_override_may_write_a_codec(tmp_path):
     path = tmp_path / "tiny.yaml"
-    path.write_text("name: tiny\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {s: {model: lenet5}}\n"
-                    "clients: [{count: 1, prototype: s, device: d}]\n")  # fmt: skip
+    path.write_text(
+        "name: tiny\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {s: {model: lenet5}}\n"
+        "clients: [{count: 1, prototype: s, device: d}]\n"
+    )
     made = load_scenario(path, {"compression.strategies": ["top-k", {"qsgd": {"levels": 4}}]})
     assert made.compression.strategies == ("top-k", "qsgd(4)")
 
 
 def test_codecs_are_read_without_torch():
     code = (
-        "import sys; from simfed.scenario.load import validated as v;"
-        f"v({PLAIN!r} | {{'compression': {{'strategies': ['qsgd', 'svd', 'top-k+bf16']}}}}, source='x', folder='.');"
-        "sys.exit('torch' in sys.modules)"
+        f"import sys; from simfed.scenario.load import validated as v;v({PLAIN!r} | "
+        f"{{'compression': {{'strategies': ['qsgd', 'svd', 'top-k+bf16']}}}}, source='x', "
+        f"folder='.');sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -127,35 +127,95 @@ BAD = [
     ({"compression.k": -5}, "compression.k: a whole number of at least 1, got -5"),
     ({"compression.strategies": ["topk"]}, "did you mean 'top-k'?"),
     ({"compression.strategies": []}, "compression.strategies: at least one strategy"),
-    ({"clients[*].link.up": "50 Mb"}, "clients[0].link.up: a rate with its unit such as 20 Mbps, got '50 Mb'"),
-    ({"clients[*].link.latency": 5}, "clients[1].link.latency: a duration with its unit such as 20 ms, got 5"),
+    (
+        {"clients[*].link.up": "50 Mb"},
+        "clients[0].link.up: a rate with its unit such as 20 Mbps, got '50 Mb'",
+    ),
+    (
+        {"clients[*].link.latency": 5},
+        "clients[1].link.latency: a duration with its unit such as 20 ms, got 5",
+    ),
     ({"dataset.partition.alpha": 0}, "dataset.partition.alpha: a number above 0, got 0"),
     ({"dataset.name": "mnits"}, "did you mean 'mnist'?"),
     ({"prototypes.small.model": "lenet"}, "prototypes.small.model: a model: "),
-    ({"clients[0].prototype": "smal"}, "clients[0].prototype: a prototype of this scenario: small or large, got 'smal' (did you mean 'small'?)"),
-    ({"prototypes.third": {"model": "lenet5"}}, "prototypes: at most as many prototypes as clients have, got 'third'"),
+    (
+        {"clients[0].prototype": "smal"},
+        (
+            "clients[0].prototype: a prototype of this scenario: small or large, got 'smal' (did "
+            "you mean 'small'?)"
+        ),
+    ),
+    (
+        {"prototypes.third": {"model": "lenet5"}},
+        "prototypes: at most as many prototypes as clients have, got 'third'",
+    ),
     ({"policy": {"kind": "uniform"}}, "policy.strategy: this key is required with kind uniform"),
-    ({"policy": {"kind": "uniform", "strategy": "topk"}}, "detached-ef, powersgd or svd, got 'topk' (did you mean 'top-k'?)"),
+    (
+        {"policy": {"kind": "uniform", "strategy": "topk"}},
+        "detached-ef, powersgd or svd, got 'topk' (did you mean 'top-k'?)",
+    ),
     ({"policy": {"kind": "asend"}}, "policy.kind: a policy: "),
     ({"policy": {"kind": "usb1"}}, "(did you mean 'ucb1'?)"),
-    ({"policy": {"kind": "uniform", "strategy": "top-k", "c": 3}}, "policy: a key of policy uniform: reward, arms_from or strategy, got 'c' (c is an option of ascend)"),
-    ({"policy": {"kind": "ascend", "warmpu": 3}}, "policy: a key of policy ascend: reward, arms_from, warmup, c, ema, initial or count_forced, got 'warmpu' (did you mean 'warmup'?)"),
-    ({"policy": {"kind": "exp3", "discount": 0.9}}, "got 'discount' (discount is an option of d-ucb or thompson)"),
-    ({"policy": {"kind": "uniform", "strategy": "top-k", "reward": {"rho": 1}}}, "policy.reward: no reward beside kind uniform, which does not learn, got {'rho': 1.0}"),
-    ({"clients[0].policy": {"kind": "exp3", "mixing": 2}}, "clients[0].policy.mixing: a number from 0 to 1, got 2.0"),
+    (
+        {"policy": {"kind": "uniform", "strategy": "top-k", "c": 3}},
+        (
+            "policy: a key of policy uniform: reward, arms_from or strategy, got 'c' (c is an "
+            "option of ascend)"
+        ),
+    ),
+    (
+        {"policy": {"kind": "ascend", "warmpu": 3}},
+        (
+            "policy: a key of policy ascend: reward, arms_from, warmup, c, ema, initial or "
+            "count_forced, got 'warmpu' (did you mean 'warmup'?)"
+        ),
+    ),
+    (
+        {"policy": {"kind": "exp3", "discount": 0.9}},
+        "got 'discount' (discount is an option of d-ucb or thompson)",
+    ),
+    (
+        {"policy": {"kind": "uniform", "strategy": "top-k", "reward": {"rho": 1}}},
+        "policy.reward: no reward beside kind uniform, which does not learn, got {'rho': 1.0}",
+    ),
+    (
+        {"clients[0].policy": {"kind": "exp3", "mixing": 2}},
+        "clients[0].policy.mixing: a number from 0 to 1, got 2.0",
+    ),
     ({"policy.warmup": 0}, "policy.warmup: a whole number of at least 1, got 0"),
     ({"policy.warmup": 2.5}, "policy.warmup: a whole number, got 2.5"),
     ({"policy.c": -1}, "policy.c: a number of at least 0, got -1.0"),
     ({"policy.ema": 1.5}, "policy.ema: a number from 0 to 1, or 1/n, got 1.5"),
     ({"policy.ema": "1/t"}, "policy.ema: a number or 1/n, got '1/t'"),
-    ({"policy.initial": "ema-from-0"}, "policy.initial: warm-up-mean or ema-from-zero, got 'ema-from-0' (did you mean 'ema-from-zero'?)"),
+    (
+        {"policy.initial": "ema-from-0"},
+        (
+            "policy.initial: warm-up-mean or ema-from-zero, got 'ema-from-0' (did you mean "
+            "'ema-from-zero'?)"
+        ),
+    ),
     ({"policy.count_forced": "perhaps"}, "policy.count_forced: true or false, got 'perhaps'"),
-    ({"policy": {"kind": "d-ucb", "discount": -0.5}}, "policy.discount: a number above 0, up to 1, got -0.5"),
-    ({"policy": {"kind": "thompson", "discount": 0}}, "policy.discount: a number above 0, up to 1, got 0.0"),
+    (
+        {"policy": {"kind": "d-ucb", "discount": -0.5}},
+        "policy.discount: a number above 0, up to 1, got -0.5",
+    ),
+    (
+        {"policy": {"kind": "thompson", "discount": 0}},
+        "policy.discount: a number above 0, up to 1, got 0.0",
+    ),
     ({"policy": {"kind": "thompson", "sd": 0}}, "policy.sd: a number above 0, got 0.0"),
-    ({"policy": {"kind": "sw-ucb", "window": 0}}, "policy.window: a whole number of at least 1, got 0"),
-    ({"policy": {"kind": "sw-ucb", "window": 1e30}}, "policy.window: a whole number of at most 1,000,000,000"),
-    ({"policy": {"kind": "ucb1", "exploration": -2}}, "policy.exploration: a number of at least 0, got -2.0"),
+    (
+        {"policy": {"kind": "sw-ucb", "window": 0}},
+        "policy.window: a whole number of at least 1, got 0",
+    ),
+    (
+        {"policy": {"kind": "sw-ucb", "window": 1e30}},
+        "policy.window: a whole number of at most 1,000,000,000",
+    ),
+    (
+        {"policy": {"kind": "ucb1", "exploration": -2}},
+        "policy.exploration: a number of at least 0, got -2.0",
+    ),
     ({"policy": {"kind": "exp3-ix", "rate": 0}}, "policy.rate: a number above 0, or null, got 0.0"),
     ({"policy": {"kind": "exp3.s", "share": 2}}, "policy.share: a number from 0 to 1, got 2.0"),
     ({"policy": "ascend"}, "policy: a mapping of keys to values, got 'ascend'"),
@@ -164,21 +224,33 @@ BAD = [
     ({"dataset.public": 0}, "dataset.public: at least 1 public image with method fedkd, got 0"),
     ({"dataset.public_batch": 300}, "dataset.public_batch: at most the 256 public images, got 300"),
     ({"method": "fedavg"}, "prototypes: one prototype with method fedavg"),
-    ({"participation.clients_per_round": 6}, "participation.clients_per_round: at most the 5 clients there are, got 6"),
+    (
+        {"participation.clients_per_round": 6},
+        "participation.clients_per_round: at most the 5 clients there are, got 6",
+    ),
     ({"charge.downlink": "maybe"}, "charge.downlink: true or false, got 'maybe'"),
     ({"clients": []}, "clients: at least one group of clients"),
     ({"clients": {}}, "clients: a list, got {}"),
     ({"network": "star"}, "network: a mapping of keys to values, got 'star'"),
     ({"training.learning_rate": 10**400}, "training.learning_rate: a number above 0, got 1000"),
     ({"policy.reward.clip": [0, 10**400]}, "policy.reward.clip[1]: a number, got 1000"),
-    ({"clients[0].device.background": 10**400}, "clients[0].device.background.trace[0][1]: a number from 0 to 1, got 1000"),
-    ({"clients[0].device.noise": {"cv": 1e200}}, "clients[0].device.noise.cv: a number from 0 to 100, got 1e+200"),
-    ({"clients[0].count": 1e300}, "clients[0].count: a whole number of at most 1,000,000,000, got 1000"),
+    (
+        {"clients[0].device.background": 10**400},
+        "clients[0].device.background.trace[0][1]: a number from 0 to 1, got 1000",
+    ),
+    (
+        {"clients[0].device.noise": {"cv": 1e200}},
+        "clients[0].device.noise.cv: a number from 0 to 100, got 1e+200",
+    ),
+    (
+        {"clients[0].count": 1e300},
+        "clients[0].count: a whole number of at most 1,000,000,000, got 1000",
+    ),
     ({"policy.warmup": 1e300}, "policy.warmup: a whole number of at most 1,000,000,000, got 1000"),
     ({"policy.kind": ["a"]}, "policy.kind: a policy: uniform, ascend"),
     ({"prototypes": {}}, "prototypes: at least one prototype, got {}"),
     ({"training.learning_rate": float("nan")}, "training.learning_rate: a number above 0, got nan"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("overrides", "sentence"), BAD, ids=[b[1][:40] for b in BAD])
@@ -206,7 +278,8 @@ def test_all_errors_of_a_policy_come_at_once(tiny):
 
 
 def test_a_policy_resolved_by_an_older_version_is_read_as_it_was(tiny):
-    """Every kind's keys, null where another kind's; options of registered ones under `parameters`."""
+    """Every kind's keys, null where another kind's; options of registered ones under
+    `parameters`."""
     nulls = {"strategy": None, "warmup": None, "c": None, "ema": None, "mixing": None}
     rest = {"reward": load_scenario(tiny).policy.reward.model_dump(mode="json"), "parameters": {}}
     for policy in (
@@ -243,7 +316,9 @@ def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, monkeypatch)
         again.write_text(dump_scenario(scenario))
         assert dump_scenario(load_scenario(again)) == dump_scenario(scenario)
     missing, negative = {"policy": {"kind": "mine"}}, {"policy": {"kind": "mine", "depth": -1}}
-    assert complaints(tiny, missing) == [f"{tiny}: policy.depth: this key is required with kind mine"]  # fmt: skip
+    assert complaints(tiny, missing) == [
+        f"{tiny}: policy.depth: this key is required with kind mine"
+    ]
     assert complaints(tiny, negative) == [f"{tiny}: policy.depth: a depth of at least 0, got -1"]
 
 

@@ -67,20 +67,35 @@ def test_options_are_written_out_and_read_again():
     ("changes", "sentence"),
     [
         ({"method": "fedkdd"}, "method.*: a method: .*fedkd.*got 'fedkdd'.*did you mean 'fedkd'"),
-        ({"method": {"kind": "tuned", "rules": 1.0}}, "method.*a key of method tuned: mu or rule, got 'rules'.*did you mean 'rule'"),
-        ({"method": {"kind": "fedavg", "mu": 1.0}}, "method.*a key of method fedavg: it has none, got 'mu' .mu is an option of fedprox"),
+        (
+            {"method": {"kind": "tuned", "rules": 1.0}},
+            "method.*a key of method tuned: mu or rule, got 'rules'.*did you mean 'rule'",
+        ),
+        (
+            {"method": {"kind": "fedavg", "mu": 1.0}},
+            "method.*a key of method fedavg: it has none, got 'mu' .mu is an option of fedprox",
+        ),
         ({"method": {"kind": "tuned", "mu": "much"}}, r"method.*mu: a number, got 'much'"),
         ({"method": {"kind": "tuned", "rule": 3}}, r"method.*rule: text, got 3"),
         ({"method": {"kind": "tuned", "mu": -1.0}}, r"method.*mu: at least 0, got -1\.0"),
         ({"method": 3}, "method"),
-        ({"training": {"optimizer": "adam", "momentum": 0.9}}, r"training\.momentum: momentum with optimizer sgd only, got 0\.9"),
+        (
+            {"training": {"optimizer": "adam", "momentum": 0.9}},
+            r"training\.momentum: momentum with optimizer sgd only, got 0\.9",
+        ),
         ({"training": {"momentum": 1.0}}, r"training\.momentum"),
         ({"training": {"optimizer": "adan"}}, r"training\.optimizer.*adan"),
         ({"training": {"clip_norm": 0}}, r"training\.clip_norm"),
-        ({"training": {"local_steps": 2, "local_epochs": 3}}, "training: either local_steps or local_epochs, got 'local_steps 2, local_epochs 3'"),
-        ({"method": "fedavg", "safeguard": {"rollback": {}}}, r"safeguard\.rollback: null with method fedavg"),
+        (
+            {"training": {"local_steps": 2, "local_epochs": 3}},
+            "training: either local_steps or local_epochs, got 'local_steps 2, local_epochs 3'",
+        ),
+        (
+            {"method": "fedavg", "safeguard": {"rollback": {}}},
+            r"safeguard\.rollback: null with method fedavg",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_one_sentence(changes, sentence):
     with pytest.raises((InputError, InputErrors), match=sentence) as found:
         scenario(**changes)

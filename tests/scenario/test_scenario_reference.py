@@ -27,7 +27,9 @@ def test_the_committed_page_is_what_the_command_prints():
     printed = CliRunner().invoke(app, ["schema", "--format", "markdown"])
     assert printed.exit_code == 0
     assert printed.output == reference_page()
-    assert PAGE.read_text(encoding="utf-8") == reference_page(), "simfed schema --format markdown > docs/scenario.md"  # fmt: skip
+    assert PAGE.read_text(encoding="utf-8") == reference_page(), (
+        "simfed schema --format markdown > docs/scenario.md"
+    )
 
 
 def test_every_key_is_explained():

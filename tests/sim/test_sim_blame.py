@@ -117,6 +117,12 @@ def test_the_straggler_table_counts_rounds_phases_links_and_savings():
     star = Star(2, up_bytes_per_s=[SIZE, SIZE / 4])
     world = sim.build(plain, star=star, devices=[sim.Fixed(1)] * 2).run()
     assert straggler_table(world.recorder.table) == [
-        {"client": 1, "rounds": 5, "phases": {"upload": 5}, "links": {"client-1/up": 5}, "saved_s": 15.0}
-    ]  # fmt: skip
+        {
+            "client": 1,
+            "rounds": 5,
+            "phases": {"upload": 5},
+            "links": {"client-1/up": 5},
+            "saved_s": 15.0,
+        }
+    ]
     assert list(critical_sentences(world.recorder.table, {2, 4})) == [2, 4]

@@ -119,9 +119,11 @@ def test_every_prototype_is_distilled_whoever_took_part():
     plain = sim.scenario(
         rounds=3,
         prototypes={"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
-        clients=[{"count": 1, "prototype": p, "device": "rtx3090-ryzen4800h"} for p in ("small", "large")],
+        clients=[
+            {"count": 1, "prototype": p, "device": "rtx3090-ryzen4800h"} for p in ("small", "large")
+        ],
         participation={"clients_per_round": 1},
-    )  # fmt: skip
+    )
     world = sim.build(plain, devices=[sim.Fixed()] * 2, server_device=server).run()
     assert world.column("rounds", "server_s") == [0.125 + 0.25 + 2 * 0.5] * 3
     distilled = [name for kind, name, *_ in spans(world, "server") if kind == "distillation"]

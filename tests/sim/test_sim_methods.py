@@ -1,4 +1,5 @@
-"""A made-up method on the clock: units of work in any order, several fields, nothing up, nothing down."""
+"""A made-up method on the clock: units of work in any order, several fields, nothing up, nothing
+down."""
 
 import subprocess
 import sys
@@ -85,6 +86,20 @@ def test_units_are_played_in_the_order_of_the_plan_and_their_seconds_add_up():
     ]
     (row,) = played.rows("participations")
     assert (row["training_s"], row["compression_s"]) == (5.75, 1.0)
+
+
+def test_energy_is_counted_by_what_each_unit_is():
+    class Watts(sim.Fixed):
+        def energy_j(self, phases_s):
+            self.asked = dict(phases_s)
+            return 0.0
+
+    seconds = {"inference": 0.25, "distillation": 0.5, "auxiliary": 0.125}
+    devices = [Watts(1.0, 0.5, **seconds)]
+    world(clients=1, devices=devices).run()
+    spent_s = {phase: s for phase, s in devices[0].asked.items() if s > 0}
+    of_work = {"training": 4.0, "distillation": 1.0, "inference": 0.25, "auxiliary": 0.5}
+    assert spent_s == {**of_work, "compression": 1.0}
 
 
 def test_bytes_are_those_of_every_field():
@@ -207,8 +222,11 @@ def test_units_that_do_not_sum_to_the_work_are_found(tmp_path):
     renamed = tamper(run, tmp_path / "renamed", "spans", kind=shorter)
     assert not any("do not sum" in sentence for sentence in renamed)
     broken = tamper(
-        run, tmp_path / "moved", "spans", kind=lambda kinds: ["waiting" if k == "digest" else k for k in kinds]
-    )  # fmt: skip
+        run,
+        tmp_path / "moved",
+        "spans",
+        kind=lambda kinds: ["waiting" if k == "digest" else k for k in kinds],
+    )
     assert any("training spans that do not sum to training_s" in sentence for sentence in broken)
 
 

@@ -187,7 +187,7 @@ def test_a_late_upload_that_waits_for_the_servers_work_keeps_its_client():
     ]
 
 
-# ---- random fleets -----------------------------------------------------------------------------------
+# ---- random fleets -------------------------------------------------------------------------------
 
 
 class Comings:

@@ -1,5 +1,6 @@
 """Pulls, rewards, forced rounds and lost uploads, with a scripted learning side."""
 
+import itertools
 import math
 
 import pytest
@@ -33,7 +34,15 @@ class Scripted:
     def merge(self, round, contributions, weights=()):
         self.log.append(("merge", round, [c.task.client for c in contributions]))
         version = self._sizes.merge(round, contributions).model_version
-        return Outcome(round, version, **self._script.get(round, {}))
+        said = dict(self._script.get(round, {}))
+        told = said.pop("local_loss", {})  # by client, or by the task's label
+        local = {
+            c.task.label: told[name]
+            for c in contributions
+            for name in (c.task.client, c.task.label)
+            if name in told
+        }
+        return Outcome(round, version, local_loss=local, **said)
 
     def discard(self, contribution):
         self.log.append(("discard", contribution.task.round, contribution.task.client))
@@ -71,6 +80,38 @@ def test_the_reward_is_gain_over_training_compression_and_upload():
         assert row["reward_raw"] == gain / tau_s
         assert row["reward"] == max(-1.0, min(1.0, gain / tau_s))
         assert row["local_loss"] == 1.0 + client
+
+
+def in_flight(aggregation, script, **options):
+    """Four clients that are kept in flight by a server whose losses are given."""
+    made = ascend(aggregation=aggregation, **options)
+    return (
+        build(made.model_copy(update={"rounds": len(script)}), script).run().rows("participations")
+    )
+
+
+def test_a_late_upload_is_paid_for_the_way_from_the_version_it_trained_on():
+    levels = [9.0, 7.0, 6.0, 4.0, 3.5, 3.0]  # of the initial models and after each merge
+    script = {
+        merge: {"shared_loss": {"small": level}, "shared_loss_before": {"small": before}}
+        for merge, (before, level) in enumerate(itertools.pairwise(levels), 1)
+    }
+    rows = in_flight({"mode": "asynchronous", "concurrency": 4}, script)
+    merged = [row for row in rows if row["outcome"] == "aggregated"]
+    assert max(row["staleness"] for row in merged) == 3
+    for row in merged:
+        assert row["gain"] == 0.5 * (levels[row["model_version"]] - levels[row["merge"]])
+
+
+def test_each_of_a_clients_two_uploads_in_one_merge_is_paid_by_its_own_losses():
+    told = {"local_loss": {"0/1": (5.0, 1.0), "0/1.1": (3.0, 1.0), "1/1": (2.0, 1.0)}}
+    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
+    aggregation = {"mode": "buffered", "buffer": 4, "concurrency": 2}
+    rows = in_flight(aggregation, {1: told}, clients=clients)
+    gains = [(row["client"], row["gain"]) for row in rows if row["outcome"] == "aggregated"]
+    assert (0, 0.25 * 4.0) in gains
+    assert (0, 0.25 * 2.0) in gains
+    assert (1, 0.25 * 1.0) in gains
 
 
 def test_waiting_downlink_and_server_work_are_no_part_of_the_rewards_time():
@@ -174,9 +215,9 @@ def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients
     world = sim.build(plain, workload=Scripted(sizes, {2: {"evaluation": tested}}))
     world.run(progress=lambda *facts: shown.append(facts[2]))
     assert shown == [None, pytest.approx((3 * 0.5 + 0.9) / 4)]
-    assert [(r["prototype"], r["test_accuracy"], r["kd_loss"]) for r in world.rows("prototypes")] == [
-        ("small", 0.5, None), ("large", 0.9, None)
-    ]  # fmt: skip
+    assert [
+        (r["prototype"], r["test_accuracy"], r["kd_loss"]) for r in world.rows("prototypes")
+    ] == [("small", 0.5, None), ("large", 0.9, None)]
 
 
 def lose_at(world, at_s, client, outcome):

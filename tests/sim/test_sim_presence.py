@@ -1,5 +1,7 @@
 """Clients that come, go and fail, and selections, through the command that users type."""
 
+import math
+
 import pytest
 
 import simfed
@@ -119,3 +121,23 @@ def test_wrong_modes_are_one_sentence_each(tmp_path):
             simfed.load_scenario(file)
         assert said in str(refused.value)
         assert len(refused.value.errors) == 1
+
+
+def test_phases_fail_independently_as_often_as_said():
+    def failed_in(**chances):
+        made = scenario(group={"count": 200, "failure": chances}, rounds=20)
+        rows = simfed.run(made, time_only=True, progress=False).participations
+        failed = rows[rows["outcome"] == "failed"].set_index(["round", "client"])
+        arrived = rows[rows["outcome"] == "aggregated"]
+        assert (arrived["uplink_bytes"] > 0).all()
+        assert len(failed) + len(arrived) == 4000
+        sent = failed["uplink_bytes"] > 0
+        return set(failed[~sent].index), set(failed[sent].index)
+
+    training, upload = failed_in(training=0.1, upload=0.5)
+    for lost, share in ((training, 0.1), (upload, 0.9 * 0.5)):
+        assert abs(len(lost) / 4000 - share) <= 4.5 * math.sqrt(share * (1 - share) / 4000)
+    # keyed: whoever failed still does where failures are more frequent, and the others' luck holds
+    more_training, other_upload = failed_in(training=0.2, upload=0.5)
+    assert training < more_training
+    assert other_upload == upload - more_training

@@ -31,7 +31,7 @@ class Rewarding:
 
         done = self._sizes.merge(round, contributions)
         local = {
-            c.task.client: (1.0 / round, 1.0 / round - 1e-3 * len(c.arm)) for c in contributions
+            c.task.label: (1.0 / round, 1.0 / round - 1e-3 * len(c.arm)) for c in contributions
         }
         return Outcome(round, done.model_version, local_loss=local)
 

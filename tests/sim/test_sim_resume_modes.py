@@ -33,7 +33,7 @@ def test_a_run_goes_on_to_the_same_rows_wherever_it_stopped(tmp_path, mode, serv
         assert resumed.fingerprint == whole.fingerprint
 
 
-# ---- with learning ---------------------------------------------------------------------------------
+# ---- with learning -------------------------------------------------------------------------------
 
 METHODS = {
     "fedkd": {"kind": "fedkd"},

@@ -21,7 +21,8 @@ def run(tmp_path_factory):
 
 
 def tamper(run, path, table, **changes):
-    """A copy of the run with columns changed; its manifest has the fingerprint of the changed tables."""
+    """A copy of the run with columns changed; its manifest has the fingerprint of the changed
+    tables."""
     path.mkdir()
     for file in run.path.iterdir():
         if file.is_file():
@@ -73,33 +74,97 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
     ("table", "changes", "sentence"),
     [
         ("rounds", {"round": swap}, "the rounds are not 1 to 7"),
-        ("rounds", {"duration_s": at(3, lambda v: v * (1 + 1e-8))}, "longer or shorter than their duration, first: round 4"),
-        ("rounds", {"started_at_s": at(3, lambda v: v + 1e-6)}, "do not start when the one before ends, first: round 4"),
-        ("rounds", {"participants": at(0, lambda v: 5)}, "miscount their participants, first: round 1"),
+        (
+            "rounds",
+            {"duration_s": at(3, lambda v: v * (1 + 1e-8))},
+            "longer or shorter than their duration, first: round 4",
+        ),
+        (
+            "rounds",
+            {"started_at_s": at(3, lambda v: v + 1e-6)},
+            "do not start when the one before ends, first: round 4",
+        ),
+        (
+            "rounds",
+            {"participants": at(0, lambda v: 5)},
+            "miscount their participants, first: round 1",
+        ),
         ("rounds", {"late": at(0, lambda v: 1)}, "miscount their late"),
         ("rounds", {"dropped": at(6, lambda v: 1)}, "miscount their dropped, first: round 7"),
         ("rounds", {"uplink_bytes": at(0, lambda v: v + 1)}, "do not add up: uplink_bytes"),
         ("rounds", {"downlink_bytes": at(0, lambda v: v + 1)}, "do not add up: downlink_bytes"),
         ("rounds", {"server_s": at(0, lambda v: -0.5)}, "server_s: negative values"),
-        ("rounds", {"critical_client": at(2, lambda v: 17)}, "a critical client that took no part, first: round 3"),
-        ("rounds", {"critical_client": at(2, lambda v: (v + 1) % 4)}, "are critical and yet have slack, first: round 3"),
-        ("rounds", {"rolled_back": at(2, lambda v: True)}, "free although the round before was rolled back, first: round 4"),
-        ("participations", {"training_s": at(5, lambda v: v * 1.001)}, "phases that do not sum to their span, first: round 2, client 1"),
+        (
+            "rounds",
+            {"critical_client": at(2, lambda v: 17)},
+            "a critical client that took no part, first: round 3",
+        ),
+        (
+            "rounds",
+            {"critical_client": at(2, lambda v: (v + 1) % 4)},
+            "are critical and yet have slack, first: round 3",
+        ),
+        (
+            "rounds",
+            {"rolled_back": at(2, lambda v: True)},
+            "free although the round before was rolled back, first: round 4",
+        ),
+        (
+            "participations",
+            {"training_s": at(5, lambda v: v * 1.001)},
+            "phases that do not sum to their span, first: round 2, client 1",
+        ),
         ("participations", {"waiting_s": at(5, lambda v: -v - 1e-9)}, "waiting_s: negative values"),
-        ("participations", {"waiting_s": at(5, lambda v: v + 1)}, "wait for something else than their slack"),
+        (
+            "participations",
+            {"waiting_s": at(5, lambda v: v + 1)},
+            "wait for something else than their slack",
+        ),
         ("participations", {"slack_s": at(5, lambda v: v + 1)}, "slack"),
         ("participations", {"uplink_bytes": at(0, lambda v: v + 1)}, "do not add up: uplink_bytes"),
         ("participations", {"client": at(0, lambda v: 1)}, "takes part twice"),
-        ("participations", {"round": at(0, lambda v: 99)}, "a round that rounds.parquet does not have"),
+        (
+            "participations",
+            {"round": at(0, lambda v: 99)},
+            "a round that rounds.parquet does not have",
+        ),
         ("participations", {"outcome": at(0, lambda v: "lost")}, "'lost' is none of aggregated"),
         ("participations", {"choice": at(0, lambda v: "guess")}, "'guess' is none of warm-up"),
-        ("participations", {"choice": at(0, lambda v: "forced")}, "are forced without a rollback before, first: round 1, client 0"),
-        ("participations", {"arm": lambda v: ["top-k"] * len(v)}, "did not warm up each strategy equally often"),
-        ("participations", {"model_version": at(9, lambda v: 0)}, "number of accepted merges, first: round 3, client 1"),
-        ("participations", {"reward_raw": at(0, lambda v: v * 2)}, "a raw reward that is not gain over time"),
-        ("participations", {"reward": at(0, lambda v: v / 2)}, "a reward that is not the clipped one"),
-        ("participations", {"gain": at(0, lambda v: float("nan"))}, "a raw reward that is not gain over time"),
-        ("participations", {"uplink_s": at(0, lambda v: float("nan"))}, "uplink_s: values that are not finite"),
+        (
+            "participations",
+            {"choice": at(0, lambda v: "forced")},
+            "are forced without a rollback before, first: round 1, client 0",
+        ),
+        (
+            "participations",
+            {"arm": lambda v: ["top-k"] * len(v)},
+            "did not warm up each strategy equally often",
+        ),
+        (
+            "participations",
+            {"model_version": at(9, lambda v: 0)},
+            "number of accepted merges, first: round 3, client 1",
+        ),
+        (
+            "participations",
+            {"reward_raw": at(0, lambda v: v * 2)},
+            "a raw reward that is not gain over time",
+        ),
+        (
+            "participations",
+            {"reward": at(0, lambda v: v / 2)},
+            "a reward that is not the clipped one",
+        ),
+        (
+            "participations",
+            {"gain": at(0, lambda v: float("nan"))},
+            "a raw reward that is not gain over time",
+        ),
+        (
+            "participations",
+            {"uplink_s": at(0, lambda v: float("nan"))},
+            "uplink_s: values that are not finite",
+        ),
         ("spans", {"finished_at_s": at(1, lambda v: v + 1e-3)}, "overlaps on one track"),
         ("spans", {"kind": at(1, lambda v: "upload")}, "do not sum to"),
         ("spans", {"client": at(1, lambda v: 9)}, "in which they took no part"),
@@ -111,7 +176,7 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
         ("policies", {"arm": at(0, lambda v: "random-k")}, "an arm of a client twice"),
         ("policies", {"client": at(0, lambda v: 9)}, "took no part"),
     ],
-)  # fmt: skip
+)
 def test_a_changed_value_is_found(run, tmp_path, table, changes, sentence):
     broken = tamper(run, tmp_path / "copy", table, **changes)
     assert any(sentence in text for text in broken), broken

@@ -1,7 +1,8 @@
 """A stand-in for a run: made-up results in a real run directory, and misbehaviour on demand.
 
 Beside the study's folder there is a folder `control`: `begun` gets a line for each run that begins,
-`hold-<k>` keeps runs with this K waiting until it is gone. The scenario's `batch_size` asks for misbehaviour.
+`hold-<k>` keeps runs with this K waiting until it is gone. The scenario's `batch_size` asks for
+misbehaviour.
 """
 
 import math

@@ -38,7 +38,10 @@ def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
     assert capsys.readouterr().out == "test: 6 of 6 runs finished\n"
     assert main(["study", "table", str(out), "--runs"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in lines[1:3]] == [["top-k", "0", "finished"], ["random-k", "0", "finished"]]  # fmt: skip
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        ["top-k", "0", "finished"],
+        ["random-k", "0", "finished"],
+    ]
     assert main(["study", "table", str(out), "--csv", str(tmp_path / "arms.csv")]) == 0
     assert list(pd.read_csv(tmp_path / "arms.csv")["arm"]) == ["top-k", "random-k"]
     assert main(["study", "report", str(out), "--out", str(tmp_path / "figure.svg")]) == 0
@@ -54,7 +57,9 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "1 of 2 runs are not finished" in shown.out
     (sentence,) = [line for line in shown.err.splitlines() if line.startswith("simfed: ")]
-    assert sentence.startswith("simfed: 1 of 2 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky;")  # fmt: skip
+    assert sentence.startswith(
+        "simfed: 1 of 2 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky;"
+    )
     assert main(["study", "status", str(out)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "test: 1 of 2 runs finished, 1 failed",
@@ -66,15 +71,33 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
     ("arguments", "complaint"),
     [
         (["study", "run", "no.yaml"], "simfed: no.yaml: a file that exists"),
-        (["study", "run", "no.yaml", "--jobs", "0"], "simfed: --jobs: a whole number of at least 1, got 0"),
-        (["study", "run", "no.yaml", "--device", "tpu"], "simfed: --device: cpu or cuda, got 'tpu'"),
+        (
+            ["study", "run", "no.yaml", "--jobs", "0"],
+            "simfed: --jobs: a whole number of at least 1, got 0",
+        ),
+        (
+            ["study", "run", "no.yaml", "--device", "tpu"],
+            "simfed: --device: cpu or cuda, got 'tpu'",
+        ),
         (["study", "status", "no"], "simfed: no: a study's folder, got 'no such folder'"),
         (["study", "table", "no"], "simfed: no: a study's folder, got 'no such folder'"),
-        (["cache", "clear", "abc"], "simfed: cache: the beginning of a kept trajectory's key, got 'abc'"),
-        (["study", "report", "no", "--out", "up.gif"], "simfed: --out: a file that ends in .html, .png, .svg or .pdf, got 'up.gif'"),
-        (["report", "no", "--out", "x.pdf"], "simfed: --out: a file that ends in .html, got 'x.pdf' (simfed timeline draws png, svg and pdf)"),
+        (
+            ["cache", "clear", "abc"],
+            "simfed: cache: the beginning of a kept trajectory's key, got 'abc'",
+        ),
+        (
+            ["study", "report", "no", "--out", "up.gif"],
+            "simfed: --out: a file that ends in .html, .png, .svg or .pdf, got 'up.gif'",
+        ),
+        (
+            ["report", "no", "--out", "x.pdf"],
+            (
+                "simfed: --out: a file that ends in .html, got 'x.pdf' (simfed timeline draws png, "
+                "svg and pdf)"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_has_exit_code_2_and_one_sentence(arguments, complaint, capsys):
     assert main(arguments) == 2
     assert capsys.readouterr().err == complaint + "\n"
@@ -84,9 +107,13 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
     from simfed.replay import TrajectoryStore
 
     about = {
-        "scenario": {"seed": 3, "dataset": {"name": "mnist-mini"}, "prototypes": {"p": {"model": "lenet5"}}},
+        "scenario": {
+            "seed": 3,
+            "dataset": {"name": "mnist-mini"},
+            "prototypes": {"p": {"model": "lenet5"}},
+        },
         "clients": {"order": [0, 0]},
-    }  # fmt: skip
+    }
     trajectory = TrajectoryStore(tmp_path / "cache").open("abcdef", about)
     trajectory.add("node", {"x": 1})
     trajectory.close()
@@ -147,7 +174,9 @@ def test_the_page_draws_its_charts_in_a_browser(studied, tmp_path):
         "--disable-gpu",
         "--virtual-time-budget=20000",
     ]
-    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True
+    )
     assert 'id="failure" role="alert" hidden' in done.stdout
     assert "data-ready=" in done.stdout
     assert done.stdout.count('class="fills"') >= 2  # a band in each chart

@@ -40,7 +40,12 @@ def test_an_address_without_a_port_is_one_sentence(write_study, tmp_path):
     """A client that is half made takes its time to go, and leaves a traceback."""
     path = write_study(seeds=[0])
     command = [sys.executable, "-m", "simfed", "study", "run", path, "--executor", "dask=nowhere"]
-    done = subprocess.run([*command, "--out", tmp_path / "out", "--time-only"], capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "out", "--time-only"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert done.stderr == (
         "test: planning 1 run\n"
@@ -108,7 +113,9 @@ def wait_until(condition, timeout_s=60):
 @pytest.mark.long
 def test_the_same_results_as_here_though_a_worker_is_killed(write_study, tmp_path, cluster):
     path = write_study(grid={"training.batch_size": [32, 64]}, seeds=[0, 1, 2, 3])
-    here = run_study(path, tmp_path / "here" / "out", executor=fakes.Inline(), progress=False, trajectories=False)  # fmt: skip
+    here = run_study(
+        path, tmp_path / "here" / "out", executor=fakes.Inline(), progress=False, trajectories=False
+    )
 
     out = tmp_path / "there" / "out"
     control = fakes.control_of(out)

@@ -365,7 +365,11 @@ def test_kill_9_of_a_worker_costs_nothing_but_its_run(held):
     assert first == "test: 3 of 6 runs finished, 2 under way, 1 waiting"
     assert [line.endswith("round 0/60") for line in under_way] == [True, True]
     before = len(fakes.begun(out))
-    workers = [pid for pid in children_of(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
+    workers = [
+        pid
+        for pid in children_of(process.pid)
+        if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     assert len(workers) == 2
     os.kill(workers[0], signal.SIGKILL)
     wait_until(lambda: len(fakes.begun(out)) == before + 1)  # begun again on another worker

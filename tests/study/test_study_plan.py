@@ -21,7 +21,9 @@ def complaints(path):
 
 
 def test_a_grid_is_every_combination_under_every_seed(write_study):
-    plan = plan_study(write_study(grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, RANDOM]}, seeds=[3, 4]))  # fmt: skip
+    plan = plan_study(
+        write_study(grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, RANDOM]}, seeds=[3, 4])
+    )
     assert [(run.seed, *run.point.values()) for run in plan.runs] == [
         (seed, up, arm)
         for seed in (3, 4)
@@ -36,19 +38,30 @@ def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
     plan = plan_study(
         write_study(
             zip={UP: ["5 Mbps", "50 Mbps"], "compression.k": [500, 1000]},
-            list={"small": {"rounds": 5}, "long and skewed": {"rounds": 9, "dataset.partition.alpha": 0.1}},
+            list={
+                "small": {"rounds": 5},
+                "long and skewed": {"rounds": 9, "dataset.partition.alpha": 0.1},
+            },
         )
-    )  # fmt: skip
-    found = [(r.scenario.compression.k, r.scenario.rounds, r.scenario.dataset.partition.alpha) for r in plan.runs]  # fmt: skip
+    )
+    found = [
+        (r.scenario.compression.k, r.scenario.rounds, r.scenario.dataset.partition.alpha)
+        for r in plan.runs
+    ]
     assert found == [(500, 5, 0.5), (500, 9, 0.1), (1000, 5, 0.5), (1000, 9, 0.1)]
     assert plan.runs[1].point == {"zip": "5 Mbps, 500", "list": "long and skewed"}
 
 
 def test_in_a_point_written_out_the_later_key_counts(write_study):
-    plan = plan_study(write_study(list=[{UP: "5 Mbps"}, {UP: "5 Mbps", "clients[0].link.up": "6 Mbps"}]))  # fmt: skip
+    plan = plan_study(
+        write_study(list=[{UP: "5 Mbps"}, {UP: "5 Mbps", "clients[0].link.up": "6 Mbps"}])
+    )
     assert [run.scenario.clients[0].link.up * 8 for run in plan.runs] == [5e6, 6e6]
     assert complaints(write_study(zip={UP: ["5 Mbps"], "clients[0].link.up": ["6 Mbps"]})) == [
-        "zip.clients[0].link.up: one axis for each key (this one stands in zip.clients[*].link.up too), got 'clients[0].link.up'"
+        (
+            "zip.clients[0].link.up: one axis for each key (this one stands in "
+            "zip.clients[*].link.up too), got 'clients[0].link.up'"
+        )
     ]
 
 
@@ -82,28 +95,73 @@ def test_defaults_hang_on_each_points_own_values(write_study):
     [
         ({"grid": {}}, "grid: at least one key path with its values, got {}"),
         ({"grid": {"policy": []}}, "grid.policy: at least one value, got []"),
-        ({"grid": {"policy": 3}}, "grid.policy: a list of values, or a mapping of label to value, got 3"),
-        ({"zip": {"rounds": [1, 2], "seed": [1]}}, "zip: as many values for every key, got {'rounds': 2, 'seed': 1}"),
+        (
+            {"grid": {"policy": 3}},
+            "grid.policy: a list of values, or a mapping of label to value, got 3",
+        ),
+        (
+            {"zip": {"rounds": [1, 2], "seed": [1]}},
+            "zip: as many values for every key, got {'rounds': 2, 'seed': 1}",
+        ),
         ({"list": [3]}, "list: a mapping of key path to value in each entry, got 3"),
         ({"seeds": []}, "seeds: at least one seed, each once, got []"),
         ({"seeds": [1, 1]}, "seeds: at least one seed, each once, got [1, 1]"),
-        ({"gird": {}}, "one of the keys name, base, set, seeds, grid, zip, list or compare, got 'gird' (did you mean 'grid'?)"),
-        ({"grid": {"clients[*].lnk.up": ["5 Mbps"]}}, "grid.clients[*].lnk.up: one of the keys count, prototype, device, link, k, devices, availability, failure or policy, got 'lnk' (did you mean 'link'?)"),
+        (
+            {"gird": {}},
+            (
+                "one of the keys name, base, set, seeds, grid, zip, list or compare, got 'gird' "
+                "(did you mean 'grid'?)"
+            ),
+        ),
+        (
+            {"grid": {"clients[*].lnk.up": ["5 Mbps"]}},
+            (
+                "grid.clients[*].lnk.up: one of the keys count, prototype, device, link, k, "
+                "devices, availability, failure or policy, got 'lnk' (did you mean 'link'?)"
+            ),
+        ),
         ({"grid": {"clients[7].k": [3]}}, "grid.clients[7].k: an index below 1, got 7"),
         ({"grid": {"a..b": [3]}}, "grid.a..b: a key path such as clients[*].link.up, got 'a..b'"),
         ({"grid": {"seed": [3]}}, "grid.seed: seeds under the study's own key: seeds"),
         ({"grid": {"rounds": [3, 3]}}, "grid.rounds: each value once, got 3"),
-        ({"grid": {"rounds": [3]}, "zip": {"rounds": [4]}}, "zip.rounds: one axis for each key (this one stands in grid.rounds too), got 'rounds'"),
-        ({"grid": {UP: ["5 Mbps"], "clients[0].link.up": ["5 Mbps"]}}, "grid.clients[0].link.up: one axis for each key (this one stands in grid.clients[*].link.up too), got 'clients[0].link.up'"),
-        ({"grid": {"policy": [{"kind": "ascend", "c": 3}], "policy.c": [3]}}, "grid.policy.c: one axis for each key (a value of grid.policy sets this one too), got 'policy.c'"),
-        ({"grid": {"rounds": [3]}, "compare": {"arms": "round"}}, "compare.arms: an axis of this study: rounds, got 'round' (did you mean 'rounds'?)"),
+        (
+            {"grid": {"rounds": [3]}, "zip": {"rounds": [4]}},
+            "zip.rounds: one axis for each key (this one stands in grid.rounds too), got 'rounds'",
+        ),
+        (
+            {"grid": {UP: ["5 Mbps"], "clients[0].link.up": ["5 Mbps"]}},
+            (
+                "grid.clients[0].link.up: one axis for each key (this one stands in "
+                "grid.clients[*].link.up too), got 'clients[0].link.up'"
+            ),
+        ),
+        (
+            {"grid": {"policy": [{"kind": "ascend", "c": 3}], "policy.c": [3]}},
+            (
+                "grid.policy.c: one axis for each key (a value of grid.policy sets this one too), "
+                "got 'policy.c'"
+            ),
+        ),
+        (
+            {"grid": {"rounds": [3]}, "compare": {"arms": "round"}},
+            "compare.arms: an axis of this study: rounds, got 'round' (did you mean 'rounds'?)",
+        ),
         ({"compare": {"arms": "rounds"}}, "compare.arms: no arms: there is no axis, got 'rounds'"),
-        ({"grid": {"rounds": [3]}, "compare": {"baseline": 3}}, "compare: the key arms beside baseline"),
-        ({"grid": {"rounds": [3]}, "compare": {"arms": "rounds", "baseline": 4}}, "compare.baseline: a value of rounds: 3, got '4'"),
-        ({"compare": {"thresholds": [90]}}, "compare.thresholds[0]: an accuracy above 0 and below 1, got 90"),
+        (
+            {"grid": {"rounds": [3]}, "compare": {"baseline": 3}},
+            "compare: the key arms beside baseline",
+        ),
+        (
+            {"grid": {"rounds": [3]}, "compare": {"arms": "rounds", "baseline": 4}},
+            "compare.baseline: a value of rounds: 3, got '4'",
+        ),
+        (
+            {"compare": {"thresholds": [90]}},
+            "compare.thresholds[0]: an accuracy above 0 and below 1, got 90",
+        ),
         ({"set": {"roundz": 3}}, "set.roundz: one of the keys "),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_in_one_sentence(write_study, keys, expected):
     (found,) = complaints(write_study(**keys))
     assert found.startswith(expected) if expected.endswith(" ") else found == expected
@@ -113,7 +171,10 @@ def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(write
     base = tmp_path / "base.yaml"
     path = write_study(grid={UP: ["5 Mb", "5 Mbps"], "rounds": [3, 4]})
     assert complaints(path) == [
-        f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: a rate with its unit such as 20 Mbps, got '5 Mb'"
+        (
+            f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: a rate with its unit such as 20 "
+            f"Mbps, got '5 Mb'"
+        )
     ]
     path = write_study(base={"rounds": -1}, grid={UP: ["5 Mbps", "6 Mbps"]})
     with pytest.raises(InputErrors) as caught:
@@ -139,9 +200,11 @@ def test_an_axis_that_stands_twice_in_the_file(write_study):
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(0, 9) | st.floats(0, 1) | st.text("ab", max_size=70),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2)
+    ),
     max_leaves=4,
-)  # fmt: skip
+)
 
 
 @settings(deadline=None)

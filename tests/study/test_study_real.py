@@ -31,8 +31,12 @@ def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tm
         grid={UP: ["5 Mbps", "50 Mbps"], "policy.strategy": ["top-k", "random-k"]},
     )
     result = run_study(
-        path, tmp_path / "out", jobs=2, progress=False, trajectories=TrajectoryStore(tmp_path / "cache")
-    )  # fmt: skip
+        path,
+        tmp_path / "out",
+        jobs=2,
+        progress=False,
+        trajectories=TrajectoryStore(tmp_path / "cache"),
+    )
     for entry, run in result.finished[1:3]:  # a learned one and a replayed one
         scenario = load_scenario(tmp_path / "base.yaml", entry["values"])
         alone = experiment.run(scenario, source=tmp_path / "base.yaml", workers=1, progress=False)
@@ -74,7 +78,9 @@ def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
 ):
     path = write_study(base={"rounds": 2}, set={"policy": {"arms_from": "old"}}, seeds=[0, 1])
     base = tmp_path / "base.yaml"
-    old = experiment.run(load_scenario(base), tmp_path / "old", source=base, time_only=True, progress=False)  # fmt: skip
+    old = experiment.run(
+        load_scenario(base), tmp_path / "old", source=base, time_only=True, progress=False
+    )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     result = run_study(path, tmp_path / "out", jobs=2, time_only=True, progress=False)
@@ -109,10 +115,13 @@ def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
         "from simfed.study.address import address\n"
         "from simfed.study.plan import plan_study\n"
         "plan = plan_study(sys.argv[1])\n"
-        "print(address(plan.runs[0].scenario, source=plan.study.base, device='cpu', time_only=False))\n"
+        "print(address(plan.runs[0].scenario, source=plan.study.base, device='cpu', "
+        "time_only=False))\n"
         "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], text=True, capture_output=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], text=True, capture_output=True, check=True
+    )
     run = plan_study(path).runs[0]
     here = address(run.scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
     assert done.stdout.strip() == here
@@ -163,7 +172,8 @@ import sys
 from simfed.replay import TrajectoryStore
 from simfed.study import run_study
 if __name__ == "__main__":
-    run_study(sys.argv[1], sys.argv[2], jobs=2, progress=False, trajectories=TrajectoryStore(sys.argv[3]))
+    cache = TrajectoryStore(sys.argv[3])
+    run_study(sys.argv[1], sys.argv[2], jobs=2, progress=False, trajectories=cache)
 """
 
 
@@ -172,9 +182,12 @@ def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
     """kill -9 at random moments, in mid-run and between; then one undisturbed call."""
     path = write_study(
         base={**LEARNING, "rounds": 12, "checkpoint": {"every": 3}, "evaluation": {"every": 4}},
-        grid={UP: ["5 Mbps", "50 Mbps"], "policy": [{"kind": "ascend", "warmup": 1}, {"kind": "uniform", "strategy": "top-k"}]},
+        grid={
+            UP: ["5 Mbps", "50 Mbps"],
+            "policy": [{"kind": "ascend", "warmup": 1}, {"kind": "uniform", "strategy": "top-k"}],
+        },
         seeds=[0, 1],
-    )  # fmt: skip
+    )
     quiet = run_study(path, tmp_path / "quiet", jobs=2, progress=False, trajectories=False)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -36,9 +36,12 @@ def test_every_frame_says_which_run_a_row_is_of(studied):
 
 def test_values_keep_their_type_and_mappings_become_labels(write_study, tmp_path):
     path = write_study(
-        grid={"compression.k": [500, 1000], "policy": {"ours": {"kind": "uniform", "strategy": "top-k"}}},
+        grid={
+            "compression.k": [500, 1000],
+            "policy": {"ours": {"kind": "uniform", "strategy": "top-k"}},
+        },
         zip={UP: ["5 Mbps", "6 Mbps"], "rounds": [5, 10]},
-    )  # fmt: skip
+    )
     table = ran(path, tmp_path / "out").summary
     assert list(table.columns[:6]) == ["compression.k", "policy", "zip", UP, "rounds", "seed"]
     assert table["compression.k"].dtype == np.int64
@@ -57,7 +60,9 @@ def test_summary_has_what_each_run_came_to(studied):
 
 def test_times_are_of_the_first_evaluation_at_or_above(studied):
     times = studied.times
-    row = times[(times[UP] == "5 Mbps") & (times["policy.strategy"] == "top-k") & (times["seed"] == 0)]  # fmt: skip
+    row = times[
+        (times[UP] == "5 Mbps") & (times["policy.strategy"] == "top-k") & (times["seed"] == 0)
+    ]
     round_s = 0.1 + 6000 / 625e3
     # 1 − exp(−t/20) passes 0.5 in round 13.9 and 0.9 in round 46.05; evaluated every 5 rounds
     assert list(row["at_s"]) == pytest.approx([15 * round_s, 50 * round_s])
@@ -160,7 +165,10 @@ def test_a_baseline_is_compared_with_all_others(write_study, tmp_path):
         compare={"arms": "policy.strategy", "thresholds": [0.5], "baseline": "random-k"},
     )
     table = ran(path, tmp_path / "out").comparisons
-    assert list(zip(table["a"], table["b"], strict=True)) == [("top-k", "random-k"), ("random-k", "periodic-k")]  # fmt: skip
+    assert list(zip(table["a"], table["b"], strict=True)) == [
+        ("top-k", "random-k"),
+        ("random-k", "periodic-k"),
+    ]
 
 
 def test_thresholds_default_to_what_half_of_the_runs_reach(write_study, tmp_path):
@@ -201,7 +209,9 @@ def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, mo
         shutil.rmtree(out / "runs" / address, ignore_errors=True)
     nothing = load_study(out)
     assert nothing.rounds.empty
-    assert nothing.verdicts == ["top-k and random-k not yet compared: no seed is finished for both."]  # fmt: skip
+    assert nothing.verdicts == [
+        "top-k and random-k not yet compared: no seed is finished for both."
+    ]
 
 
 def test_a_study_without_arms_has_tables_and_no_verdicts(write_study, tmp_path):

@@ -77,8 +77,12 @@ def test_a_failed_leader_is_followed_by_another():
 def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_not(write_study):
     grid = {
         "clients[*].link.up": ["5 Mbps", "50 Mbps"],
-        "policy": [{"kind": "uniform", "strategy": "top-k"}, {"kind": "uniform", "strategy": "random-k"}, {"kind": "ascend"}],
-    }  # fmt: skip
+        "policy": [
+            {"kind": "uniform", "strategy": "top-k"},
+            {"kind": "uniform", "strategy": "random-k"},
+            {"kind": "ascend"},
+        ],
+    }
     keys = [path_key(run.scenario, device="cpu") for run in plan_study(write_study(grid=grid)).runs]
     top, random, ascend = keys[:3]
     assert keys == [top, random, None] * 2
@@ -134,7 +138,14 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
     found[0].status, found[0].wall_s = "finished", 12.0
     found[1].status, found[1].reason = "failed", "unlucky"
     found[2].status = "running"
-    found[2].progress = {"round": 30, "rounds": 60, "simulated_s": 1.5, "accuracy": 0.42, "begun_at_wall": 0.0, "told_at_wall": 6.0}  # fmt: skip
+    found[2].progress = {
+        "round": 30,
+        "rounds": 60,
+        "simulated_s": 1.5,
+        "accuracy": 0.42,
+        "begun_at_wall": 0.0,
+        "told_at_wall": 6.0,
+    }
     table = LiveTable(plan)
     table.ended(found, found[0])
     table.ended(found, found[1])

@@ -197,8 +197,9 @@ def test_a_sentence_about_many_settings_counts_them():
     found += [("slow", against(0.5), None), ("same", against(1.0), None)]
     text = _sentence("top-k", "random-k", 0.9, found, 0.95)
     assert text.startswith(
-        "top-k before random-k to 90 % in 6 of 8 settings, 1.10× (at 1 Mbps) to 1.60× (at 6 Mbps) sooner; "
-        "random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] sooner to 90 % at slow; "
+        "top-k before random-k to 90 % in 6 of 8 settings, 1.10× (at 1 Mbps) to 1.60× (at 6 Mbps) "
+        "sooner; random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] sooner to 90 % at "
+        "slow; "
     )
     assert text.count("at 3 Mbps") == 0
     few = _sentence("top-k", "random-k", 0.9, found[:3], 0.95)

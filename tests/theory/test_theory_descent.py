@@ -1,4 +1,5 @@
-"""Descent with compressed gradients goes as theory says; figure and words are in docs/theory.md.
+"""Descent with compressed gradients goes as theory says; the figure and words are in
+docs/theory.md.
 
 With errors fed back and η = 1/√T, the mean squared gradient falls like 1/√T for every codec that
 contracts. Without, a selection of the largest entries may never send what matters: here provably.
@@ -26,7 +27,8 @@ from simfed.registry import registry
 
 
 def test_the_codecs_are_all_that_contract():
-    """Every registered name whose error may be fed back, `svd` and values behind selections."""
+    """Every registered name whose error may be fed back, `svd` and value codecs behind
+    selections."""
     of_list = {link for label in CODECS for link in label.replace("(", "+").split("+")}
     for name in registry("compressor").names():
         if registry("compressor").origin(name) == "built in":

@@ -1,7 +1,7 @@
 """Time and learning meet in one contract, and nowhere else.
 
-1. A full barrier and a policy that does not look at time: the learning curve is that of a plain loop
-   without a clock, bit for bit, over any network and on any devices.
+1. A full barrier and a policy that does not look at time: the learning curve is that of a plain
+   loop without a clock, bit for bit, over any network and on any devices.
 2. A strategy and sizes known beforehand: the timeline is that of a run without learning.
 """
 
@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import simfed
+from simfed.errors import InputError
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
 from simfed.scenario import Scenario
@@ -48,7 +49,9 @@ WORLDS = {
     "slow links, latency, slow and noisy devices": {
         "clients": [
             group("small", link={"up": "1 Mbps", "down": "9 Mbps", "latency": "40 ms"}),
-            group("large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}),
+            group(
+                "large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}
+            ),
         ]
     },
     "a shared bottleneck": {
@@ -58,7 +61,7 @@ WORLDS = {
         ],
         "network": {"server": {"receive": "25 Mbps", "send": "30 Mbps", "latency": "3 ms"}},
     },
-}  # fmt: skip
+}
 
 
 def scenario(**changes):
@@ -80,7 +83,8 @@ def plain_curve(plain, **options):
 
 
 def curve_of(run):
-    """What was learned: per round and prototype the losses and accuracy, per client arm and bytes."""
+    """What was learned: per round and prototype the losses and accuracy, per client arm and
+    bytes."""
     prototypes = [tuple(row.values()) for row in run.table("prototypes").to_pylist()]
     parts = run.table("participations").select(["round", "client", "arm", "uplink_bytes"])
     return prototypes, [tuple(row.values()) for row in parts.to_pylist()]
@@ -192,3 +196,32 @@ def test_each_side_runs_without_the_others_library(code, absent, tmp_path):
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
     )
     assert told.stdout.strip() == "False"
+
+
+def test_a_selection_that_does_not_look_at_time_asks_the_same_clients_without_a_clock():
+    participation = {"clients_per_round": 2, "selection": "by-samples"}
+    world = WORLDS["slow links, latency, slow and noisy devices"]
+    plain = scenario(participation=participation, rounds=5, **world)
+    assert curve_of(play(plain)) == curve_of_plain(plain_curve(plain))
+
+
+def test_a_selection_is_told_losses_and_times_without_a_clock():
+    participation = {"clients_per_round": 2, "selection": {"kind": "fastest", "bound": None}}
+    plain = scenario(participation=participation, rounds=5)
+    rounds = plain_curve(plain, tau_s=lambda round, client: 4.0 - client)
+    assert [sorted(played.arms) for played in rounds[2:]] == [[2, 3]] * 3
+    participation = {"clients_per_round": 2, "selection": "oort"}
+    rounds = plain_curve(scenario(participation=participation, rounds=5, policy=ASCEND))
+    assert all(len(played.outcome.local_loss) == 2 for played in rounds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"aggregation": {"mode": "deadline", "deadline": "1 s"}}, "mode synchronous in learning"),
+        ({"clients": [{**g, "failure": {"upload": 0.5}} for g in BASE["clients"]]}, "never fail"),
+    ],
+)
+def test_what_hangs_on_the_clock_is_refused_without_one(changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        plain_curve(scenario(**changes))

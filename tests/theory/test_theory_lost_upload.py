@@ -1,4 +1,5 @@
-"""A lost upload in a run with real learning: as if the client had only kept what it could not send."""
+"""A lost upload in a run with real learning: as if the client had only kept what it could not
+send."""
 
 import numpy as np
 

@@ -28,7 +28,8 @@ def test_n_equal_flows_end_together_after_n_times_the_time_of_one(n):
 
 
 def test_unequal_flows_end_one_after_another_as_the_triangle_says():
-    """n flows started together: the k-th smallest ends when all have had its size, or all of theirs."""
+    """n flows started together: the k-th smallest ends when all have had its size, or all of
+    theirs."""
     sizes = np.sort(np.random.default_rng(0).lognormal(0.0, 1.0, 200))
     finish = one_link([0.0] * 200, sizes.tolist())
     left = np.arange(200, 0, -1)
@@ -92,13 +93,16 @@ def test_mean_sojourn_is_insensitive_to_the_size_distribution(sizes):
 @pytest.mark.parametrize("load", [0.3, 0.8])
 def test_m_m_1_processor_sharing_mean(load):
     """E[T] = 1/(μ − λ), with the 99.9 % interval of twenty long runs."""
-    low, high = interval(sojourn_means(SIZES["exponential"], load, runs=20, flows=20_000, warm_up=5000), 0.999)  # fmt: skip
+    low, high = interval(
+        sojourn_means(SIZES["exponential"], load, runs=20, flows=20_000, warm_up=5000), 0.999
+    )
     assert low <= 1 / (1 - load) <= high
     assert high - low < 0.15 / (1 - load)
 
 
 def test_a_flow_of_size_x_takes_x_over_one_minus_load_on_average():
-    """E[T | size] is proportional to the size: the sharing is fair. 99.9 % intervals per size class."""
+    """E[T | size] is proportional to the size: the sharing is fair. 99.9 % intervals per size
+    class."""
     load = 0.6
     slowdowns: dict[int, list[float]] = {0: [], 1: [], 2: []}
     for run in range(12):

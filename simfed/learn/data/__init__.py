@@ -1,4 +1,5 @@
-"""Data: the published sets, getting and reading them, and dealing them to clients. No torch here."""
+"""Data: the published sets, getting and reading them, and dealing them to clients. No torch
+here."""
 
 from simfed.learn.data.dataset import Dataset, load_dataset
 from simfed.learn.data.partition import Split, deal

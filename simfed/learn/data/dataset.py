@@ -22,16 +22,19 @@ class Dataset:
     """Labelled training and test samples, as they are stored.
 
     Images are uint8 (a quarter of the memory of floats) and become normalised float32 when they
-    are used: `normalise` maps a stored value v of channel c to (v/255 − mean[c])/sd[c]. Samples that are
-    already numbers of a sensible size are float32 and pass through `mean` and `sd` without the
-    division by 255; without `mean` and `sd` they are used as they are.
+    are used: `normalise` maps a stored value v of channel c to (v/255 − mean[c])/sd[c]. Samples
+    that are already numbers of a sensible size are float32 and pass through `mean` and `sd` without
+    the division by 255; without `mean` and `sd` they are used as they are.
 
-    Raises: `InputError` that names the array, for shapes, types, labels or values that do not fit together.
+    Raises: `InputError` that names the array, for shapes, types, labels or values that do not fit
+    together.
 
     >>> rng = np.random.default_rng(0)
     >>> data = Dataset(
-    ...     train_images=rng.integers(0, 256, (50, 1, 4, 4), dtype=np.uint8), train_labels=np.arange(50) % 2,
-    ...     test_images=rng.integers(0, 256, (10, 1, 4, 4), dtype=np.uint8), test_labels=np.arange(10) % 2,
+    ...     train_images=rng.integers(0, 256, (50, 1, 4, 4), dtype=np.uint8),
+    ...     train_labels=np.arange(50) % 2,
+    ...     test_images=rng.integers(0, 256, (10, 1, 4, 4), dtype=np.uint8),
+    ...     test_labels=np.arange(10) % 2,
     ...     classes=2, mean=(0.5,), sd=(0.25,))
     >>> data.facts
     DatasetFacts(input_shape=(1, 4, 4), classes=2, train_samples=50, test_samples=10)
@@ -59,18 +62,25 @@ class Dataset:
             raise InputError("at least 2 classes", got=self.classes)
         for split in ("train", "test"):
             images = _checked_images(getattr(self, f"{split}_images"), f"{split}_images")
-            labels = _checked_labels(getattr(self, f"{split}_labels"), self.classes, len(images), f"{split}_labels")  # fmt: skip
+            labels = _checked_labels(
+                getattr(self, f"{split}_labels"), self.classes, len(images), f"{split}_labels"
+            )
             object.__setattr__(self, f"{split}_images", images)
             object.__setattr__(self, f"{split}_labels", labels)
         train, test = self.train_images, self.test_images
         if test.shape[1:] != train.shape[1:] or test.dtype != train.dtype:
             raise InputError(
-                f"test_images like train_images, {train.dtype} of shape (n, {', '.join(map(str, train.shape[1:]))})",
+                (
+                    f"test_images like train_images, {train.dtype} of shape (n, "
+                    f"{', '.join(map(str, train.shape[1:]))})"
+                ),
                 got=f"{test.dtype} of shape {test.shape}",
             )
         for name, values in (("mean", self.mean), ("sd", self.sd)):
             if len(values) not in (0, 1, train.shape[1]):
-                raise InputError(f"{name}: one value, or one per channel ({train.shape[1]})", got=values)  # fmt: skip
+                raise InputError(
+                    f"{name}: one value, or one per channel ({train.shape[1]})", got=values
+                )
         if not all(np.isfinite(self.mean)) or not all(0 < sd < np.inf for sd in self.sd):
             raise InputError("finite mean and sd, sd above 0", got=(self.mean, self.sd))
 
@@ -86,14 +96,17 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the types, shapes and bytes of all four arrays and over the normalisation."""
+        """SHA-256 over the types, shapes and bytes of all four arrays and over the
+        normalisation."""
         sha = hashlib.sha256(repr((self.classes, self.mean, self.sd)).encode())
         for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):
             sha.update(f"{array.dtype.str}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
 
-    def train(self, indices: NDArray[np.integer[Any]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:  # fmt: skip
+    def train(
+        self, indices: NDArray[np.integer[Any]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Normalised training samples and their labels, in the order of `indices`."""
         return self.normalise(self.train_images[indices]), self.train_labels[indices]
 
@@ -156,8 +169,9 @@ def _checked_images(images: Any, name: str) -> NDArray[Any]:
         array = array.astype(np.float32)
     if array.dtype not in (np.uint8, np.float32) or array.ndim < 2 or array.size == 0:
         raise InputError(
-            f"{name}: uint8 or float32 samples of shape (n, channels, …)", got=f"{array.dtype} of shape {array.shape}"
-        )  # fmt: skip
+            f"{name}: uint8 or float32 samples of shape (n, channels, …)",
+            got=f"{array.dtype} of shape {array.shape}",
+        )
     if array.dtype == np.float32 and not np.isfinite(array).all():
         raise InputError(f"{name}: finite values", got="NaN or infinity")
     return _read_only(array)
@@ -167,8 +181,9 @@ def _checked_labels(labels: Any, classes: int, count: int, name: str) -> NDArray
     array = np.asarray(labels)
     if not np.issubdtype(array.dtype, np.integer) or array.shape != (count,):
         raise InputError(
-            f"{name}: {count} whole numbers, one per sample", got=f"{array.dtype} of shape {array.shape}"
-        )  # fmt: skip
+            f"{name}: {count} whole numbers, one per sample",
+            got=f"{array.dtype} of shape {array.shape}",
+        )
     if array.min() < 0 or array.max() >= classes:
         wrong = array[(array < 0) | (array >= classes)][0]
         raise InputError(f"{name}: labels from 0 to {classes - 1}", got=int(wrong))

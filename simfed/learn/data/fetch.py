@@ -73,8 +73,8 @@ def get(
 
     With `source`, a folder or archive that the user names, from there and nowhere else. Otherwise
     what a data folder already holds, or else its origins one after another. It is installed in the
-    first data folder. Raises: `InputError` for a wrong source; `SimfedError` when no origin works (it
-    says which files go where), when the disk is full, and when another process is fetching it.
+    first data folder. Raises: `InputError` for a wrong source; `SimfedError` when no origin works
+    (it says which files go where), when the disk is full, and when another process is fetching it.
     """
     if published.home:
         published()
@@ -102,7 +102,9 @@ def _from_source(published: Published, source: Path) -> dict[str, bytes]:
                 return files
     except InputError as error:
         raise error.within("--from") from None
-    raise InputError(f"a folder or archive with {', '.join(published.files)}", where="--from", got=str(source))  # fmt: skip
+    raise InputError(
+        f"a folder or archive with {', '.join(published.files)}", where="--from", got=str(source)
+    )
 
 
 def _from_origins(published: Published, root: Path, progress: Progress) -> tuple[Path, str]:
@@ -129,13 +131,14 @@ def _from_origins(published: Published, root: Path, progress: Progress) -> tuple
     raise SimfedError(
         f"{published.title} could not be fetched ({'; '.join(failures)}); "
         f"put {', '.join(published.files)} into {root / published.folder}, "
-        f"or name a folder or archive that holds them with --from"
+        "or name a folder or archive that holds them with --from"
     )
 
 
 @contextlib.contextmanager
 def _alone(published: Published, kept: Path) -> Iterator[Path]:
-    """The folder `kept`, for one process at a time; removed afterwards unless something is in it."""
+    """The folder `kept`, for one process at a time; removed afterwards unless something is in
+    it."""
     kept.mkdir(parents=True, exist_ok=True)
     lock = os.open(kept, os.O_RDONLY)
     try:
@@ -197,7 +200,8 @@ class NodePackage:
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """A package of the user's Debian (or derived) system, as `apt-get download` brings it; it is not installed."""
+    """A package of the user's Debian (or derived) system, as `apt-get download` brings it; it is
+    not installed."""
 
     package: str
 
@@ -277,7 +281,9 @@ def _receive(url: str, part: Path, progress: Progress) -> bool:
     have = _size(part)
     headers = {"User-Agent": f"simfed/{VERSION}"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)  # fmt: skip
+        answer = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S
+        )
     except urllib.error.HTTPError as error:
         if error.code != 416 or not have:
             raise
@@ -286,7 +292,9 @@ def _receive(url: str, part: Path, progress: Progress) -> bool:
         part.unlink()  # the beginning of another file
         return _receive(url, part, progress)
     with answer:
-        goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")  # fmt: skip
+        goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+            f"bytes {have}-"
+        )
         if answer.status == 206 and not goes_on:
             part.unlink()
             raise http.client.HTTPException("it answered with another part of the file")
@@ -301,7 +309,11 @@ def _receive(url: str, part: Path, progress: Progress) -> bool:
                         raise Unavailable(f"{part.stem}: more than {format_bytes(LARGEST_BYTES)}")
                 return total is None or file.tell() == total
             finally:
-                if file.tell() != total and not goes_on and answer.headers.get("Accept-Ranges") != "bytes":  # fmt: skip
+                if (
+                    file.tell() != total
+                    and not goes_on
+                    and answer.headers.get("Accept-Ranges") != "bytes"
+                ):
                     file.truncate(0)  # it cannot be gone on with
 
 
@@ -340,5 +352,6 @@ def _disk_trouble_in_a_sentence(published: Published, root: Path) -> Iterator[No
         yield
     except OSError as error:
         raise SimfedError(
-            f"{published.title} could not be written to {error.filename or root}: {error.strerror or error}"
+            f"{published.title} could not be written to {error.filename or root}: "
+            f"{error.strerror or error}"
         ) from None

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from simfed.errors import InputError
 
-__all__ = ["cifar_row_bytes", "cifar_rows_from_pickle", "cifar_rows_from_png", "read_cifar", "read_idx"]  # fmt: skip
+__all__ = [
+    "cifar_row_bytes",
+    "cifar_rows_from_pickle",
+    "cifar_rows_from_png",
+    "read_cifar",
+    "read_idx",
+]
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
@@ -65,7 +71,8 @@ def _cifar_split(files: Mapping[str, bytes], names: Sequence[str]) -> Arrays:
 
 
 def cifar_row_bytes(labels: NDArray[np.uint8], pixels: NDArray[np.uint8]) -> bytes:
-    """The binary version: per image its label, then the red, green and blue plane; pixels (n, 3072)."""
+    """The binary version: per image its label, then the red, green and blue plane; pixels (n,
+    3072)."""
     return np.concatenate([labels[:, None], pixels], axis=1).astype(np.uint8).tobytes()
 
 
@@ -106,7 +113,16 @@ def cifar_rows_from_pickle(content: bytes) -> bytes:
         labels, array = batch[b"labels"], batch[b"data"]
         pixels = np.frombuffer(array.content, np.uint8).reshape(array.shape)
         return cifar_row_bytes(np.asarray(labels, np.uint8), pixels)
-    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError) as error:  # fmt: skip
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        KeyError,
+        IndexError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ) as error:
         raise InputError(f"a pickled batch of CIFAR-10 ({error})") from None
 
 

@@ -44,8 +44,8 @@ def deal(
     """Deal the samples with these labels: `public` ones to the server, the rest to `clients`.
 
     `dirichlet`: the samples of each class in proportions drawn from Dir(alpha), after which every
-    client without a sample gets one from the client that then owns most. `iid`: shuffled, then cut into
-    parts whose sizes differ by at most one. `shards`: sorted by label, cut into
+    client without a sample gets one from the client that then owns most. `iid`: shuffled, then cut
+    into parts whose sizes differ by at most one. `shards`: sorted by label, cut into
     `shards_per_client` × clients pieces, and dealt at random.
 
     Draws come from the streams "public" and "partition". Raises: `InputError` that names the
@@ -58,11 +58,18 @@ def deal(
     labels = np.asarray(labels)
     count = len(labels)
     if public > count:
-        raise InputError(f"at most the {count} training samples", where="dataset.public", got=public)  # fmt: skip
+        raise InputError(
+            f"at most the {count} training samples", where="dataset.public", got=public
+        )
     if clients < 1 or clients > count - public:
         raise InputError(
-            f"from 1 to {count - public} clients, as many as training samples beside the {public} public ones", where="clients", got=clients
-        )  # fmt: skip
+            (
+                f"from 1 to {count - public} clients, as many as training samples beside the "
+                f"{public} public ones"
+            ),
+            where="clients",
+            got=clients,
+        )
     is_public = np.zeros(count, bool)
     is_public[streams("public").choice(count, public, replace=False)] = True
     private = np.flatnonzero(~is_public)
@@ -72,7 +79,12 @@ def deal(
         "shards": lambda: _shards(labels[private], clients, shards_per_client, rng),
     }
     if kind not in ways:
-        raise InputError(f"a partition: {listed(ways)}", where="dataset.partition.kind", got=kind, hint=did_you_mean(kind, ways))  # fmt: skip
+        raise InputError(
+            f"a partition: {listed(ways)}",
+            where="dataset.partition.kind",
+            got=kind,
+            hint=did_you_mean(kind, ways),
+        )
     rng = streams("partition")
     parts = tuple(np.sort(private[part]) for part in ways[kind]())
     return Split(public=np.flatnonzero(is_public), clients=parts)
@@ -93,7 +105,8 @@ def _dirichlet(
 
 
 def _proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """One draw from Dir(alpha); for an alpha so small that it underflows, its limit: one takes all."""
+    """One draw from Dir(alpha); for an alpha so small that it underflows, its limit: one takes
+    all."""
     drawn: NDArray[np.float64] = rng.dirichlet(np.full(clients, alpha))
     if np.isfinite(drawn).all() and abs(drawn.sum() - 1) < 1e-6:
         return drawn
@@ -103,7 +116,8 @@ def _proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArra
 
 
 def _repair(parts: list[Indices], rng: np.random.Generator) -> None:
-    """Give every empty client one random sample of the client that then owns most (ties: lowest id).
+    """Give every empty client one random sample of the client that then owns most (ties: lowest
+    id).
 
     Ends after as many moves as there are empty clients: with no fewer samples than clients, some
     client owns two while another owns none.
@@ -124,8 +138,10 @@ def _shards(
     shards = shards_per_client * clients
     if shards > len(labels):
         raise InputError(
-            f"at most {len(labels) // clients}, so that no shard is empty", where="dataset.partition.shards_per_client", got=shards_per_client
-        )  # fmt: skip
+            f"at most {len(labels) // clients}, so that no shard is empty",
+            where="dataset.partition.shards_per_client",
+            got=shards_per_client,
+        )
     order = rng.permutation(len(labels))
     by_label = order[np.argsort(labels[order], kind="stable")]
     pieces = np.array_split(by_label, shards)

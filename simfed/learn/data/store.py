@@ -38,7 +38,8 @@ LARGEST_SOURCE_BYTES = 1 << 28
 
 
 def cache_folder() -> Path:
-    """The user's cache folder of simfed: `$XDG_CACHE_HOME/simfed`, else the platform's usual place."""
+    """The user's cache folder of simfed: `$XDG_CACHE_HOME/simfed`, else the platform's usual
+    place."""
     named = os.environ.get("XDG_CACHE_HOME")
     if named and Path(named).is_absolute():  # the XDG specification ignores relative ones
         return Path(named) / "simfed"
@@ -76,7 +77,9 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
-            raise InputError("a readable file", where=f"{self.place / path}", got=error.strerror) from None  # fmt: skip
+            raise InputError(
+                "a readable file", where=f"{self.place / path}", got=error.strerror
+            ) from None
 
 
 class Archive:
@@ -114,7 +117,8 @@ class PublishedFile:
 
 
 Layout = Callable[[View, "Published"], "dict[str, bytes] | None"]
-"""Reads the content of a data set's files from a view; None if they are not there in this layout."""
+"""Reads the content of a data set's files from a view; None if they are not there in this
+layout."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ class Published:
     archives: tuple[str, ...] = ()
     """Names of archives to look into, in a data folder."""
     origins: tuple[Any, ...] = ()
-    """Where it can be fetched from (`simfed.learn.data.fetch`), best first; empty: it comes with simfed."""
+    """Where it can be fetched from (`simfed.learn.data.fetch`), best first; empty: it comes with
+    simfed."""
     home: Path | None = None
     """The one folder it is in, if it comes with simfed."""
 
@@ -163,14 +168,23 @@ class Published:
             raise InputError(
                 "a data set that is on this machine",
                 got=self.name,
-                hint=f"`simfed data get {self.name}` fetches it; looked in {listed(map(str, self.homes()))}",
+                hint=(
+                    f"`simfed data get {self.name}` fetches it; looked in "
+                    f"{listed(map(str, self.homes()))}"
+                ),
             )
         (train_images, train_labels), (test_images, test_labels) = self.decode(found[1])
         return Dataset(
-            train_images, train_labels.astype(np.int64), test_images, test_labels.astype(np.int64),
-            classes=self.facts.classes, mean=self.mean, sd=self.sd,
-            licence=self.licence, citation=self.citation,
-        )  # fmt: skip
+            train_images,
+            train_labels.astype(np.int64),
+            test_images,
+            test_labels.astype(np.int64),
+            classes=self.facts.classes,
+            mean=self.mean,
+            sd=self.sd,
+            licence=self.licence,
+            citation=self.citation,
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -199,7 +213,8 @@ class Published:
         yield from (Archive(place / name) for name in self.archives if (place / name).is_file())
 
     def read(self, view: View, *, loose: bool = False) -> dict[str, bytes] | None:
-        """The checked content of the files in `view`, in whatever layout; None if they are not there.
+        """The checked content of the files in `view`, in whatever layout; None if they are not
+        there.
 
         Raises: `InputError` that names a missing, truncated or altered file.
         """
@@ -216,10 +231,14 @@ class Published:
         expected = self.files[name]
         where = f"{place}: {name}"
         if len(content) < expected.size_bytes:
-            raise InputError(f"{expected.size_bytes} bytes (it is truncated)", where=where, got=len(content))  # fmt: skip
+            raise InputError(
+                f"{expected.size_bytes} bytes (it is truncated)", where=where, got=len(content)
+            )
         actual = hashlib.sha256(content).hexdigest()
         if actual != expected.sha256:
-            raise InputError(f"a file of {self.title} with SHA-256 {expected.sha256}", where=where, got=actual)  # fmt: skip
+            raise InputError(
+                f"a file of {self.title} with SHA-256 {expected.sha256}", where=where, got=actual
+            )
 
     def install(self, files: Mapping[str, bytes], root: Path) -> Path:
         """Write the published files below `root`; each appears whole or not at all."""
@@ -250,14 +269,19 @@ def plain_files(folder: str) -> Layout:
                 found[name] = content
         missing = [name for name in published.files if name not in found]
         if found and missing:
-            raise InputError(f"all files of {published.title}", where=str(view.place / folder), got=f"no {listed(missing)}")  # fmt: skip
+            raise InputError(
+                f"all files of {published.title}",
+                where=str(view.place / folder),
+                got=f"no {listed(missing)}",
+            )
         return found or None
 
     return layout
 
 
 def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., bytes]) -> Layout:
-    """Files in another format: per published file the paths to read, and what makes its content of them."""
+    """Files in another format: per published file the paths to read, and what makes its content of
+    them."""
 
     def layout(view: View, published: Published) -> dict[str, bytes] | None:
         paths = {path for parts in sources.values() for path in parts}
@@ -266,7 +290,11 @@ def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., byt
         if len(missing) == len(contents):
             return None
         if missing:
-            raise InputError(f"all files of {published.title}", where=str(view.place), got=f"no {listed(missing)}")  # fmt: skip
+            raise InputError(
+                f"all files of {published.title}",
+                where=str(view.place),
+                got=f"no {listed(missing)}",
+            )
         found = {}
         for name, parts in sources.items():
             try:

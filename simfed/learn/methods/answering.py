@@ -1,5 +1,5 @@
-"""Clients with models of their own that answer the server's public questions: the skeleton of methods
-which exchange logits in place of weights."""
+"""Clients with models of their own that answer the server's public questions: the skeleton of
+methods which exchange logits in place of weights."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Answering"]
 @dataclass(frozen=True)
 class Answering(Method):
     """In its round a client is sent logits for the round's public samples (`given`, by the
-    subclass), fits its own model to their softmax (digest), trains it on its own data (revisit), and
-    answers with its logits on the public samples of the round that follows, so that what is sent
-    then has been asked before. In round 1 nothing travels down and there is nothing to digest.
+    subclass), fits its own model to their softmax (digest), trains it on its own data (revisit),
+    and answers with its logits on the public samples of the round that follows, so that what is
+    sent then has been asked before. In round 1 nothing travels down and there is nothing to digest.
 
     A client begins with its prototype's first weights and keeps its model; only logits travel, so
     models may be of any kind. With `compress_logits` the client's policy chooses what of its answer
@@ -40,7 +40,7 @@ class Answering(Method):
         require_at_least(1, digest_epochs=self.digest_epochs, digest_batch=self.digest_batch)
         require_above_zero(digest_rate=self.digest_rate, temperature=self.temperature)
 
-    # ---- from facts ----------------------------------------------------------------------------------
+    # ---- from facts ------------------------------------------------------------------------------
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         entries = setting.public * setting.classes
@@ -57,7 +57,7 @@ class Answering(Method):
         up = Field("logits", entries, compressed=self.compress_logits, feedback=False)
         return Plan(down, work, {"logits": up})
 
-    # ---- learning ------------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
         """What was answered (`first`, by the subclass), and where each round's samples are."""
@@ -70,7 +70,8 @@ class Answering(Method):
         return state
 
     def first(self, kit: Any) -> State:
-        """The server's state beside that; per-sample tensors are as long as the whole public set."""
+        """The server's state beside that; per-sample tensors are as long as the whole public
+        set."""
         raise NotImplementedError
 
     def send(self, server: State, who: Who, round: int) -> Values:

@@ -1,4 +1,5 @@
-"""Averaging of models, per prototype: the skeleton of methods whose clients train the server's weights."""
+"""Averaging of models, per prototype: the skeleton of methods whose clients train the server's
+weights."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ class Averaging(Method):
     """Local training from the server's weights, whose change travels up; the server moves each
     prototype by the mean change of its arrivals, weighted by how many samples they own.
 
-    What a subclass says is how clients train (`descend`) or what the server makes of the mean (`step`).
-    Prototypes without an arrival stay as they are. An upload that is late changes today's weights.
-    The server's state: prototype → `weights`, `buffers`.
+    What a subclass says is how clients train (`descend`) or what the server makes of the mean
+    (`step`). Prototypes without an arrival stay as they are. An upload that is late changes today's
+    weights. The server's state: prototype → `weights`, `buffers`.
     """
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:

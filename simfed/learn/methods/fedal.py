@@ -1,4 +1,5 @@
-"""FedAL (Han et al. 2024): distillation among black boxes, helped by a discriminator at the server."""
+"""FedAL (Han et al. 2024): distillation among black boxes, helped by a discriminator at the
+server."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ class FedAL(Method):
         if not self.server_rate > 0:
             raise InputError("a number above 0", where="server_rate", got=self.server_rate)
 
-    # ---- from facts alone --------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------------------
 
     def discriminator(self, setting: Setting) -> Mlp:
         """From an output to whose it is."""
@@ -126,7 +127,7 @@ class FedAL(Method):
 
         return step
 
-    # ---- learning ------------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
         import torch
@@ -268,7 +269,8 @@ class FedAL(Method):
 
 
 def _divergence(targets: Any, logits: Any) -> Any:
-    """KL(softmax(targets) ‖ softmax(logits)), the mean over samples, differentiable in the logits."""
+    """KL(softmax(targets) ‖ softmax(logits)), the mean over samples, differentiable in the
+    logits."""
     import torch.nn.functional as F
 
     known = targets.log_softmax(1)

@@ -20,14 +20,14 @@ class FedAsync(FedProx):
     """Clients train as with fedprox; the server mixes each client's model in as it comes:
     w ← (1 − α_t)·w + α_t·w_n, α_t = α·s(staleness), one after another in the order of clients.
 
-    s is 1 (`constant`), (1 + staleness)^−a (`polynomial`), or 1 up to b and 1/(a·(staleness − b) + 1)
-    beyond (`hinge`). w_n is what the client was sent minus the update that came, so the server
+    s is 1 (`constant`), (1 + staleness)^−a (`polynomial`), or 1 up to b and 1/(a·(staleness − b) +
+    1) beyond (`hinge`). w_n is what the client was sent minus the update that came, so the server
     remembers each prototype's models of the last `oldest` rounds; an older arrival counts nothing,
     as the paper supposes a largest staleness. When several arrive for one merge, their staleness is
     that before it. A server mode's own weight multiplies α_t. Running statistics are mixed alike.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
-    C. Xie et al., "Asynchronous Federated Optimization", 2019.
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
+    Source: C. Xie et al., "Asynchronous Federated Optimization", 2019.
     """
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.005

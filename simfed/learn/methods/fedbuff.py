@@ -1,4 +1,5 @@
-"""FedBuff (Nguyen et al. 2022): a server that gathers updates in a buffer and discounts the late."""
+"""FedBuff (Nguyen et al. 2022): a server that gathers updates in a buffer and discounts the
+late."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class FedBuff(Averaging):
     without weights. A server mode's own weight multiplies s. Running statistics are averaged with
     the weights s. Secure aggregation and the paper's noise for privacy are left out.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
-    J. Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation", 2022.
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
+    Source: J. Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation", 2022.
     """
 
     server_rate: Annotated[float, "η_g, on the mean of what is in the buffer"] = 1.0

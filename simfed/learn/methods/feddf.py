@@ -23,18 +23,19 @@ class FedDF(Averaging):
     """Averaging per prototype, after which each prototype's mean is fitted to the ensemble: softmax
     of the mean logits of all client models that arrived, on the server's public set, with Adam.
 
-    A part of the round's public samples is held out; every `check_every` steps the distillation loss
-    there is compared with the best so far, and after `patience` checks without a better one it
+    A part of the round's public samples is held out; every `check_every` steps the distillation
+    loss there is compared with the best so far, and after `patience` checks without a better one it
     ends. What is kept is the best of the models looked at, the mean itself among them. Every
     prototype is fitted, those without an arrival from where they stand. Clients send and keep what
     they do with fedprox; only what the server does differs.
 
     Left open there: what to hold out (the paper has labelled samples at the server; here the public
     set has no labels, and the criterion is the distillation loss), statistics of batch norm during
-    distillation (the mean ones, unmoved). A client's model is today's weights minus its update; late
-    ones count in the mean of weights and of logits by the server mode's weight. The paper's dropping
-    of clients worse than chance needs labels and is left out. The server is charged for the logits of
-    every arrival, and for all `steps` and checks: whether they end early is not known beforehand.
+    distillation (the mean ones, unmoved). A client's model is today's weights minus its update;
+    late ones count in the mean of weights and of logits by the server mode's weight. The paper's
+    dropping of clients worse than chance needs labels and is left out. The server is charged for
+    the logits of every arrival, and for all `steps` and checks: whether they end early is not known
+    beforehand.
 
     The gain of a reward is that of the distillation loss before distillation, on the samples not
     held out (shared), and of the cross-entropy on the client's own data at the weights of its

@@ -73,7 +73,7 @@ class FedKDMutual(Method):
                 got=self.energy_end,
             )
 
-    # ---- from facts alone --------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------------------
 
     def check(self, setting: Setting) -> None:
         if self.student is not None and self.student not in setting.prototypes:
@@ -138,7 +138,7 @@ class FedKDMutual(Method):
         update = torch.randn(of.parameters)
         return lambda: encode(update, of.shapes, self.energy_end)
 
-    # ---- learning ------------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
         first = kit.initial(self.name(kit.setting))

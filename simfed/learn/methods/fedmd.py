@@ -16,13 +16,14 @@ __all__ = ["FedMD"]
 class FedMD(Answering):
     """What a client digests is the consensus: the mean of the logits of those who answered last.
 
-    Up and down travel logits (samples of a round × classes); clients keep their models. The server's
-    mean is plain, weighed by what a server mode makes of staleness; late answers are about the
-    samples that they were asked for. Samples that nobody has answered have zeros, which say nothing.
+    Up and down travel logits (samples of a round × classes); clients keep their models. The
+    server's mean is plain, weighed by what a server mode makes of staleness; late answers are about
+    the samples that they were asked for. Samples that nobody has answered have zeros, which say
+    nothing.
 
     Left open there, or settled otherwise: the loss of the digest (here the divergence of softmaxes,
-    since scores mean something only up to a shift), and the first training, for which the paper has a
-    labelled public set: here the public set has no labels, and clients begin with their own data.
+    since scores mean something only up to a shift), and the first training, for which the paper has
+    a labelled public set: here the public set has no labels, and clients begin with their own data.
 
     The gain of a reward, where answers are compressed, is that of the disagreement (shared: per
     prototype the mean divergence from the consensus to its clients' answers) and of the

@@ -30,12 +30,13 @@ class FedOpt(Averaging):
     begin as m = 0 and v = τ², and are not corrected for their beginning, as the paper's are not.
     They are the server's alone: clients send and keep what they do with fedprox.
 
-    Left open there: which rates fit; the defaults here did on 10,000 MNIST images (docs/methods.md), and
-    adagrad goes without β₁, as in the paper's experiments. Running statistics are averaged without an optimiser.
-    A prototype without an arrival keeps its weights and moments.
+    Left open there: which rates fit; the defaults here did on 10,000 MNIST images
+    (docs/methods.md), and adagrad goes without β₁, as in the paper's experiments. Running
+    statistics are averaged without an optimiser. A prototype without an arrival keeps its weights
+    and moments.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
-    S. Reddi et al., "Adaptive Federated Optimization", 2021.
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
+    Source: S. Reddi et al., "Adaptive Federated Optimization", 2021.
     """
 
     optimizer: Annotated[

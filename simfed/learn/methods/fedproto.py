@@ -62,7 +62,7 @@ class FedProto(Method):
         if self.width is not None and self.width < 1:
             raise InputError("a whole number of at least 1", where="width", got=self.width)
 
-    # ---- from facts alone --------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------------------
 
     def check(self, setting: Setting) -> None:
         check_embeddings(setting)
@@ -125,7 +125,7 @@ class FedProto(Method):
 
         return step
 
-    # ---- learning ------------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
         import torch
@@ -233,7 +233,8 @@ def class_means(embeddings: Any, labels: Any, classes: int) -> tuple[Any, Any]:
 
 
 def distances(means: Any, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
-    """Per prototype, the mean over its arrivals of the mean square difference of their class means."""
+    """Per prototype, the mean over its arrivals of the mean square difference of their class
+    means."""
     found: dict[str, list[float]] = {}
     for arrival in arrivals:
         here = arrival.values["counts"] > 0

@@ -16,8 +16,9 @@ __all__ = ["FedProx"]
 class FedProx(Averaging):
     """Federated averaging in which every local step also descends μ/2·‖w − w_t‖², per prototype.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
-    T. Li et al., "Federated Optimization in Heterogeneous Networks", 2020. With μ = 0 it is fedavg.
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
+    Source: T. Li et al., "Federated Optimization in Heterogeneous Networks", 2020. With μ = 0 it is
+    fedavg.
     """
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.01

@@ -55,7 +55,7 @@ class FedTGP(FedProto):
                     "a whole number of at least 1", where=option, got=getattr(self, option)
                 )
 
-    # ---- from facts alone --------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------------------
 
     def net(self, setting: Setting) -> Mlp:
         """From class vectors to prototypes."""
@@ -98,7 +98,7 @@ class FedTGP(FedProto):
 
         return step
 
-    # ---- learning ------------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
         import torch
@@ -142,7 +142,8 @@ class FedTGP(FedProto):
     def _trained(
         self, kit: Any, net: Any, means: Any, labels: Any, weights: Any, margin: float, round: int
     ) -> tuple[Any, float]:
-        """Class vectors and network after the server's steps, and the mean loss of the last epoch."""
+        """Class vectors and network after the server's steps, and the mean loss of the last
+        epoch."""
         import torch
 
         from simfed.learn.descent import plain_descent

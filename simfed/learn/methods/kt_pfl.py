@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from simfed.learn.methods.answering import Answering
@@ -15,10 +16,12 @@ __all__ = ["KtPfl"]
 
 @dataclass(frozen=True)
 class KtPfl(Answering):
-    """What client n digests is a target of its own, Σ_m c_nm·z_m, of the logits z_m that each client
-    answered last. At a merge the rows c_n of those who arrived descend, `coefficient_steps` times,
+    """What client n digests is a target of its own, Σ_m c_nm·z_m, of the logits z_m that each
+    client answered last. At a merge the rows c_n of those who arrived descend, `coefficient_steps`
+    times,
 
-        Σ_n (samples of n / samples of all who arrived)·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T)) + ρ·‖c − 1/N‖²
+        Σ_n (samples of n / samples of all who arrived)·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T))
+        + ρ·‖c − 1/N‖²
 
     with the mean over public samples of the divergence, summed over classes. c begins as 1/N, and
     ρ keeps it there; with ρ large this is fedmd. Up and down travel logits; clients keep
@@ -29,7 +32,8 @@ class KtPfl(Answering):
     it, so that targets are not flattened); rows of clients that did not arrive (they stay). Targets
     are made with the coefficients after the merge, for the samples of the next round. Late answers
     take the place of the client's older ones; the server mode's weight scales the client's term.
-    The server is charged for the coefficients (`auxiliary` work `kt-pfl/coefficients`).
+    The server is charged for the coefficients (`auxiliary` work `kt-pfl/coefficients-…`, of as many
+    samples as the table of everybody's answers has rows).
 
     The gain of a reward, where answers are compressed, is that of the transfer loss (shared: per
     prototype the mean of its arrivals' divergences above before the steps) and of the cross-entropy
@@ -51,12 +55,26 @@ class KtPfl(Answering):
         require_at_least(0, rho=self.rho)
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
-        steps = self.coefficient_steps * len(arrived)
-        return [Work("auxiliary", "kt-pfl/coefficients", setting.public, steps)]
+        rows, steps = setting.public * setting.clients, self.coefficient_steps * len(arrived)
+        return [Work("auxiliary", self._coefficients(setting), rows, steps)]
+
+    def _coefficients(self, setting: Setting) -> str:
+        return f"kt-pfl/coefficients-{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         """A client's target and its slope: two products with everybody's logits."""
-        return {"kt-pfl/coefficients": 4.0 * setting.clients * setting.classes}
+        return {self._coefficients(setting): 4.0 * setting.classes}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        clients = math.gcd(samples, 8)
+        table = clients, samples // clients, setting.classes
+        drawn = torch.Generator().manual_seed(0)
+        answers = torch.randn(table, generator=drawn, dtype=torch.float64)
+        row = torch.full((clients,), 1 / clients, dtype=torch.float64)
+        once = replace(self, coefficient_steps=1)
+        return lambda: once._learned(row, answers, 0, 1 / clients)
 
     def first(self, kit: Any) -> State:
         import torch
@@ -118,7 +136,8 @@ class KtPfl(Answering):
 
 
 def _filled(answers: Any, answered: Any) -> Any:
-    """Everybody's logits in float64; where a client has not answered, the mean of those who have."""
+    """Everybody's logits in float64; where a client has not answered, the mean of those who
+    have."""
     known = answered[:, :, None].double()
     mean = (answers * known).sum(0) / known.sum(0).clamp(min=1)
     return answers * known + mean * (1 - known)

@@ -25,14 +25,15 @@ class Scaffold(Averaging):
     changes, and c by the sum of the changes of c_i over the number N_p of the prototype's clients,
     so that c stays the mean of all c_i. Each prototype has a c of its own.
 
-    Under compression c_i follows what travelled, not what was meant, or c would no longer be the mean
-    of the c_i. What was left out of Δc_i is in the next one by itself: it has no residual. The
-    update has one, as everywhere. A late update is weighed by the server mode; a late Δc_i counts in
-    full, since the client has moved its c_i already. K·η supposes plain steps: with momentum or
+    Under compression c_i follows what travelled, not what was meant, or c would no longer be the
+    mean of the c_i. What was left out of Δc_i is in the next one by itself: it has no residual. The
+    update has one, as everywhere. A late update is weighed by the server mode; a late Δc_i counts
+    in full, since the client has moved its c_i already. K·η supposes plain steps: with momentum or
     Adam, c_i would not be a gradient, and they are refused.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Source:
-    S. P. Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
+    Source: S. P. Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated
+    Learning",
     2020.
     """
 

@@ -25,16 +25,17 @@ Factory = Callable[[tuple[int, ...], int], nn.Module]
 def build_model(
     model: str | Factory, input_shape: tuple[int, ...], classes: int, *, seed: int
 ) -> nn.Module:
-    """The registered model of this name (or a factory itself) with PyTorch's default initialisation, drawn from `seed`.
+    """The registered model of this name (or a factory itself) with PyTorch's default
+    initialisation, drawn from `seed`.
 
     The weights are exactly those that the module's constructor draws when PyTorch's global CPU
     generator stands at `seed`; that generator is put back to where it was, so nobody else's draws
     move. Module constructors take no generator of their own, and swapping the global one's state
     for the moment of construction is the one way that also serves layers of a user's own.
 
-    The module is in training mode, float32, on the CPU. Raises: `InputError` for an unknown name, for samples of a
-    shape that the model cannot take, and when the factory returns something else than a module
-    with trainable float32 parameters.
+    The module is in training mode, float32, on the CPU. Raises: `InputError` for an unknown name,
+    for samples of a shape that the model cannot take, and when the factory returns something else
+    than a module with trainable float32 parameters.
 
     >>> before = torch.get_rng_state()
     >>> model = build_model("lenet5-half", (1, 28, 28), 10, seed=7)
@@ -61,7 +62,8 @@ def build_model(
 def plain(model: nn.Module) -> nn.Module:
     """A copy of `model` in which every fast layer is replaced by the ordinary ones it stands for.
 
-    Same parameters under the same names, same values and gradients bit for bit; tests compare the two.
+    Same parameters under the same names, same values and gradients bit for bit; tests compare the
+    two.
     """
     stand_in = getattr(model, "plain", None)
     if callable(stand_in):

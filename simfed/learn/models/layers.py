@@ -15,9 +15,9 @@ class ReluPool(nn.Module):
     """ReLU, then the maximum over 2×2 windows: `nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))`.
 
     On a CPU PyTorch's own pooling is two thirds of the inference time of a LeNet. The maximum of
-    strided slices gives the same values some twenty times as fast, and the same gradients in about half
-    the time: at ties the gradient goes to the first maximum of the window in row-major order, as
-    in `nn.MaxPool2d`. Elsewhere (other devices, odd sizes) the ordinary layers are used.
+    strided slices gives the same values some twenty times as fast, and the same gradients in about
+    half the time: at ties the gradient goes to the first maximum of the window in row-major order,
+    as in `nn.MaxPool2d`. Elsewhere (other devices, odd sizes) the ordinary layers are used.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ __all__ = ["LeNet5", "LeNet5Half"]
 
 
 class LeNet5(nn.Module):
-    """LeNet-5: two 5×5 convolutions (the first with padding 2), each ReLU and 2×2 max-pool, then three linear layers.
+    """LeNet-5: two 5×5 convolutions (the first with padding 2), each ReLU and 2×2 max-pool, then
+    three linear layers.
 
     61,706 parameters on 1×28×28 images with 10 classes. Y. LeCun et al., "Gradient-based learning
     applied to document recognition", Proc. IEEE 1998; with ReLU and max-pooling in place of the
@@ -20,7 +21,8 @@ class LeNet5(nn.Module):
 
     name = "lenet5"
     passes = "simfed.learn.models.lenet_passes:LeNetPasses"
-    """By hand, in half of autograd's time; a subclass that computes something else does not suit them."""
+    """By hand, in half of autograd's time; a subclass that computes something else does not suit
+    them."""
     widths = (6, 16, 120, 84)
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:

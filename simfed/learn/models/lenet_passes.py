@@ -116,7 +116,8 @@ class LeNetPasses(Passes):
     def _classified(
         self, features: Tensor, loss: Loss, into: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """The loss behind the linear layers, whose gradients are added, and its gradient in the features."""
+        """The loss behind the linear layers, whose gradients are added, and its gradient in the
+        features."""
         *inputs, logits = features, *self._classify(features)
         value, gradient = loss(logits)
         gradient = gradient.to(features.dtype)
@@ -138,7 +139,8 @@ _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 class _ConvReluPool:
-    """Convolution, ReLU, maximum over 2×2 windows; at ties the first in row-major order, as in PyTorch."""
+    """Convolution, ReLU, maximum over 2×2 windows; at ties the first in row-major order, as in
+    PyTorch."""
 
     def __init__(self, weight: Tensor, bias: Tensor, *, padding: int) -> None:
         self.weight, self.bias, self.padding = weight, bias, padding
@@ -233,8 +235,8 @@ class _ConvReluPool:
         """Each window's gradient to its first maximum: (n, 4, lanes, height, width).
 
         What lies in lanes beyond the outputs is left open. By halves, then by corners, the earlier
-        one at ties. The comparisons put out floats, because to select by booleans takes twenty times
-        as long.
+        one at ties. The comparisons put out floats, because to select by booleans takes twenty
+        times as long.
         """
         _, top, bottom, corners = pooled
         n, outputs, height, width = gradient.shape
@@ -267,7 +269,8 @@ class _ConvReluPool:
 
 
 def _computes_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
-    """Whether it computes what `LeNet5` does: a subclass may have put other layers in its places."""
+    """Whether it computes what `LeNet5` does: a subclass may have put other layers in its
+    places."""
     if type(module).forward is not LeNet5.forward or len(input_shape) != 3:
         return False
     assert isinstance(module, LeNet5)
@@ -294,7 +297,8 @@ def _plain_shape(padding: int) -> tuple[object, ...]:
 
 
 def _side_by_side(corners: Sequence[Tensor]) -> Tensor:
-    """Four (n, channels, height, width), the corners of 2×2 blocks, to (n, channels, 2 height, 2 width).
+    """Four (n, channels, height, width), the corners of 2×2 blocks, to (n, channels, 2 height, 2
+    width).
 
     Four copies with gaps take a third of the time of one by permuted dimensions.
     """
@@ -314,7 +318,9 @@ def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
     return torch.ops.aten.threshold_backward(gradient, output, 0)  # type: ignore[no-any-return]
 
 
-def _weight_gradient(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:  # fmt: skip
+def _weight_gradient(
+    gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding: int
+) -> Tensor:
     if x.shape[1] > 4:
         # measured: half the time in this layout, unless there are few channels
         gradient = gradient.contiguous(memory_format=torch.channels_last)
@@ -323,8 +329,13 @@ def _weight_gradient(gradient: Tensor, x: Tensor, weight: Tensor, stride: int, p
 
 
 def _convolution_backward(
-    gradient: Tensor, x: Tensor, weight: Tensor, stride: int, padding: int, wanted: tuple[bool, bool, bool]
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: int,
+    padding: int,
+    wanted: tuple[bool, bool, bool],
+) -> tuple[Tensor, Tensor, Tensor]:
     return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
         gradient, x, weight, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, wanted
     )

@@ -152,8 +152,15 @@ def test_a_public_set_is_needed():
 
 
 @pytest.mark.parametrize(
-    "option", [{"adversarial": -1}, {"forgetting": -1}, {"hidden": 0}, {"server_rate": 0}, {"public_epochs": 0}]
-)  # fmt: skip
+    "option",
+    [
+        {"adversarial": -1},
+        {"forgetting": -1},
+        {"hidden": 0},
+        {"server_rate": 0},
+        {"public_epochs": 0},
+    ],
+)
 def test_options_are_judged(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         tiny.scenario({"kind": "fedal", **option}, public=PUBLIC)

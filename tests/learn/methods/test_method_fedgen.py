@@ -98,7 +98,13 @@ def by_hand(world, rounds, head_only):
 
 @pytest.mark.parametrize("share", ["model", "head"])
 def test_rounds_are_those_by_hand(share):
-    label = {"dataset": {"name": "method-stripes", "public": 0, "partition": {"kind": "dirichlet", "alpha": 0.5}}}  # fmt: skip
+    label = {
+        "dataset": {
+            "name": "method-stripes",
+            "public": 0,
+            "partition": {"kind": "dirichlet", "alpha": 0.5},
+        }
+    }
     world = tiny.World(tiny.scenario({**KIND, "share": share}, rounds=3, **label))
     outcomes = [world.play(round) for round in (1, 2, 3)]
     server, local, net, losses = by_hand(world, 3, share == "head")
@@ -128,11 +134,16 @@ def test_bytes_and_work(share):
     assert first.plan.work == [Work("training", "lenet5-half", 8, 2)]
     assert second.plan.work[1] == Work("auxiliary", "fedgen/generate-7-5-42", 8, 2, name="generate")
     work = world.method.server_work(world.kit.setting, [first.who] * 2, 1)
-    assert [w[:4] for w in work] == [("auxiliary", "fedgen/generator-7-5-42", 6, 3)] * 2
+    assert [w[:4] for w in work] == [
+        ("auxiliary", "fedgen/generator-7-5-42", 6, 3),
+        ("auxiliary", "fedgen/heads-42-4", 2 * 6, 3),
+    ]
+    assert world.method.server_work(world.kit.setting, [], 1) == []
     flops = world.method.auxiliary(world.kit.setting)
     forward, head = 2 * (7 * 5 + 5 * 42), 2 * 42 * 4
     assert flops["fedgen/generate-7-5-42"] == forward + 2 * head
-    assert flops["fedgen/generator-7-5-42"] == 3 * forward - 2 * 7 * 5 + 2 * head
+    assert flops["fedgen/generator-7-5-42"] == 3 * forward - 2 * 7 * 5
+    assert flops["fedgen/heads-42-4"] == 2 * head
     world.close()
 
 
@@ -155,8 +166,15 @@ def test_embeddings_of_different_widths_are_refused():
 
 @pytest.mark.parametrize(
     "option",
-    [{"weight": -1}, {"weight_decay": 0}, {"noise": 0}, {"server_steps": 0}, {"server_rate": 0}, {"share": "body"}],
-)  # fmt: skip
+    [
+        {"weight": -1},
+        {"weight_decay": 0},
+        {"noise": 0},
+        {"server_steps": 0},
+        {"server_rate": 0},
+        {"share": "body"},
+    ],
+)
 def test_options_are_judged(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         tiny.scenario({"kind": "fedgen", **option})

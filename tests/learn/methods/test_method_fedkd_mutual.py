@@ -1,4 +1,5 @@
-"""FedKD-mutual against a version by hand; sizes that depend on what is learned, on the clock too."""
+"""FedKD-mutual against a version by hand; sizes that depend on what is learned, on the clock
+too."""
 
 from __future__ import annotations
 
@@ -28,9 +29,12 @@ KIND = {"kind": "fedkd-mutual", "energy_start": 0.5, "energy_end": 0.8}
 
 
 @given(
-    shapes=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), min_size=1, max_size=4),
-    energy=st.floats(0.1, 1.0), seed=st.integers(0, 100),
-)  # fmt: skip
+    shapes=st.lists(
+        st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), min_size=1, max_size=4
+    ),
+    energy=st.floats(0.1, 1.0),
+    seed=st.integers(0, 100),
+)
 @settings(max_examples=60, deadline=None)
 def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
     flat = torch.randn(

@@ -94,7 +94,13 @@ def test_widths_that_differ_are_projected(projection):
 
 
 def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_distance():
-    label = {"dataset": {"name": "method-stripes", "public": 0, "partition": {"kind": "shards", "shards_per_client": 1}}}  # fmt: skip
+    label = {
+        "dataset": {
+            "name": "method-stripes",
+            "public": 0,
+            "partition": {"kind": "shards", "shards_per_client": 1},
+        }
+    }
     world = tiny.World(tiny.scenario(ONE, clients=4, **label))
     world.play(1)
     before = world.host._server["means"].clone()
@@ -128,7 +134,11 @@ def test_bytes_and_work_are_those_of_the_plan():
 
 
 def test_compressed_means_are_chosen_by_the_policy():
-    made = tiny.scenario({"kind": "fedproto", "compress_means": True}, compression={"k": 10, "strategies": ["top-k"], "index_code": "fixed"}, policy={"kind": "uniform", "strategy": "top-k"})  # fmt: skip
+    made = tiny.scenario(
+        {"kind": "fedproto", "compress_means": True},
+        compression={"k": 10, "strategies": ["top-k"], "index_code": "fixed"},
+        policy={"kind": "uniform", "strategy": "top-k"},
+    )
     world = tiny.World(made)
     upload = world.host.execute(world.host.task(1, 0), "top-k", 10)
     # 8 bits for each place among 168

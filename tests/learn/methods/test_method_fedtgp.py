@@ -109,8 +109,9 @@ def test_server_steps_are_charged_and_bytes_are_those_of_fedproto():
 
 
 @pytest.mark.parametrize(
-    "option", [{"margin": -1}, {"server_rate": 0}, {"server_epochs": 0}, {"server_batch": 0}, {"pull": -1}]
-)  # fmt: skip
+    "option",
+    [{"margin": -1}, {"server_rate": 0}, {"server_epochs": 0}, {"server_batch": 0}, {"pull": -1}],
+)
 def test_options_are_judged(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         tiny.scenario({"kind": "fedtgp", **option})

@@ -1,4 +1,5 @@
-"""States of methods with networks of their own survive a checkpoint, and do not hang on processes."""
+"""States of methods with networks of their own survive a checkpoint, and do not hang on
+processes."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ class Textbook:
         return self.data.public if places is None else self.data.public[torch.from_numpy(places)]
 
     def trained(self, module, client, round, added=None):
-        """A copy after local training; `added`: weights → what each step's gradient gets beside it."""
+        """A copy after local training; `added`: weights → what each step's gradient gets beside
+        it."""
         local = copy.deepcopy(module).train()
         training = self.made.training
         optimiser = torch.optim.SGD(local.parameters(), lr=training.learning_rate)
@@ -132,7 +133,8 @@ def with_weights(module, weights):
 
 
 def distilled(book, module, client, round, public, targets, batch, temperature=1.0, epochs=1):
-    """A copy that has learned soft targets in evaluation mode, in keyed orders, with plain steps."""
+    """A copy that has learned soft targets in evaluation mode, in keyed orders, with plain
+    steps."""
     local = copy.deepcopy(module).eval()
     optimiser = torch.optim.SGD(local.parameters(), lr=book.made.training.learning_rate)
     order = book.streams("method digest", client, round)

@@ -1,0 +1,50 @@
+"""How good a model is for one client: on the test set, and there in the client's own label mix."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from simfed.contract import PersonalEvaluation
+from simfed.learn.federation import Federation
+
+__all__ = ["by_class", "in_mix", "label_counts"]
+
+
+def by_class(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Per class, as rows of (3, classes) float64: samples, right answers, sum of cross-entropies.
+
+    >>> by_class(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]), 2)[:2].tolist()
+    [[1.0, 1.0], [1.0, 0.0]]
+    """
+    losses = F.cross_entropy(logits, labels, reduction="none").double()
+    right = (logits.argmax(1) == labels).double()
+    zeros = torch.zeros(classes, dtype=torch.float64, device=logits.device)
+    columns = (torch.ones_like(right), right, losses)
+    return torch.stack([zeros.index_add(0, labels, column) for column in columns])
+
+
+def label_counts(data: Federation, client: int) -> Tensor:
+    """(classes,) how many training samples of each class a client owns, float32."""
+    positions = torch.as_tensor(data.owned[client], device=data.device)
+    labels = data.labels.index_select(0, positions)
+    return torch.bincount(labels, minlength=data.classes).float()
+
+
+def in_mix(found: Tensor, mix: Tensor) -> PersonalEvaluation:
+    """From `by_class`, and how many samples of each class the client owns.
+
+    Classes that the test set lacks count nothing in the client's own mix.
+    """
+    counts, right, losses = found
+    total = float(counts.sum())
+    mix = mix.double() * (counts > 0)
+    share = mix / mix.sum().clamp(min=1)
+    each = counts.clamp(min=1)
+    return PersonalEvaluation(
+        accuracy=float(right.sum()) / total,
+        loss=float(losses.sum()) / total,
+        own_accuracy=float((share * right / each).sum()),
+        own_loss=float((share * losses / each).sum()),
+    )

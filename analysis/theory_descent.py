@@ -43,9 +43,19 @@ FLOOR = (D - K) * 0.5**2
 
 GRID = (400, 1600, 6400)
 CODECS = (
-    "dense", "top-k", "random-k", "periodic-k", "ef-sign", "qsgd(4)", "fp16", "bf16",
-    "top-k+qsgd(4)", "random-k+qsgd(4)", "powersgd(2)", "svd(2)",
-)  # fmt: skip
+    "dense",
+    "top-k",
+    "random-k",
+    "periodic-k",
+    "ef-sign",
+    "qsgd(4)",
+    "fp16",
+    "bf16",
+    "top-k+qsgd(4)",
+    "random-k+qsgd(4)",
+    "powersgd(2)",
+    "svd(2)",
+)
 """Contractive ones: their errors are fed back."""
 
 
@@ -106,7 +116,7 @@ def averages(
             ]
             for seed in range(seeds)
         ]
-    )  # fmt: skip
+    )
 
 
 def slope_of(found: NDArray[np.float64], grid: Sequence[int]) -> Interval:

@@ -21,9 +21,17 @@ from simfed.scenario.load import validated
 
 CHANGE = worlds.TOP_K_BYTES[200]
 TIMES = [
-    "round", "client", "model_version", "started_at_s", "downlink_s", "training_s", "uplink_s",
-    "downlink_bytes", "uplink_bytes", "outcome",
-]  # fmt: skip
+    "round",
+    "client",
+    "model_version",
+    "started_at_s",
+    "downlink_s",
+    "training_s",
+    "uplink_s",
+    "downlink_bytes",
+    "uplink_bytes",
+    "outcome",
+]
 AWAY = {"failure": {"download": 0.2, "training": 0.2, "upload": 0.2}}
 
 
@@ -201,26 +209,38 @@ COMPRESSION = "downlink.compression"
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"downlink.compression": {"strategy": "terngrad"}},
-         f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
-         "'terngrad(2.5)' (it goes without)"),
-        ({"downlink.compression": {"strategy": {"ef21": {"inner": "top-k"}}}},
-         f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
-         "'ef21(top-k)' (it keeps its own error)"),
-        ({"downlink.compression": {"strategy": {"qsgd": {"levels": 0}}}},
-         f"{COMPRESSION}.strategy.qsgd: levels: a whole number"),
-        ({"downlink.compression": {"strategy": {"chain": ["top-k", "random-k"]}}},
-         f"{COMPRESSION}.strategy.chain: at most one selection in a chain"),
-        ({"downlink.compression": {"strategies": ["top-k"]}},
-         f"{COMPRESSION}: one of the keys k, strategy or index_code, got 'strategies'"),
+        (
+            {"downlink.compression": {"strategy": "terngrad"}},
+            f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
+            "'terngrad(2.5)' (it goes without)",
+        ),
+        (
+            {"downlink.compression": {"strategy": {"ef21": {"inner": "top-k"}}}},
+            f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
+            "'ef21(top-k)' (it keeps its own error)",
+        ),
+        (
+            {"downlink.compression": {"strategy": {"qsgd": {"levels": 0}}}},
+            f"{COMPRESSION}.strategy.qsgd: levels: a whole number",
+        ),
+        (
+            {"downlink.compression": {"strategy": {"chain": ["top-k", "random-k"]}}},
+            f"{COMPRESSION}.strategy.chain: at most one selection in a chain",
+        ),
+        (
+            {"downlink.compression": {"strategies": ["top-k"]}},
+            f"{COMPRESSION}: one of the keys k, strategy or index_code, got 'strategies'",
+        ),
         ({"downlink.compression": {"k": 0}}, f"{COMPRESSION}.k: a whole number of at least 1"),
         ({"downlink.compression": {"index_code": "zip"}}, f"{COMPRESSION}.index_code"),
-        ({"method": "fedmd", "dataset.public": 32},
-         "downlink.compression: null with method fedmd, which sends no models down, got 'logits "
-         "travels down'"),
+        (
+            {"method": "fedmd", "dataset.public": 32},
+            "downlink.compression: null with method fedmd, which sends no models down, got 'logits "
+            "travels down'",
+        ),
         ({"method": "local-only"}, "which sends no models down, got 'nothing travels down'"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_said_in_one_sentence(changes, sentence):
     plain = worlds.scenario().model_dump(mode="json")
     for path, value in changes.items():

@@ -22,26 +22,37 @@ ARMS = ["top-k", "random-k", "dense"]
 
 def scenario(policy="ascend", **changes):
     options = {
-        "rounds": 9, "policy": {"kind": policy}, "downlink": {}, "server": {},
+        "rounds": 9,
+        "policy": {"kind": policy},
+        "downlink": {},
+        "server": {},
         "compression": {"k": 40, "strategies": ARMS, "index_code": "fixed"},
-        "participation": {}, "count": 3,
-    }  # fmt: skip
+        "participation": {},
+        "count": 3,
+    }
     return worlds.scenario(**{**options, **changes})
 
 
 FEDKD = {
-    "method": "fedkd", "dataset": {"name": "change-stripes", "public": 16},
+    "method": "fedkd",
+    "dataset": {"name": "change-stripes", "public": 16},
     "safeguard": {"rollback": {"threshold": 1.0001}},
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("changes", [
-    {},
-    {"policy": "thompson", "method": {"kind": "fedprox", "mu": 0.1}},
-    {"downlink": {"compression": {"k": 60, "strategy": "periodic-k"}}, "participation":
-     {"clients_per_round": 2}},
-    FEDKD,
-], ids=["fedavg", "hosted", "changes down", "undone rounds"])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"policy": "thompson", "method": {"kind": "fedprox", "mu": 0.1}},
+        {
+            "downlink": {"compression": {"k": 60, "strategy": "periodic-k"}},
+            "participation": {"clients_per_round": 2},
+        },
+        FEDKD,
+    ],
+    ids=["fedavg", "hosted", "changes down", "undone rounds"],
+)
 def test_the_run_is_the_same_with_and_without_an_oracle(changes):
     made = scenario(**changes)
     alone = run(made, progress=False, workers=1)

@@ -10,6 +10,7 @@ import torch
 
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
+from simfed.learn.workload import LearningWorkload
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
@@ -71,3 +72,15 @@ def where_no_gpu_is_seen(function, *arguments):
             del os.environ["CUDA_VISIBLE_DEVICES"]
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
+class Surging(LearningWorkload):
+    """A workload whose safeguard sees the distillation losses of some rounds times a factor."""
+
+    def __init__(self, *arguments, surge, **options):
+        super().__init__(*arguments, **options)
+        self.surge = surge
+
+    def _reject(self, round, before, after):
+        factor = self.surge.get(round, 1.0)
+        return super()._reject(round, before, {p: factor * loss for p, loss in after.items()})

@@ -51,21 +51,9 @@ def by_autograd():
     del registry("model")._added["by-autograd"]
 
 
-class Surging(LearningWorkload):
-    """A workload whose safeguard sees the distillation losses of some rounds times a factor."""
-
-    def __init__(self, *arguments, surge, **options):
-        super().__init__(*arguments, **options)
-        self.surge = surge
-
-    def _reject(self, round, before, after):
-        factor = self.surge.get(round, 1.0)
-        return super()._reject(round, before, {p: factor * loss for p, loss in after.items()})
-
-
 def workload(scenario, *, surge=None, **options):
     if surge is not None:
-        return Surging(scenario, Streams(scenario.seed), surge=surge, **options)
+        return tiny.Surging(scenario, Streams(scenario.seed), surge=surge, **options)
     return LearningWorkload(scenario, Streams(scenario.seed), **options)
 
 

@@ -7,13 +7,15 @@ moment. `simfed.experiment` builds the rest and lets the clock play.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simfed.contract import FORCED_ARM, Task
 from simfed.device import (
+    QUANTITIES,
     Device,
     ModelWork,
     Processor,
@@ -25,13 +27,15 @@ from simfed.device import (
     profile_names,
     work_size,
 )
-from simfed.errors import InputError, InputErrors
+from simfed.errors import InputError, InputErrors, listed
 from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
+from simfed.levels import energy_of, split_arm
+from simfed.method import Work
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
-from simfed.tasks import Tasks
+from simfed.tasks import Tasks, policy_of
 
 if TYPE_CHECKING:
     from simfed.fleet import Column
@@ -107,6 +111,14 @@ class Parts:
                 named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
         return {run: self._record(run, f"{policy}.arms_from") for run, policy in named.items()}
 
+    @property
+    def changes_vary(self) -> bool:
+        """Whether models travel down as changes whose sizes depend on what is learned."""
+        return any(
+            self.tasks.changes_vary(self._task_of_group(i))
+            for i in range(len(self.scenario.clients))
+        )
+
     def columns(self) -> list[Column]:
         """What every client has, and what was drawn for it."""
         return self.fleet.columns({name: of.parameters for name, of in self.facts.items()})
@@ -163,15 +175,16 @@ class Parts:
 
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
-        from simfed.policy import Replay, build_policy
+        from simfed.policy import Replay
 
-        scenario = self.scenario
-        spec = scenario.policy_of_group(self.group(client))
-        arms = scenario.compression.strategies
-        if spec.arms_from is not None:
-            arms_played = self.recorded[spec.arms_from].arms(client)
-            return Replay(tuple(dict.fromkeys((*arms, *arms_played))), recorded=arms_played)
-        return build_policy(spec.kind, arms, reward_range=spec.reward.clip, options=spec.options)
+        scenario, group = self.scenario, self.group(client)
+        run = scenario.policy_of_group(group).arms_from
+        if run is not None:
+            recorded = self.recorded[run]
+            arms_played = recorded.arms(client)
+            known = tuple(dict.fromkeys((*scenario.compression.arms, *arms_played)))
+            return Replay(known, recorded=arms_played, levels=recorded.levels(client))
+        return policy_of(scenario, group)
 
     @cached_property
     def topology(self) -> Topology:
@@ -202,11 +215,13 @@ class Parts:
             self._gather(found, None, self.fleet.availability)
             method = self.scenario.method.made
             self._gather(found, "method", lambda: method.check(self.tasks.setting))
+            self._gather(found, "downlink.compression", self._check_changes)
         if found:
             return found
         if not time_only:  # a clock without learning deals no samples
             self._gather(found, None, self._check_data)
         for i in range(len(self.scenario.clients)):
+            self._gather(found, "compression.strategies", partial(self._try_codecs, i))
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
             if time_only:
@@ -220,7 +235,7 @@ class Parts:
         """What the scenario leaves out at the cost of realism, and what the profiles in use have
         to say (after `errors` or a run): one sentence each."""
         of_profiles = (w for p in self.profiles.values() for w in p.warnings)
-        return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles)]
+        return [*forgotten_links(self.scenario), *dict.fromkeys(of_profiles), *self._not_timed()]
 
     # ---- inside ----------------------------------------------------------------------------------
 
@@ -284,6 +299,22 @@ class Parts:
             return self._arms(index)
         return tuple(dict.fromkeys((*self._arms(index), FORCED_ARM)))
 
+    def _codecs(self, index: int, arms: tuple[str, ...], length: int) -> Iterator[tuple[str, int]]:
+        """Codec and K of what a group's clients play: at each arm's level, or at both ends of K."""
+        for codec, level in dict.fromkeys(map(split_arm, arms)):
+            for k in dict.fromkeys(self.fleet.range_of_k(index, length, level)):
+                yield codec, k
+
+    def _try_codecs(self, index: int) -> None:
+        """Codecs that look at the shapes of layers find what they need in the prototype's."""
+        task = self._task_of_group(index)
+        for field in task.plan.compressed.values():
+            for codec, k in self._codecs(index, self._arms(index), field.entries):
+                try:
+                    self.tasks.field_bytes(task, field, codec, k)
+                except InputError as error:
+                    raise error.within(f"prototype {task.prototype}") from None
+
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
         processor = self._processor(group.device)
@@ -293,11 +324,16 @@ class Parts:
             processor.nominal_s(work.quantity, model=work.model, **work_size(work))
         arms = self._arms_and_forced(index, time_only)
         for field in task.plan.compressed.values():
-            for k in dict.fromkeys(self.fleet.range_of_k(index, field.entries)):
-                for arm in arms:
-                    processor.nominal_s("compression", model=model, strategy=arm, k=k)
+            for codec, k in self._codecs(index, arms, field.entries):
+                processor.nominal_s("compression", model=model, strategy=codec, k=k)
         phases = {work.quantity for work in task.plan.work}
         phases |= {"compression"} if task.plan.compressed else set()
+        for work in self._unpacking(index):
+            with suppress(InputError):  # a warning says that it is not known
+                processor.nominal_s(
+                    work.quantity, model=work.model, strategy=work.name, **work_size(work)
+                )
+                phases.add(work.quantity)
         for phase in sorted(phases, reverse=True):
             processor.noise_of(phase)
         self._check_power(processor.profile)
@@ -313,6 +349,41 @@ class Parts:
                 f"watts for each of {', '.join(sorted(phases))} (or no power at all)",
                 where=f"{profile.name}: power", got=f"none for {', '.join(missing)}",
             )  # fmt: skip
+
+    def _unpacking(self, index: int) -> tuple[Work, ...]:
+        """A group's work on one change of the model; empty where models travel whole."""
+        return self.tasks.task(1, self.fleet.first(index), 1, held=0).unpacking
+
+    def _check_changes(self) -> None:
+        """Where changes travel down there is a model that they are changes of."""
+        if self.scenario.downlink.compression is None:
+            return
+        down = {
+            name: field
+            for i in range(len(self.scenario.clients))
+            for name, field in self.tasks.task(2, self.fleet.first(i), 1).plan.down.items()
+        }
+        if not any(field.kind == "weights" for field in down.values()):
+            raise InputError(
+                f"null with method {self.scenario.method.kind}, which sends no models down",
+                got=f"{listed(down) or 'nothing'} travels down",
+            )
+
+    def _not_timed(self) -> list[str]:
+        """Unpacking that no profile knows."""
+        found = []
+        for i, group in enumerate(self.scenario.clients):
+            for work in self._unpacking(i):
+                try:
+                    self.processors[i].nominal_s(
+                        work.quantity, model=work.model, strategy=work.name, **work_size(work)
+                    )
+                except InputError:
+                    found.append(
+                        f"device profile {group.device.profile}: decompression of {work.model} by "
+                        f"{work.name} is not known, so unpacking what travels down takes no time"
+                    )
+        return list(dict.fromkeys(found))
 
     def _try_policy(self, index: int) -> None:
         self.policy(self.fleet.first(index))
@@ -334,9 +405,12 @@ class Parts:
         from simfed.sim import TimeOnlyWorkload
 
         task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)
-        k, _ = self.fleet.range_of_k(index, task.plan.longest)
-        for arm in self._arms(index):
-            workload.size_bytes(task, arm, k)
+        arms = self._arms(index)
+        for codec, level in map(split_arm, arms):
+            if level is not None and energy_of(level) is not None:
+                workload.known_k(codec, level)
+        for codec, k in self._codecs(index, arms, task.plan.longest):
+            workload.size_bytes(task, codec, k)
 
     def _task_of_group(self, index: int) -> Task:
         """The task of a group's first client in the first round."""
@@ -355,11 +429,13 @@ class Parts:
             device.processor.noise_of(phase)
         for i, task in enumerate(first):
             for field in task.plan.compressed.values():
-                for k in dict.fromkeys(self.fleet.range_of_k(i, field.entries)):
-                    for arm in self._arms_and_forced(i, time_only):
-                        device.nominal_s("decompression", model=task.model, strategy=arm, k=k)
+                for codec, k in self._codecs(i, self._arms_and_forced(i, time_only), field.entries):
+                    device.nominal_s("decompression", model=task.model, strategy=codec, k=k)
         for piece in work:
-            device.nominal_s(piece.quantity, model=piece.model, **work_size(piece))
+            strategy = piece.name if QUANTITIES[piece.quantity].per_strategy else ""
+            device.nominal_s(
+                piece.quantity, model=piece.model, strategy=strategy, **work_size(piece)
+            )
 
 
 def check(

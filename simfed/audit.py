@@ -18,6 +18,7 @@ import numpy as np
 from simfed.assembly import Parts
 from simfed.contract import FORCED_ARM
 from simfed.errors import InputError, InputErrors
+from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CLIENT_KINDS
@@ -53,30 +54,70 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
     from simfed.sim import TimeOnlyWorkload
 
     sizes, seen, clients = TimeOnlyWorkload(parts.tasks), _Seen(), parts.scenario.client_count
-    for row in _rows(run, "participations"):
+    held = _held_versions(run, parts)
+    for at, row in enumerate(_rows(run, "participations")):
         client, number = row["client"], row["round"]
         who = f"round {number}, client {client}"
         if not 0 <= client < clients:
             seen.add("are of a client that the scenario does not have", who)
             continue
-        task = parts.tasks.task(number, client, row["model_version"])
-        k = parts.fleet.k(client, task.plan.longest)
+        task = parts.tasks.task(number, client, row["model_version"], held=held.get(at))
+        codec, ks = _allowed_k(row, parts, task.plan.longest)
+        k = row["k"]
         if row["prototype"] != task.prototype:
             seen.add("are of another prototype than the scenario's", who)
-        elif row["k"] != k:
+        elif not ks[0] <= k <= ks[1]:
             seen.add("keep another K than the scenario's", who)
         elif row["outcome"] in ("aggregated", "late"):
             received, planned = row["downlink_bytes"], task.downlink_bytes
-            varies = parts.tasks.downlink_varies(task.plan)  # the plan then says the most
+            varies = parts.tasks.downlink_varies(task)  # the plan then says the most
             if not (_near(received, planned) or (varies and 0 < received < planned)):
                 seen.add("did not receive what the plan sends", who)
             try:
-                sent = sizes.size_bytes(task, row["arm"], k)
+                sent = sizes.size_bytes(task, codec, k)
             except InputError:  # it depends on the data
                 continue
             if not _near(row["uplink_bytes"], sent):
                 seen.add("sent another number of bytes than arm, K and plan come to", who)
     yield from seen.sentences("participations")
+
+
+def _allowed_k(row: dict[str, Any], parts: Parts, length: int) -> tuple[str, tuple[int, int]]:
+    """The codec of a participation, and the smallest and largest K that it may have kept."""
+    client, (codec, level) = row["client"], split_arm(row["arm"])
+    spec = parts.scenario.policy_of_group(parts.group(client))
+    if row["choice"] == "forced" or not length:
+        pass
+    elif energy_of(level) is not None:
+        return codec, (1, length)
+    elif spec.arms_from is not None and any(parts.recorded[spec.arms_from].levels(client)):
+        return codec, (1, length)  # as recorded, which `_policies_chose…` holds it against
+    elif spec.sets_k:
+        ends = [parts.fleet.k(client, length, split_arm(arm)[1]) for arm in spec.arms(())]
+        return codec, (min(ends), max(ends))
+    k = parts.fleet.k(client, length, level)
+    return codec, (k, k)
+
+
+def _held_versions(run: Run, parts: Parts) -> dict[int, int]:
+    """Row of participations → the version that its client had before, where changes travel down."""
+    if parts.scenario.downlink.compression is None:
+        return {}
+    rows = list(enumerate(_rows(run, "participations")))
+    held: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for at, row in sorted(rows, key=lambda of: (of[1]["started_at_s"], of[0])):
+        client, version = row["client"], row["model_version"]
+        if client in held:
+            found[at] = held[client]
+        # a client takes part in one thing at a time
+        task = parts.tasks.task(row["round"], client, version, held=held.get(client))
+        lost = row["outcome"] in ("dropped", "failed")
+        worked = row["training_s"] > 0 or row["compression_s"] > 0
+        moved = _near(row["downlink_bytes"], task.downlink_bytes) and row["outcome"] == "dropped"
+        if not lost or worked or moved:
+            held[client] = version
+    return found
 
 
 def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
@@ -109,8 +150,14 @@ def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
                 seen.add(f"were forced to another arm than {FORCED_ARM}", who)
             continue
         pull: Pull = policy.pull(parts.streams("policy", client, number))
+        task = parts.tasks.task(number, client, row["model_version"])
         if (pull.arm, pull.choice) != (row["arm"], row["choice"]):
             seen.add("did not choose what their policy draws", who)
+        elif (
+            pull.k is not None
+            and row["k"] != parts.fleet.compression(client, pull, task.plan.longest)[1]
+        ):
+            seen.add("keep another K than their policy sets", who)
         if row["outcome"] in ("dropped", "failed"):
             policy.void(pull)
         elif policy.learns:
@@ -153,7 +200,7 @@ def _work_is_that_of_the_plans(run: Run, parts: Parts) -> Broken:
     versions = {
         (row["round"], row["client"]): row["model_version"] for row in _rows(run, "participations")
     }
-    seen = _Seen()
+    seen, changes = _Seen(), parts.scenario.downlink.compression
     for span in _rows(run, "spans"):
         key = span["round"], span["client"]
         if not span["track"].startswith("client ") or key not in versions:
@@ -165,6 +212,8 @@ def _work_is_that_of_the_plans(run: Run, parts: Parts) -> Broken:
             (work.kind or work.quantity, work.name or work.kind or work.quantity)
             for work in plan.work
         }
+        if changes is not None:
+            units.add(("decompression", changes.strategy))
         if (span["kind"], span["name"]) not in units:
             seen.add("are no work of their client's plan", f"round {key[0]}, client {key[1]}")
     yield from seen.sentences("spans")

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from simfed.levels import Level
 from simfed.method import Plan, Who, Work
 
 __all__ = [
@@ -50,6 +51,11 @@ class Task(NamedTuple):
     downlink_bytes: float
     """All that travels down, as it is charged; 0 where the downlink is free. Before it is executed
     the most, where that depends on what is learned."""
+    held: int | None = None
+    """The version that the client has already, where changes travel down in place of models; None:
+    none, so that it is sent the whole model."""
+    unpacking: tuple[Work, ...] = ()
+    """The client's work on what travels down compressed, before that of its plan."""
 
     @property
     def key(self) -> int | str:
@@ -58,7 +64,7 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> tuple[int, int, int, int]:
-        """(round, client, model version, turn): what `Tasks.task` makes it from."""
+        """(round, client, model version, turn): its part in the decisions of a run."""
         return self.round, self.client, self.model_version, self.who.turn
 
     @property
@@ -70,6 +76,16 @@ class Task(NamedTuple):
     def order(self) -> tuple[int, int, int]:
         """(client, turn, round): what is merged together is merged in ascending order of this."""
         return self.client, self.who.turn, self.round
+
+    @property
+    def arguments(self) -> tuple[int | None, ...]:
+        """What `Tasks.task` makes it from."""
+        return self.name if self.held is None else (*self.name, self.held)
+
+    @property
+    def work(self) -> Sequence[Work]:
+        """All that the client works between the download and the compression of its upload."""
+        return (*self.unpacking, *self.plan.work) if self.unpacking else self.plan.work
 
     @property
     def prototype(self) -> str:
@@ -99,7 +115,8 @@ class Contribution(Protocol):
     def arm(self) -> str: ...
     @property
     def k(self) -> int:
-        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed."""
+        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed.
+        Of a level of energy it is the first such field's, and asking runs pending learning work."""
         ...
 
     def uplink_bytes(self) -> float:
@@ -157,13 +174,15 @@ class Outcome:
 class Workload(Protocol):
     """What the clock needs to know of learning (or of its stand-in in a time-only run)."""
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
-        """The work of `client` in `round`; cheap and without side effects."""
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
+        """The work of `client` in `round`; cheap and without side effects. `held`: see `Task`."""
         ...
 
-    def execute(self, task: Task, arm: str, k: int) -> Contribution:
-        """Local gradient, residual, compression. Called once per started participation, at its
-        start; implementations batch the work until a size or a merge needs it."""
+    def execute(self, task: Task, arm: str, k: Level) -> Contribution:
+        """Local gradient, residual, compression by the codec `arm`. `k`: entries to keep of each
+        compressed field, or a level of energy (`simfed.levels`). Called once per started
+        participation, at its start; implementations batch the work until a size or a merge needs
+        it."""
         ...
 
     def merge(

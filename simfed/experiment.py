@@ -31,6 +31,7 @@ from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fields import files_in
 
 if TYPE_CHECKING:
+    from simfed.policy import Policy
     from simfed.record.checkpoint import Checkpoint
     from simfed.replay.store import TrajectoryStore
     from simfed.sim import Simulation
@@ -39,13 +40,19 @@ __all__ = [
     "Progress",
     "RunResult",
     "default_workers",
+    "learning_of",
     "load_run",
     "run",
+    "simulation_of",
 ]
 
 RunResult = Run
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
+
+Beside = Callable[["Parts", "Simulation"], "contextlib.AbstractContextManager[Progress]"]
+"""Made when the simulation stands, closed before its learning side is; gives what is called
+after each round."""
 
 _STOPPING = "stopping after this round; Ctrl-C again stops at once"
 
@@ -65,6 +72,7 @@ def run(
     overwrite: bool = False,
     progress: bool | Progress = True,
     trajectories: TrajectoryStore | None = None,
+    beside: Beside | None = None,
 ) -> RunResult:
     """Play a scenario; its run directory goes to `out` (None: nothing is written).
 
@@ -80,6 +88,7 @@ def run(
         progress: True shows it on standard error; or a function called after each round.
         trajectories: answer learning from what runs recorded there before, and record in turn; the
             result is the same bit for bit.
+        beside: somebody who looks on between rounds and changes nothing.
 
     Raises:
         InputError, InputErrors: the scenario or `out` is wrong; nothing was run.
@@ -112,9 +121,10 @@ def run(
                 directory = begun or _begin(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder(losses=losses)
-            simulation = _simulation(parts, workload, recorder)
+            simulation = simulation_of(parts, workload, recorder)
             shown = _shown(progress, scenario)
-            _play(simulation, directory, recorder, shown, scenario.checkpoint.every)
+            looking = stack.enter_context(beside(parts, simulation)) if beside else None
+            _play(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
             facts_at_end = _at_end(parts, workload, simulation, directory)
             summary = summarise(recorder.table, scenario.clients_of_prototype)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
@@ -160,8 +170,8 @@ def _clock(parts: Parts) -> Workload:
 
 
 def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
-    make = partial(_learning, parts, workers, device)
-    if parts.scenario.method.made.sizes_vary:
+    make = partial(learning_of, parts, workers, device)
+    if parts.scenario.method.made.sizes_vary or parts.changes_vary:
         return (
             make()
         )  # what travels down is timed from the start, before an outcome could be looked up
@@ -194,7 +204,7 @@ def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     return files, dump_scenario(parts.scenario, profiles, network)
 
 
-def _learning(parts: Parts, workers: int, device: str) -> Workload:
+def learning_of(parts: Parts, workers: int, device: str) -> Workload:
     """The learning side that the method names."""
     module, _, name = parts.scenario.method.made.workload.partition(":")
     workload: type[Workload] = getattr(importlib.import_module(module), name)
@@ -222,14 +232,20 @@ def default_workers(scenario: Scenario) -> int:
     return max(1, min(available_cores(), scenario.client_count))
 
 
-def _simulation(parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
+def simulation_of(
+    parts: Parts,
+    workload: Workload,
+    recorder: Recorder,
+    make_policy: Callable[[int], Policy] | None = None,
+) -> Simulation:
+    """The clock side of a scenario; `make_policy`: in place of the scenario's policies."""
     from simfed.net import Network
     from simfed.sim import Simulation
 
     return Simulation(
         parts.scenario,
         workload=workload,
-        make_policy=parts.policy,
+        make_policy=make_policy or parts.policy,
         make_device=parts.device,
         make_network=lambda env, on_use: Network(
             env, parts.topology, model=parts.network_model, on_use=on_use
@@ -248,6 +264,7 @@ def _play(
     recorder: Recorder,
     shown: RunProgress | Progress | None,
     save_every: int,
+    looking: Progress | None = None,
 ) -> None:
     """Let the clock run, from the checkpoint where there is one, with Ctrl-C at round borders."""
 
@@ -262,11 +279,22 @@ def _play(
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         simulation.run(
-            progress=shown,
+            progress=_one_after_another(shown, looking),
             stop_requested=ctrl_c.asked,
             save=save if directory is not None else None,
             save_every=save_every,
         )
+
+
+def _one_after_another(first: Progress | None, second: Progress | None) -> Progress | None:
+    if first is None or second is None:
+        return first or second
+
+    def both(round: int, time_s: float, accuracy: float | None) -> None:
+        first(round, time_s, accuracy)
+        second(round, time_s, accuracy)
+
+    return both
 
 
 def _restore(simulation: Simulation, kept: Checkpoint) -> None:

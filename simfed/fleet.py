@@ -30,9 +30,10 @@ from simfed.availability import (
 )
 from simfed.distributions import positions
 from simfed.errors import InputError
+from simfed.levels import Level, energy_of, entries, split_arm
+from simfed.policy import Pull
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, Quantity
-from simfed.scenario.fields import entries
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import Trace as LinkTrace
 from simfed.scenario.presence import Failure, time_of_day_s
@@ -158,16 +159,33 @@ class Fleet:
         """The client's factor on its group's processor; 1 where it is not drawn."""
         return 1.0 if self._speeds is None else float(self._speeds[client])
 
-    def k(self, client: int, parameters: int) -> int:
-        """Entries this client keeps of an update of `parameters` entries."""
+    def k(self, client: int, parameters: int, level: Level | None = None) -> int:
+        """Entries this client keeps of an update of `parameters` entries: its own K, or `level`."""
+        if level is not None:
+            return entries(level, parameters)
         written = self._k_of_group[self.group[client]]
         if isinstance(written, Distribution):
             assert self._ks is not None
             written = int(self._ks[client])
         return entries(written, parameters)
 
-    def range_of_k(self, group: int, parameters: int) -> tuple[int, int]:
-        """The smallest and the largest K of a group's clients."""
+    def compression(self, client: int, pull: Pull, parameters: int) -> tuple[str, Level]:
+        """(codec, K) of a client's pull, for an update of `parameters` entries; of a level of
+        energy, which the update has to say more of, the level itself."""
+        codec, level = split_arm(pull.arm)
+        level = level if pull.k is None else pull.k
+        if level is not None and energy_of(level) is not None:
+            return codec, level if parameters else 0
+        return codec, self.k(client, parameters, level)
+
+    def range_of_k(
+        self, group: int, parameters: int, level: Level | None = None
+    ) -> tuple[int, int]:
+        """The smallest and the largest K of a group's clients, at their own K or at `level`."""
+        if level is not None and energy_of(level) is not None:
+            return min(1, parameters), parameters
+        if level is not None:
+            return entries(level, parameters), entries(level, parameters)
         written = self._k_of_group[group]
         if isinstance(written, Distribution):
             ks = self.drawn(group, "k")

@@ -140,6 +140,8 @@ REGISTRIES: dict[str, Registry] = {
                 "d-ucb": "simfed.policy:DiscountedUcb",
                 "sw-ucb": "simfed.policy:SlidingWindowUcb",
                 "thompson": "simfed.policy:Thompson",
+                "adaptive-k": "simfed.policy:AdaptiveK",
+                "energy-share": "simfed.policy:EnergyShare",
             },
         ),
         Registry(

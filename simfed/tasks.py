@@ -13,12 +13,15 @@ import numpy as np
 
 from simfed.compress.wire import uplink_bytes
 from simfed.contract import Task
-from simfed.method import Field, Plan, Setting, Size, Who, Work
-from simfed.policy import Policy, Pull
+from simfed.levels import Level
+from simfed.levels import entries as entries_of
+from simfed.method import Field, Method, Plan, Setting, Size, Who, Work
+from simfed.policy import Policy, Pull, build_policy
 from simfed.scenario import Scenario
+from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 
-__all__ = ["NO_COMPRESSION", "Tasks", "pull_for"]
+__all__ = ["NO_COMPRESSION", "Tasks", "policy_of", "pull_for"]
 
 NO_COMPRESSION = "dense"
 """The arm of a participation that compresses nothing."""
@@ -53,7 +56,7 @@ class Tasks:
     def __init__(
         self, scenario: Scenario, facts: Mapping[str, Facts], samples_of: Callable[[int], int]
     ) -> None:
-        self.method = scenario.method.made
+        self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {
             name: Size(p.model, of.parameters, of.buffers, of.features, clients[name], of.shapes)
@@ -74,10 +77,12 @@ class Tasks:
             distillation_steps=scenario.distillation.steps,
         )
         self._samples_of = samples_of
+        self._first_of: dict[str, int] = {}
         self._group_of_client = scenario.group_of_client()
         self._prototypes = [group.prototype for group in scenario.clients]
         self.index_code = scenario.compression.index_code
         self._charge = scenario.charge
+        self._changes = scenario.downlink.compression
         self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
         self._known: dict[tuple[str, int, int, str], float | None] = {}
 
@@ -86,31 +91,142 @@ class Tasks:
         prototype = self._prototypes[self._group_of_client[client]]
         return Who(client, prototype, self.setting.prototypes[prototype], self._samples_of, turn)
 
-    def task(self, round: int, client: int, model_version: int, turn: int = 0) -> Task:
-        """What `client` is asked to do in `round`."""
+    def first_of(self, prototype: str) -> Who:
+        """The client of lowest id that has this prototype."""
+        if not self._first_of:
+            names = [self._prototypes[group] for group in self._group_of_client]
+            for client in range(len(names) - 1, -1, -1):
+                self._first_of[names[client]] = client
+        return self.who(self._first_of[prototype])
+
+    def task(
+        self,
+        round: int,
+        client: int,
+        model_version: int,
+        turn: int = 0,
+        held: int | None = None,
+    ) -> Task:
+        """What `client` is asked to do in `round`; `held`: the version that it has already."""
         who = self.who(client, turn)
         plan = self.method.plan(self.setting, who, round)
-        return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
+        if self._changes is None:
+            return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
+        return self.as_sent(Task(round, client, who, plan, model_version, 0.0, held))
 
-    def downlink_bytes(self, plan: Plan, sent: Mapping[str, int] | None = None) -> float:
-        """What travels down; 0 where that is not charged.
+    def as_sent(
+        self,
+        task: Task,
+        sent: Mapping[str, int] | None = None,
+        sizes: Mapping[str, Sequence[float]] | None = None,
+    ) -> Task:
+        """`task` with the bytes and the unpacking of what travels down.
 
         sent: entries of each field as it was sent; without it, bounded fields count as the most.
+        sizes: field of weights → bytes of each of its changes so far, where these depend on what is
+        learned; without it, the whole model counts.
         """
+        if self._changes is None or not self._charge.downlink:
+            return task._replace(downlink_bytes=self.downlink_bytes(task.plan, sent))
+        total = 0.0
+        unpacking = []
+        missed = None if task.held is None else task.model_version - task.held
+        for name, field in task.plan.down.items():
+            dense = self._dense_bytes(name, field, sent)
+            if field.kind == "buffers" and missed == 0:
+                continue  # they are those that it has
+            if field.kind == "weights" and missed is not None:
+                size = self.change_bytes(task.who, field)
+                if size is not None:
+                    changes = missed * size
+                elif sizes is not None:
+                    changes = sum(sizes[name][task.held : task.model_version])
+                else:
+                    changes = dense if missed else 0.0
+                if changes < dense:
+                    total += changes
+                    if missed:
+                        unpacking.append(self._unpacking(task, field, missed))
+                    continue
+            total += dense
+        return task._replace(downlink_bytes=total, unpacking=tuple(unpacking))
+
+    def as_recorded(self, task: Task, down_bytes: float) -> Task:
+        """`task` with bytes that were recorded; where they are fewer than the whole model's, they
+        were changes."""
+        if down_bytes == task.downlink_bytes:
+            return task
+        task = task._replace(downlink_bytes=down_bytes)
+        if task.held is None or not self.changes_vary(task):
+            return task
+        missed = task.model_version - task.held
+        if not missed or down_bytes >= self.downlink_bytes(task.plan):
+            return task
+        weights = [field for field in task.plan.down.values() if field.kind == "weights"]
+        return task._replace(unpacking=tuple(self._unpacking(task, of, missed) for of in weights))
+
+    def _unpacking(self, task: Task, field: Field, times: int) -> Work:
+        k, arm = self.change_entries(field), self.change_strategy
+        return Work("decompression", task.model, k, times, name=arm)
+
+    def downlink_bytes(self, plan: Plan, sent: Mapping[str, int] | None = None) -> float:
+        """What travels down of whole models; 0 where that is not charged. `sent`: see `as_sent`."""
         if not self._charge.downlink:
             return 0.0
-        total = 0.0
-        for name, field in plan.down.items():
-            size = self._weight_bytes if field.kind == "weights" else field.value_bytes
-            if field.kind != "buffers" or self._charge.buffers:
-                total += size * (sent[name] if sent and field.bounded else field.entries)
-        return total
+        return sum(self._dense_bytes(name, field, sent) for name, field in plan.down.items())
 
-    def downlink_varies(self, plan: Plan) -> bool:
+    def _dense_bytes(self, name: str, field: Field, sent: Mapping[str, int] | None) -> float:
+        if field.kind == "buffers" and not self._charge.buffers:
+            return 0.0
+        size = self._weight_bytes if field.kind == "weights" else field.value_bytes
+        return size * (sent[name] if sent and field.bounded else field.entries)
+
+    def downlink_varies(self, task: Task) -> bool:
         """Whether the bytes that travel down depend on what is learned."""
-        return self._charge.downlink and any(field.bounded for field in plan.down.values())
+        fields = task.plan.down.values()
+        return self._charge.downlink and (
+            any(field.bounded for field in fields) or self.changes_vary(task)
+        )
 
-    def uplink_bytes(self, task: Task, arm: str, k: int) -> float | None:
+    def changes_vary(self, task: Task) -> bool:
+        """Whether the size of a change of the model depends on what is learned."""
+        return self._changes is not None and any(
+            field.kind == "weights" and self.change_bytes(task.who, field) is None
+            for field in task.plan.down.values()
+        )
+
+    def change_entries(self, field: Field) -> int:
+        """K of a change of the model, where models travel down compressed."""
+        assert self._changes is not None
+        return entries_of(self._changes.k, field.entries)
+
+    def change_layout(self, who: Who, field: Field) -> tuple[tuple[int, ...], ...] | None:
+        """The shapes of the layers, where a field of weights is the whole model."""
+        whole = field.entries == who.parameters
+        return who.size.shapes or None if whole else None
+
+    @property
+    def change_strategy(self) -> str:
+        """The codec of changes of the model."""
+        assert self._changes is not None
+        return self._changes.strategy
+
+    @property
+    def change_code(self) -> str:
+        """How the indices of changes are charged."""
+        assert self._changes is not None
+        return self._changes.index_code or self.index_code
+
+    def change_bytes(self, who: Who, field: Field) -> float | None:
+        """Bytes of one change of the model; None where that depends on what is learned."""
+        assert self._changes is not None
+        key = self._changes.strategy, field.entries, -1, who.model
+        if key not in self._known:
+            layout, k = self.change_layout(who, field), self.change_entries(field)
+            self._known[key] = uplink_bytes(key[0], field.entries, k, self.change_code, layout)
+        return self._known[key]
+
+    def uplink_bytes(self, task: Task, arm: str, k: Level) -> float | None:
         """What travels up; None where that depends on the data."""
         total = 0.0
         for field in task.plan.up.values():
@@ -120,7 +236,7 @@ class Tasks:
             total += size
         return total
 
-    def field_bytes(self, task: Task, field: Field, arm: str, k: int) -> float | None:
+    def field_bytes(self, task: Task, field: Field, arm: str, k: Level) -> float | None:
         """What one field of an upload comes to; None where that depends on the data."""
         if field.bounded:
             return None
@@ -128,6 +244,8 @@ class Tasks:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
         of_model = task.model if field.kind == "update" else ""
+        if isinstance(k, str):
+            return None
         key = arm, field.entries, k, of_model
         if key not in self._known:
             kept = min(k, field.entries)
@@ -136,8 +254,34 @@ class Tasks:
         return self._known[key]
 
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
-        """What the server works at this merge, beside decompression."""
-        return self.method.server_work(self.setting, list(arrived), round)
+        """What the server works at this merge, beside decompression: what the method says, and the
+        compression of every prototype's change where changes travel down."""
+        arrived = list(arrived)
+        work = self.method.server_work(self.setting, arrived, round)
+        return [*work, *self._packing(round)] if self._changes is not None else work
+
+    def _packing(self, round: int) -> Iterable[Work]:
+        if self._changes is None or not self._charge.downlink:
+            return
+        for name, prototype in self.setting.prototypes.items():
+            who = self.first_of(name)
+            for field in self.method.plan(self.setting, who, round).down.values():
+                if field.kind == "weights":
+                    k, arm = self.change_entries(field), self._changes.strategy
+                    yield Work("compression", prototype.model, k, kind="packing", name=arm)
+
+
+def policy_of(scenario: Scenario, group: ClientGroup) -> Policy:
+    """A new policy for a client of a group."""
+    spec = scenario.policy_of_group(group)
+    among = spec.learns and not spec.sets_k
+    return build_policy(
+        spec.kind,
+        scenario.compression.arms,
+        reward_range=spec.reward.clip,
+        options=spec.options,
+        factored=among and scenario.compression.pairs == "factored",
+    )
 
 
 def pull_for(task: Task, policy: Policy, forced_arm: str | None, streams: Streams) -> Pull:

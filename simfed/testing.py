@@ -34,6 +34,7 @@ from simfed.compress import (
 )
 from simfed.compress.codec import Layout, as_codec
 from simfed.errors import InputError
+from simfed.levels import checked_level
 from simfed.method import Arrival, Field, Method, Who
 from simfed.policy import CHOICES, Policy, Pull
 from simfed.registry import registry
@@ -314,8 +315,9 @@ def _alike(one: Any, other: Any) -> bool:
 def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
     """Check a policy class, made as `cls(arms, reward_range=…, **options)`.
 
-    - pulls are `Pull`s of its arms with a probability in (0, 1], from the generator given to `pull`
-      and nothing else: no global randomness, nothing shared between two clients' objects;
+    - pulls are `Pull`s of its arms with a probability in (0, 1], and a level where they set K, from
+      the generator given to `pull` and nothing else: no global randomness, nothing shared between
+      two clients' objects;
     - `values` has a number per arm; reading it, or `state`, changes nothing;
     - `state` is strict JSON, from which an equal policy goes on alike, at any time;
     - rewards may come late or not at all (`void`); forced pulls are worth nothing;
@@ -368,7 +370,7 @@ def _story(
         elif round % 7 != 4:
             late = round % 7 == 5
             for earned in ([pulls[-1]] if late else []) + [pull]:
-                reward = streams("reward", _ARMS.index(earned.arm), round).uniform(-1, 1)
+                reward = streams("reward", earned.arm, round).uniform(-1, 1)
                 policy.update(earned, reward if paid else 0.0)
         pulls.append(pull)
     return pulls
@@ -386,6 +388,8 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
     free = set(CHOICES) - {"forced"}
     _require(pull.choice in free, f"a choice of {sorted(free)}, got {pull.choice!r}")
     _require(0 < pull.probability <= 1, f"a probability above 0, up to 1, got {pull.probability!r}")
+    if pull.k is not None:
+        _require(checked_level(pull.k) == pull.k, f"a level of K, got {pull.k!r}")
 
 
 def _check_forced_pulls(policy: Policy) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.cli import cache, calibrate, data, inspect, network, report, run, show, study
+from simfed.cli import cache, calibrate, data, inspect, network, regret, report, run, show, study
 
 app = typer.Typer(
     name="simfed",
@@ -43,6 +43,7 @@ app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
 app.add_typer(show.app, name="show")
 app.command()(run.verify)
+app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
 app.add_typer(study.app, name="study")

@@ -391,13 +391,19 @@ def _percent(x: float | None) -> str:
     return "" if x is None else f"{x:.1%}"
 
 
+_WIDEST_NUMBER = len("1000.0%")
+
+
 def _table(*headers: str, words: int) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
 
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
     for i, header in enumerate(headers):
-        table.add_column(header, justify="left" if i < words else "right", no_wrap=True)
+        if i < words:
+            table.add_column(header, overflow="fold")
+        else:  # numbers stay whole: a narrow terminal folds words
+            table.add_column(header, justify="right", min_width=_WIDEST_NUMBER)
     return table
 
 
@@ -412,7 +418,9 @@ def _print(table: RichTable) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(table) if console.is_terminal else Console(width=120).print(table)
+    if not console.is_terminal:  # a file or a pipe takes lines of any length
+        console = Console(width=500)
+    console.print(table)
 
 
 @contextlib.contextmanager

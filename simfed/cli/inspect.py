@@ -47,6 +47,8 @@ def validate(
         else:
             if resolved:
                 typer.echo(dump_scenario(scenario), nl=False)
+                if scenario.compression.k_choices:
+                    typer.echo(f"# arms: {', '.join(scenario.compression.arms)}")
                 for column in parts.columns():
                     if column.drawn:
                         typer.echo(f"# drawn: {column}")

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.compressors import Compressor, Dense, State
+from simfed.compress.compressors import Compressor, Dense, State, TopK
 from simfed.compress.index_codes import (
     as_numpy,
     code_in_use,
@@ -33,6 +33,7 @@ from simfed.compress.index_codes import (
 from simfed.compress.labels import label_of, read_label
 from simfed.compress.selection import beside, checked_k, is_tensor, refuse_non_finite
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.levels import Level, arm_of, energy_of
 from simfed.registry import registry
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Memory",
     "Payload",
     "ValueCodec",
+    "check_level",
     "codec_from_spec",
     "pieces",
 ]
@@ -184,6 +186,16 @@ class Codec(ABC):
     """Whether its state is a `Memory`, dense vectors included."""
 
     @property
+    def takes_k(self) -> bool:
+        """Whether what it sends depends on the number of entries that it is given."""
+        return True
+
+    @property
+    def takes_largest(self) -> bool:
+        """Whether the entries that it sends are the largest, so that K can go by their energy."""
+        return False
+
+    @property
     def moves_point(self) -> bool:
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
@@ -319,6 +331,14 @@ class Chain(Codec):
         if self.keeps_all or self.values.feedback == "none":
             return self.values.feedback
         return "wanted"
+
+    @property
+    def takes_k(self) -> bool:
+        return not self.keeps_all
+
+    @property
+    def takes_largest(self) -> bool:
+        return isinstance(self.selection, TopK)
 
     def encode(
         self,
@@ -481,6 +501,21 @@ def codec_from_spec(spec: Any, *, where: str | None = None) -> Codec:
         return _codec(spec)
     except InputError as error:
         raise (error.within(where) if where else error) from None
+
+
+def check_level(codec: Codec, level: Level) -> None:
+    """`InputError` for a level that does not suit a codec."""
+    if not codec.takes_k:
+        raise InputError(
+            f"no level behind {codec.label}, which does not go by a number of entries",
+            got=level,
+            hint="its own options say how much it sends",
+        )
+    if energy_of(level) is not None and not codec.takes_largest:
+        raise InputError(
+            "a level of energy behind top-k alone, whose entries are the largest",
+            got=arm_of(codec.label, level),
+        )
 
 
 def as_codec(part: Any) -> Codec:

@@ -49,6 +49,7 @@ class _LowRank(Codec):
     """What the two have in common: factors, and how they travel."""
 
     feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
+    takes_k: ClassVar[bool] = False
     rank: int | None
 
     def blocks(self, payload: Payload) -> Iterator[Block]:

@@ -233,6 +233,7 @@ class AdaComp(_Counted):
     """
 
     name: ClassVar[str] = "adacomp"  # type: ignore[misc]
+    takes_k: ClassVar[bool] = False
 
     bin: int = 500
     conv_bin: int = 50
@@ -369,6 +370,10 @@ class _Around(Codec):
             )
         # as text, so that equal codecs have equal options however they were written
         object.__setattr__(self, "inner", codec.label)
+
+    @property
+    def takes_k(self) -> bool:
+        return self._sender.takes_k
 
     @property
     def _sender(self) -> Codec:

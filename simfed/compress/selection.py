@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfed.errors import InputError
+from simfed.levels import Level, energy_of
 
-__all__ = ["random_k_indices", "top_k_indices"]
+__all__ = ["energy_entries", "random_k_indices", "top_k_indices"]
 
 Indices = NDArray[np.int64]
 
@@ -48,6 +50,64 @@ def top_k_indices(values: Any, k: int) -> Any:
     if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
     return _top_k_of_raw(values.view(_UNSIGNED[values.itemsize]), checked_k(k, values.size))
+
+
+def energy_entries(values: NDArray[np.float32], share: float) -> int:
+    """The smallest K whose K largest |values| hold `share` of the sum of squares; at least 1.
+
+    A share of 1 wants all that are not zero. Squares are summed in 64 bits: by the upper half of
+    their bits at first, and entry by entry only where the share is reached.
+
+    Raises: `InputError` for a NaN or an infinity.
+
+    >>> vector = np.array([3.0, 0.0, -4.0, 1.0], np.float32)  # squares 9, 0, 16, 1
+    >>> [energy_entries(vector, share) for share in (0.5, 0.95, 1.0)]
+    [1, 2, 3]
+    """
+    if share >= 1:
+        refuse_non_finite(values)
+        return max(1, int(np.count_nonzero(values)))
+    energy = np.zeros(_CLASSES)
+    for part, classes in _classes(values):
+        squares = np.square(part, dtype=np.float64)
+        energy += np.bincount(classes, weights=squares, minlength=_CLASSES)
+    if energy[_INFINITY[4] >> 16 :].any() or np.isnan(energy).any():
+        refuse_non_finite(values)
+    above = np.cumsum(energy[::-1])
+    wanted = share * above[-1]
+    if not wanted > 0:
+        return 1
+    at = int(np.searchsorted(above, wanted))  # counted from the largest: here it is reached
+    reached, larger, within = _CLASSES - 1 - at, 0, []
+    for part, classes in _classes(values):
+        larger += int(np.count_nonzero(classes > reached))
+        within.append(part[classes == reached])
+    squares = np.sort(np.square(np.concatenate(within), dtype=np.float64))[::-1]
+    before = above[at] - energy[reached]
+    more = int(np.searchsorted(before + np.cumsum(squares), wanted)) + 1
+    return larger + min(more, len(squares))
+
+
+_CLASSES = 2**15
+"""Of magnitudes: the upper half of their bits, without the sign."""
+
+
+def _classes(values: NDArray[np.float32]) -> Iterator[tuple[Any, Any]]:
+    """The vector block by block, with the class of each magnitude."""
+    for start in range(0, values.size, 4 * _BLOCK):
+        part = values[start : start + 4 * _BLOCK]
+        yield part, (part.view(np.uint32) & _WITHOUT_SIGN[4]) >> np.uint32(16)
+
+
+def entries_for(update: Any, level: Level) -> int:
+    """K of an update: `level` itself, or what its share of the energy comes to."""
+    if isinstance(level, int):
+        return level
+    share = energy_of(level)
+    if share is None:
+        raise InputError("a number of entries, or a level of energy", got=level)
+    values = update.detach().cpu().numpy() if is_tensor(update) else update
+    return energy_entries(np.ascontiguousarray(values, np.float32), share)
 
 
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:

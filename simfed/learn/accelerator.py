@@ -114,7 +114,7 @@ class AcceleratorWorker(Worker):
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             return F.cross_entropy(functional_call(module, parameters, (x,)), y)
 
-        parameters = self._named(prototype, prototype.server.weights)
+        parameters = self._named(prototype, prototype.held.weights)
         gradients, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(
             parameters, samples, self.data.labels[positions]
         )
@@ -156,7 +156,7 @@ class AcceleratorWorker(Worker):
             samples = [self.own_samples(unit.client, unit.key) for unit in units]
             sizes = [len(own) for own in samples]
             positions = self.on_device(np.concatenate(samples))
-            logits = prototype.passes.logits(positions, self.data.samples)
+            logits = prototype.held_passes.logits(positions, self.data.samples)
             losses = F.cross_entropy(logits, self.data.labels[positions], reduction="none")
             return [own.mean() for own in losses.split(sizes)]
 

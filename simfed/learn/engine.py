@@ -25,6 +25,7 @@ from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
 from simfed.learn.units import Distil, Evaluate, Infer, MeasureLoss, Result, Send, Train, Unit
 from simfed.learn.worker import Worker, stretch
+from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -89,6 +90,7 @@ class Engine:
                 classes=classes,
                 parts=self.parts,
                 spare=scenario.uploads_in_wait,
+                changes=scenario.downlink.compression is not None,
             )
         self.worker = self.worker_class(
             scenario, streams, data, self.prototypes, arena, processes=workers, parts=self.parts
@@ -293,7 +295,10 @@ def _largest_k(scenario: Scenario, prototype: str, fleet: Fleet, parameters: int
     groups = [scenario.clients[i] for i in indices]
     if any(scenario.policy_of_group(group).arms_from for group in groups):
         return None  # what the recorded run played is not known here
-    arms = {FORCED_ARM, *scenario.compression.strategies}
-    arms.update(*map(scenario.arms_of_group, groups))
-    k = max(fleet.range_of_k(i, parameters)[1] for i in indices)
-    return max(codec_from_spec(arm).most_entries(parameters, k) for arm in arms)
+    most = 0
+    for i, group in zip(indices, groups, strict=True):
+        for arm in {FORCED_ARM, *scenario.compression.arms, *scenario.arms_of_group(group)}:
+            codec, level = split_arm(arm)
+            _, k = fleet.range_of_k(i, parameters, level)
+            most = max(most, codec_from_spec(codec).most_entries(parameters, k))
+    return most

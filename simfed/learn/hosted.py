@@ -21,16 +21,19 @@ from torch import Tensor
 
 from simfed.compress.codec import Payload, codec_from_spec
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for
+from simfed.compress.selection import entries_for
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
 from simfed.learn.catalogue import model_facts
+from simfed.learn.changes import Changes
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
+from simfed.levels import Level
 from simfed.method import Arrival, Field, Method, State, Values, Who, Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -49,7 +52,8 @@ class HostedUpload:
     workload: HostedWorkload
     task: Task
     arm: str
-    k: int
+    asked: Level
+    """K, or the level of energy."""
     down: Values
     """What the client was sent, as it was then."""
     own_before: State | None
@@ -62,6 +66,18 @@ class HostedUpload:
     """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
+    kept: int | None = None
+    """K that a level of energy came to, of the first compressed field; the others have the same."""
+
+    @property
+    def k(self) -> int:
+        """Entries kept; of a level of energy, runs pending work."""
+        if isinstance(self.asked, int):
+            return self.asked
+        if self.kept is None:
+            self.workload._work()
+        assert self.kept is not None
+        return self.kept
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending
@@ -120,32 +136,38 @@ class HostedWorkload:
         self._shared_loss: dict[str, float] = {}
         self._open: dict[tuple[int, int | str], HostedUpload] = {}
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
+        self._changes: dict[tuple[str, str], Changes] = {}
+        self._weights: dict[tuple[str, str], Tensor] = {}
+        self._held: dict[tuple[str, str], Tensor] = {}
+        self._begin_changes()
         self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
 
     # ---- the contract ----------------------------------------------------------------------------
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
         """The work of `client` in `round`."""
-        return self.tasks.task(round, client, self.version, turn)
+        return self.tasks.task(round, client, self.version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: int) -> HostedUpload:
+    def execute(self, task: Task, arm: str, k: Level) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
         if any(upload.task.client == client for upload in self._open.values()):
             self._work()  # its state goes on from where an earlier upload, not merged yet, left it
         down = self.method.send(self._server, task.who, task.round)
         self._check(task, "down", down, task.plan.down)
-        if self.tasks.downlink_varies(task.plan):
+        if self.tasks.downlink_varies(task):
             sent = {name: value.numel() for name, value in down.items()}
-            task = task._replace(downlink_bytes=self.tasks.downlink_bytes(task.plan, sent))
-        k = min(k, task.plan.longest)
+            task = self.tasks.as_sent(task, sent, self._change_sizes(task.prototype))
+        if self._changes:
+            down = self._held_of(task, down)
+        k = min(k, task.plan.longest) if isinstance(k, int) else k
         upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
         self._open[client, task.key] = upload
         return upload
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
         """Size of an upload on the wire."""
-        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.k)
+        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.asked)
         if known is not None:
             return known
         self._work()
@@ -189,6 +211,7 @@ class HostedWorkload:
             losses = {name: dict(of) for name, of in found.items()}
             self._check_losses(losses, round)
             self.version += 1
+            self._send_down(round)
         shared = {
             name: of[self.method.shared_loss]
             for name, of in losses.items()
@@ -260,15 +283,26 @@ class HostedWorkload:
             "own": to_plain(own, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
             "open": [_plain_upload(upload, arrays) for upload in self._open.values()],
+            "changes": [
+                [*key, *of.plain(f"changes/{'/'.join(key)}", arrays)]
+                for key, of in self._changes.items()
+            ],
+            "held": [
+                [*key, to_plain(of, f"held/{'/'.join(key)}", arrays)]
+                for key, of in self._held.items()
+            ],
         }
         return plain, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, on a workload of the same scenario that has done nothing yet."""
+        """Inverse of `state`, on a workload of the same scenario; what it did before is
+        forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)
 
+        self._open.clear()
+        self._residuals.clear()
         self.version = int(facts["version"])
         self._shared_loss = dict(facts["shared_loss"])
         self._memories = {
@@ -279,12 +313,21 @@ class HostedWorkload:
         for key, rest in tree(facts["residuals"]).items():
             client, _, name = key.partition(":")
             self._residuals[int(client), name] = rest
+        for prototype, name, sizes, memory in facts.get("changes", ()):
+            self._changes[prototype, name].restore(sizes, tree(memory))
+        for prototype, name, held in facts.get("held", ()):
+            self._held[prototype, name] = tree(held)
+        self._note_weights(self.version + 1)
         for plain in facts["open"]:
             *of_task, downlink_bytes = plain["task"]
-            task = self.tasks.task(*of_task)._replace(downlink_bytes=downlink_bytes)
+            task = self.tasks.task(*of_task)
+            if self.tasks.changes_vary(task):
+                task = self.tasks.as_sent(task, None, self._change_sizes(task.prototype))
+            task = task._replace(downlink_bytes=downlink_bytes)
             self._open[task.client, task.key] = HostedUpload(
                 self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
                 tree(plain["values"]), plain["sizes"], tree(plain["if_lost"]), plain["loss_before"],
+                plain["kept"],
             )  # fmt: skip
 
     # ---- clients ---------------------------------------------------------------------------------
@@ -334,20 +377,28 @@ class HostedWorkload:
         is_update = name == "update"
         draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
         layout = task.who.size.shapes if is_update else None
-        k, memory = min(upload.k, of_plan.entries), self._memories.get(key)
+        memory = self._memories.get(key)
         player = self._player(arm)
         kept = self._residuals.get(place)
         if not of_plan.feedback or not isinstance(player, ErrorFeedback):
             # what an arm with feedback left behind is not lost when one without is played
             whole = value if kept is None else value + kept
             self._residuals.pop(place, None)
+            k = self._entries(upload, whole)
             payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
         else:
             whole = value.clone() if kept is None else kept.add_(value)
+            k = self._entries(upload, whole)
             payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
             self._residuals[place] = whole
         self._memories[key] = payload.state
         return payload
+
+    def _entries(self, upload: HostedUpload, whole: Tensor) -> int:
+        """K of a field; what a level of energy comes to is noted."""
+        if upload.kept is None and isinstance(upload.asked, str):
+            upload.kept = entries_for(whole, upload.asked)
+        return min(upload.k, len(whole))
 
     def _player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
         if arm not in self._players:
@@ -384,7 +435,65 @@ class HostedWorkload:
         local = self._policies[who.client].reward.local_loss
         owned, training = self.data.owned[who.client], self.scenario.training
         positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
-        return _MeasureLoss(who.prototype, self.method.model(self._server, own, who), positions)
+        model = self.method.model(self._server, own, who)
+        if not self.method.personal and (who.prototype, "weights") in self._held:
+            model = {**model, "weights": self._held[who.prototype, "weights"]}
+        return _MeasureLoss(who.prototype, model, positions)
+
+    # ---- what travels down as changes ------------------------------------------------------------
+
+    def _begin_changes(self) -> None:
+        """Everybody is sent the first models whole."""
+        if self.scenario.downlink.compression is None:
+            return
+        self._note_weights(1)
+        for key, weights in self._weights.items():
+            who = self.tasks.first_of(key[0])
+            of_plan = self.tasks.task(1, who.client, 0).plan.down[key[1]]
+            self._changes[key] = Changes(self.scenario, self.tasks, who, of_plan)
+            self._held[key] = weights.clone()
+
+    def _note_weights(self, round: int) -> None:
+        """The weights that clients of each prototype are to have in `round`."""
+        if self.scenario.downlink.compression is None:
+            return
+        round = min(round, self.scenario.rounds)
+        for prototype in self.scenario.prototypes:
+            who = self.tasks.first_of(prototype)
+            planned = self.tasks.task(round, who.client, self.version).plan.down
+            sent = self.method.send(self._server, who, round)
+            for name, of_plan in planned.items():
+                if of_plan.kind == "weights":
+                    self._weights[prototype, name] = sent[name]
+
+    def _send_down(self, round: int) -> None:
+        """Clients hold from now on what the next change makes of theirs."""
+        self._note_weights(round + 1)
+        for key, changes in self._changes.items():
+            draws = self._streams("downlink", *key, self.version)
+            sent = changes.next(self._weights[key].reshape(-1), self._held[key].reshape(-1), draws)
+            self._held[key] = self._held[key] + sent.view_as(self._held[key])
+
+    def _held_of(self, task: Task, down: Values) -> Values:
+        """What a client has of `down` once changes have arrived."""
+        found = dict(down)
+        for name in down:
+            key = task.prototype, name
+            if key not in self._held:
+                continue
+            if down[name] is not self._weights[key] and not torch.equal(
+                down[name], self._weights[key]
+            ):
+                raise RunFailed(
+                    f"method {self.scenario.method.kind} sends {name} that differ between the "
+                    f"clients of {task.prototype}, of which downlink.compression knows one"
+                )
+            found[name] = self._held[key]
+        return found
+
+    def _change_sizes(self, prototype: str) -> dict[str, list[float]]:
+        """Bytes of each change so far, where they depend on what is learned."""
+        return {name: of.sizes for (of_it, name), of in self._changes.items() if of_it == prototype}
 
     # ---- the server ------------------------------------------------------------------------------
 
@@ -569,9 +678,10 @@ def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any
     """What a checkpoint keeps of an upload under way."""
     name = f"open/{upload.task.client}/{upload.task.key}"
     return {
-        "task": [*upload.task.name, upload.task.downlink_bytes],
+        "task": [*upload.task.arguments, upload.task.downlink_bytes],
         "arm": upload.arm,
-        "k": upload.k,
+        "k": upload.asked,
+        "kept": upload.kept,
         "loss_before": upload.loss_before,
         "own_before": to_plain(upload.own_before, f"{name}/own", arrays),
         "values": to_plain(upload.values, f"{name}/values", arrays),

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from simfed.contract import Outcome, Task, Workload
 from simfed.errors import InputError
 from simfed.fleet import Fleet
-from simfed.policy import Policy, Pull, build_policy, gain, reward
+from simfed.policy import Policy, Pull, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 from simfed.seeding import Streams
 from simfed.selection import Selecting
-from simfed.tasks import pull_for
+from simfed.tasks import policy_of, pull_for
 
 __all__ = ["PlainRound", "build_policies", "plain_rounds"]
 
@@ -39,9 +39,7 @@ def build_policies(scenario: Scenario) -> list[Policy]:
     """One policy per client, in the order of ids."""
     policies: list[Policy] = []
     for index in scenario.group_of_client():
-        config = scenario.policy_of_group(scenario.clients[index])
-        arms, clip = scenario.compression.strategies, config.reward.clip
-        policies.append(build_policy(config.kind, arms, reward_range=clip, options=config.options))
+        policies.append(policy_of(scenario, scenario.clients[index]))
     return policies
 
 
@@ -74,8 +72,8 @@ def plain_rounds(
         for client in selecting.cohort(streams, round, scenario.participation.clients_per_round):
             task = workload.task(round, client)
             pulls[client] = pull_for(task, policies[client], forced, streams)
-            k = fleet.k(client, task.plan.longest)
-            uploads.append(workload.execute(task, pulls[client].arm, k))
+            codec, k = fleet.compression(client, pulls[client], task.plan.longest)
+            uploads.append(workload.execute(task, codec, k))
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}
         for upload in uploads:

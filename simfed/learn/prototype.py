@@ -41,7 +41,10 @@ class Prototype:
         classes: int,
         parts: int,
         spare: int = 0,
+        changes: bool = False,
     ) -> None:
+        """`changes`: they travel down, in place of models, so that clients hold other weights than
+        the server."""
         self.name = name
         self.clients = clients
         self.may_draw = may_draw
@@ -54,9 +57,16 @@ class Prototype:
         self.server = FlatModel(module, weights=arena.zeros(d), statistics=arena.zeros(b))
         self.shapes = self.server.shapes
         """Of the layers, for codecs that look at them."""
+        self.held = self.server
+        """What clients that are up to date hold; statistics are the server's."""
+        if changes:
+            self.held = FlatModel(
+                build().to(device), weights=arena.zeros(d), statistics=self.server.statistics
+            )
         self.scratch = FlatModel(build().to(device))
         """This process's stand-in for its clients; a copy of the server's weights between units."""
         self.passes = passes_of(self.server, input_shape)
+        self.held_passes = passes_of(self.held, input_shape) if changes else self.passes
         self.client_passes = passes_of(self.scratch, input_shape)
         self.scratch_epoch = -1
         """The epoch of the server's weights that the scratch copy holds."""
@@ -75,7 +85,8 @@ class Prototype:
         """Distillation gradients of the parts of the public set."""
         self.epoch = arena.zeros(1, dtype=torch.int64, on_host=True)
         """Counts the changes of the server's weights."""
-        self._remembered: tuple[Tensor, Tensor] | None = None
+        self._remembered: tuple[Tensor, ...] | None = None
+        self._scratch_like = self.server
 
     @property
     def parameters(self) -> int:
@@ -87,31 +98,37 @@ class Prototype:
         """Number of running statistics."""
         return self.server.statistics.numel()
 
+    @property
+    def _apart(self) -> tuple[Tensor, ...]:
+        """What clients hold, where that is not the server's model."""
+        return () if self.held is self.server else (self.held.weights,)
+
     def moved(self) -> None:
         """The server's weights were changed."""
         self.epoch += 1
 
     def remember(self) -> None:
         """Keep the server's weights and statistics as they are now."""
-        kept = (self.server.weights, self.server.statistics)
+        kept = (self.server.weights, self.server.statistics, *self._apart)
         if self._remembered is None:
-            self._remembered = (kept[0].clone(), kept[1].clone())
+            self._remembered = tuple(of.clone() for of in kept)
         for memory, now in zip(self._remembered, kept, strict=True):
             memory.copy_(now)
 
     def return_to_remembered(self) -> None:
         """Go back to what `remember` kept."""
         assert self._remembered is not None
-        self.server.weights.copy_(self._remembered[0])
-        self.server.statistics.copy_(self._remembered[1])
+        kept = (self.server.weights, self.server.statistics, *self._apart)
+        for now, memory in zip(kept, self._remembered, strict=True):
+            now.copy_(memory)
         self.moved()
 
-    def fresh_scratch(self) -> FlatModel:
-        """The scratch model with the server's weights and statistics."""
+    def fresh_scratch(self, like: FlatModel) -> FlatModel:
+        """The scratch model with the weights of `like` (`server` or `held`), and its statistics."""
         epoch = int(self.epoch)
-        if self.scratch_epoch != epoch:
-            self.scratch.weights.copy_(self.server.weights)
-            self.scratch_epoch = epoch
+        if self.scratch_epoch != epoch or self._scratch_like is not like:
+            self.scratch.weights.copy_(like.weights)
+            self.scratch_epoch, self._scratch_like = epoch, like
         self.scratch.statistics.copy_(self.server.statistics)
         return self.scratch
 
@@ -135,6 +152,7 @@ class Prototype:
         """What a checkpoint keeps, as name → copy: the server's model, the rows of clients that
         have a residual, and the `busy` rows, with uploads under way."""
         kept = {"weights": self.server.weights, "statistics": self.server.statistics}
+        kept |= dict(zip(("held",), self._apart, strict=False))
         rows = torch.tensor(sorted(self.used), dtype=torch.int64)
         kept |= {"residual_rows": rows, "residuals": self.residuals[rows]}
         rows = torch.tensor(busy, dtype=torch.int64)
@@ -158,11 +176,16 @@ class Prototype:
         }
         self.server.weights.copy_(kept["weights"])
         self.server.statistics.copy_(kept["statistics"])
+        for held in self._apart:
+            held.copy_(torch.from_numpy(np.array(arrays[f"{self.name}/held"])))
+        for row in self.used:
+            self.residuals[row].zero_()
         self.used = set(kept["residual_rows"].tolist())
         self.residuals[kept["residual_rows"]] = kept["residuals"].to(self.residuals.device)
         for key in _UPLOAD:
             rows = getattr(self, key)
             rows[kept["upload_rows"]] = kept[f"upload_{key}"].to(rows.device)
         taken = set(kept["upload_rows"].tolist())
-        self._spare = [row for row in self._spare if row not in taken]
+        spare = range(len(self.clients), len(self.indices))
+        self._spare = [row for row in spare if row not in taken]
         self.moved()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from simfed.levels import Level
+
 __all__ = [
     "Distil",
     "Evaluate",
@@ -41,7 +43,8 @@ class Send:
     key: int | str
     """What keys its draws, see `Task.key`."""
     arm: str
-    k: int
+    k: Level
+    """K, or a level of energy."""
     memory: Any
     """What the compressor remembers of this client."""
     scale: float

@@ -6,6 +6,7 @@ neither on the number of processes nor on when and beside what it runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -16,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from simfed.compress import ErrorFeedback, Payload, codec_from_spec, feedback_for
+from simfed.compress.codec import Chain, Codec
 from simfed.compress.feedback import WithoutFeedback
-from simfed.compress.selection import beside
+from simfed.compress.selection import beside, entries_for
 from simfed.errors import InputError, RunFailed
 from simfed.learn.descent import Descent
 from simfed.learn.federation import (
@@ -46,6 +48,7 @@ from simfed.learn.units import (
     Train,
     Unit,
 )
+from simfed.levels import Level
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
@@ -93,7 +96,7 @@ class Worker:
         )
         self._index_code = scenario.compression.index_code
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
-        self._sized: dict[tuple[str, int, str], bool] = {}
+        self._sized: dict[tuple[str, Level, str], bool] = {}
         self._probes: dict[int, Positions] = {}
         groups = [scenario.policy_of_group(group).reward.local_loss for group in scenario.clients]
         self._local_losses = [groups[group] for group in scenario.group_of_client()]
@@ -176,7 +179,7 @@ class Worker:
             self.streams, self.data.device, prototype.may_draw, client, unit.keys[0]
         )
         with self.stopwatch.spending("gradients"), noise:
-            scratch = prototype.fresh_scratch()
+            scratch = prototype.fresh_scratch(prototype.held)
             scratch.reset_counters()
             if self._one_step:
                 # into the residuals that are there: residual + gradient without a pass of its own
@@ -205,7 +208,7 @@ class Worker:
         """Logits of the client's model, in evaluation mode with its own new statistics."""
         prototype, row = self.prototype_of[unit.client], unit.row
         with self.stopwatch.spending("logits"):
-            client = prototype.fresh_scratch()
+            client = prototype.fresh_scratch(prototype.server)
             client.statistics.copy_(prototype.statistics[row])
             indices, values = prototype.sent(row, unit.entries)
             origin = client.weights.index_select(0, indices)
@@ -235,7 +238,7 @@ class Worker:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
             positions = self.on_device(self.own_samples(unit.client, unit.key))
-            passes = self.prototype_of[unit.client].passes
+            passes = self.prototype_of[unit.client].held_passes
             logits = passes.logits(positions, self.data.samples)
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
 
@@ -263,7 +266,7 @@ class Worker:
         for batch in self.batches(client, unit.keys[0]):
             [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
             descent.step(scratch.weights, gradient)
-        change = prototype.server.weights - scratch.weights
+        change = prototype.held.weights - scratch.weights
         prototype.scratch_epoch = -1
         residual = prototype.residuals[prototype.row[client]]
         residual += change / unit.rate if self._method.sends_gradients else change
@@ -299,21 +302,20 @@ class Worker:
         player = self.player(unit.arm)
         draws = self.streams(unit.arm, unit.client, unit.key)
         state, layout = unit.memory, prototype.shapes
+        unseen = residual.device.type == "cpu" and not _looks(player.codec)
+        # the sum may overflow where every value is finite
+        if unseen and not math.isfinite(residual.sum()) and not torch.isfinite(residual).all():
+            raise _diverged(unit)
         try:
+            k = entries_for(residual, unit.k)
             if isinstance(player, ErrorFeedback):
-                return player.encode_in_place(
-                    None, residual, unit.k, draws, state=state, layout=layout
-                )
+                return player.encode_in_place(None, residual, k, draws, state=state, layout=layout)
             # what arms with feedback left behind goes with the update
-            payload, _ = player.codec.encode(residual, state, draws, unit.k, layout=layout)
+            payload, _ = player.codec.encode(residual, state, draws, k, layout=layout)
         except InputError:
             if bool(torch.isfinite(residual).all()):
                 raise
-            raise RunFailed(
-                f"client {unit.client}, round {unit.round}: the update has values that are not "
-                "finite numbers: the learning has diverged; a smaller training.learning_rate may "
-                "help"
-            ) from None
+            raise _diverged(unit) from None
         residual.zero_()
         return payload
 
@@ -322,7 +324,8 @@ class Worker:
         key = unit.arm, unit.k, prototype.name
         if key not in self._sized:
             codec, d = self.player(unit.arm).codec, prototype.parameters
-            known = codec.size_bytes(d, min(unit.k, d), self._index_code, prototype.shapes)
+            k = min(unit.k, d) if isinstance(unit.k, int) else 1
+            known = codec.size_bytes(d, k, self._index_code, prototype.shapes)
             self._sized[key] = known is not None
         return self._sized[key]
 
@@ -360,6 +363,18 @@ class Worker:
                 self.scenario.training,
             )  # fmt: skip
         return self._probes[client]
+
+
+def _looks(codec: Codec) -> bool:
+    """Whether a codec refuses what is not a finite number."""
+    return not isinstance(codec, Chain) or codec.values is not None or codec.takes_largest
+
+
+def _diverged(unit: Send) -> RunFailed:
+    return RunFailed(
+        f"client {unit.client}, round {unit.round}: the update has values that are not finite "
+        "numbers: the learning has diverged; a smaller training.learning_rate may help"
+    )
 
 
 def stretch(total: int, parts: int, part: int) -> tuple[int, int]:

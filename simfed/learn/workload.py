@@ -20,12 +20,14 @@ from simfed.contract import (
 )
 from simfed.errors import RunFailed
 from simfed.learn.accelerator import AcceleratorEngine, device_of
+from simfed.learn.changes import Changes
 from simfed.learn.engine import Engine, Part
 from simfed.learn.federation import Federation, load_federation
 from simfed.learn.methods.batched import Batched
 from simfed.learn.precision import exact_float32
 from simfed.learn.tree import from_plain, to_plain
 from simfed.learn.units import Infer, MeasureLoss, Result, Send, Sent, Train, Unit
+from simfed.levels import Level
 from simfed.method import Work
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -44,7 +46,7 @@ class Upload:
     __slots__ = (
         "_workload",
         "arm",
-        "k",
+        "asked",
         "known_for",
         "loss_after",
         "loss_before",
@@ -54,11 +56,14 @@ class Upload:
         "task",
     )
 
-    def __init__(self, workload: LearningWorkload, task: Task, arm: str, k: int, row: int) -> None:
+    def __init__(
+        self, workload: LearningWorkload, task: Task, arm: str, k: Level, row: int
+    ) -> None:
         self._workload = workload
         self.task = task
         self.arm = arm
-        self.k = min(k, task.parameters)
+        self.asked: Level = min(k, task.parameters) if isinstance(k, int) else k
+        """K, or the level of energy."""
         self.payload: Payload | None = None
         """None until the work is done."""
         self.sent: Sent | None = None
@@ -71,6 +76,13 @@ class Upload:
         self.loss_after: float | None = None
         """f_n before and after, where a policy learns from it."""
 
+    @property
+    def k(self) -> int:
+        """Entries kept; of a level of energy, runs pending work."""
+        if isinstance(self.asked, int):
+            return self.asked
+        return self._workload._payload(self).k
+
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending
         work."""
@@ -82,10 +94,10 @@ class Upload:
         assert self.sent is not None
         sent, name = self.sent, f"open/{self.task.client}/{self.task.key}"
         return {
-            "task": self.task.name,
+            "task": self.task.arguments,
             "row": self.row,
             "arm": self.arm,
-            "k": self.k,
+            "k": self.asked,
             "losses": [self.loss_before, self.loss_after],
             "sent": [
                 sent.entries,
@@ -144,6 +156,13 @@ class LearningWorkload:
         self._memories: dict[tuple[int, str], Any] = {}
         self._losses: dict[int, tuple[int, float]] = {}
         self._open: dict[tuple[int, int | str], Upload] = {}
+        self._streams = streams
+        self._changes: dict[str, Changes] = {}
+        if scenario.downlink.compression is not None:
+            for name in scenario.prototypes:
+                who = self.tasks.first_of(name)
+                field = self.tasks.task(1, who.client, 0).plan.down["weights"]
+                self._changes[name] = Changes(scenario, self.tasks, who, field)
         groups = scenario.group_of_client()
         self._group = [scenario.clients[group] for group in groups]
         self._learners = [learns and scenario.measures_losses(group) for group in self._group]
@@ -151,22 +170,29 @@ class LearningWorkload:
 
     # ---- the contract ----------------------------------------------------------------------------
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
         """The work of `client` in `round`."""
-        return self.tasks.task(round, client, self.version, turn)
+        return self.tasks.task(round, client, self.version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: int) -> Upload:
+    def execute(self, task: Task, arm: str, k: Level) -> Upload:
         """Note the client's work; it reads the weights as they are now, whenever it is done."""
         prototype = self.engine.prototypes[task.prototype]
-        if min(k, task.parameters) > prototype.capacity:
+        if isinstance(k, int) and min(k, task.parameters) > prototype.capacity:
             raise ValueError(
                 f"at most the {prototype.capacity} entries that the scenario speaks of, got {k}"
             )
+        task = self._as_sent(task)
         row = prototype.row[task.client]
         for waiting in [u for u in self._open.values() if u.task.client == task.client]:
             self._set_aside(waiting, row)
         upload = self._open[task.client, task.key] = Upload(self, task, arm, k, row)
         return upload
+
+    def _as_sent(self, task: Task) -> Task:
+        """With the true size of what travels down."""
+        if not self._changes or not self.tasks.changes_vary(task):
+            return task
+        return self.tasks.as_sent(task, sizes={"weights": self._changes[task.prototype].sizes})
 
     def _set_aside(self, upload: Upload, row: int) -> None:
         """Make room in a client's row: an earlier upload of its still waits to be merged."""
@@ -212,10 +238,13 @@ class LearningWorkload:
         self._average(scales)
         after = self._distil(uploads, round)
         rejected = self._reject(round, before, after)
+        self._send_down()
         local, evaluation, clients = self._measure(uploads, round, not rejected)
         self._remember_losses(uploads, rejected)
         if rejected:
             self.engine.return_to_remembered()
+            for changes in self._changes.values():
+                changes.undo()
             for upload in uploads:
                 self._take_back(upload)
             _, evaluation, clients = self._measure([], round, True)
@@ -280,6 +309,9 @@ class LearningWorkload:
             ],
             "losses": [[client, *known] for client, known in sorted(self._losses.items())],
             "open": [upload.facts(arrays) for upload in self._open.values()],
+            "changes": {
+                name: of.plain(f"changes/{name}", arrays) for name, of in self._changes.items()
+            },
         }
         for name, prototype in self.engine.prototypes.items():
             mine = [u.row for u in self._open.values() if u.task.prototype == name]
@@ -287,11 +319,13 @@ class LearningWorkload:
         return facts, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Inverse of `state`, on a workload of the same scenario that has done nothing yet."""
+        """Inverse of `state`, on a workload of the same scenario; what it did before is
+        forgotten."""
 
         def tree(plain: Any) -> Any:
             return from_plain(plain, arrays, self.data.device)
 
+        self._open.clear()
         self.version = int(facts["version"])
         self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
         self._distillation_loss = dict(facts["distillation_loss"])
@@ -299,8 +333,10 @@ class LearningWorkload:
         self._losses = {client: (version, loss) for client, version, loss in facts["losses"]}
         for prototype in self.engine.prototypes.values():
             prototype.restore(arrays)
+        for name, (sizes, memory) in facts.get("changes", {}).items():
+            self._changes[name].restore(sizes, tree(memory))
         for known in facts["open"]:
-            task = self.tasks.task(*known["task"])
+            task = self._as_sent(self.tasks.task(*known["task"]))
             upload = Upload(self, task, known["arm"], known["k"], known["row"])
             self._open[task.client, task.key] = upload
             upload.loss_before, upload.loss_after = known["losses"]
@@ -358,7 +394,7 @@ class LearningWorkload:
             round=task.round,
             key=task.key,
             arm=upload.arm,
-            k=upload.k,
+            k=upload.asked,
             memory=self._memories.get((task.client, upload.arm)),
             scale=self._scale(task.round),
             with_logits=with_logits,
@@ -440,6 +476,15 @@ class LearningWorkload:
                 entries, share = self._payload(u).k, size / sum(sizes)
                 parts[u] = Part(u.task.client, u.row, entries, scales[u], share)
         self.engine.average([parts[upload] for upload in scales])
+
+    def _send_down(self) -> None:
+        """Where changes travel down, clients hold from now on what the next one makes of theirs."""
+        for name, changes in self._changes.items():
+            prototype = self.engine.prototypes[name]
+            draws = self._streams("downlink", name, "weights", self.version + 1)
+            held = prototype.held.weights
+            held.add_(changes.next(prototype.server.weights, held, draws))
+            prototype.moved()
 
     def _distil(self, uploads: Sequence[Upload], round: int) -> dict[str, float]:
         if not self._distils:

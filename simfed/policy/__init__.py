@@ -6,24 +6,29 @@ client's rewards: `Ascend`, exponential weights (`Exp3`, `Exp3Ix`, `Exp3S`), upp
 the methods of `Policy`, checked by `simfed.testing.check_policy`.
 """
 
+from simfed.policy.adaptive import AdaptiveK
 from simfed.policy.ascend import Ascend
 from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, check_option
 from simfed.policy.build import build_policy
 from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
-from simfed.policy.fixed import Replay, Uniform
+from simfed.policy.factored import Factored
+from simfed.policy.fixed import EnergyShare, Replay, Uniform
 from simfed.policy.rewards import gain, reward
 from simfed.policy.thompson import Thompson
 from simfed.policy.ucb import DiscountedUcb, SlidingWindowUcb, Ucb1
 
 __all__ = [
     "CHOICES",
+    "AdaptiveK",
     "Ascend",
     "Bandit",
     "Choice",
     "DiscountedUcb",
+    "EnergyShare",
     "Exp3",
     "Exp3Ix",
     "Exp3S",
+    "Factored",
     "Policy",
     "Pull",
     "Replay",

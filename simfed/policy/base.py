@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.levels import Level
 from simfed.vocabulary import CHOICES, Choice
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Pull:
     """One choice of an arm: which, why, and how probable it was when it was drawn.
 
@@ -34,6 +35,25 @@ class Pull:
     arm: str
     choice: Choice
     probability: float = 1.0
+    k: Level | None = None
+    """The level, where the policy sets it itself; else the arm says it, or the scenario's K
+    counts."""
+    parts: tuple[Pull, ...] = ()
+    """Where strategy and level are chosen apart: the pull of each."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Pull:
+        """Inverse of `plain`."""
+        return cls(**{**plain, "parts": tuple(map(cls.of_plain, plain.get("parts", ())))})
+
+    def __repr__(self) -> str:
+        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[:3]]
+        shown += [f"k={self.k!r}"] if self.k is not None else []
+        return f"Pull({', '.join(shown)})"
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from typing import Any
 
 from simfed.errors import InputError
 from simfed.policy.base import Policy
+from simfed.policy.factored import Factored
 from simfed.registry import registry
 
 __all__ = ["build_policy"]
@@ -18,10 +19,12 @@ def build_policy(
     *,
     reward_range: tuple[float, float] = (-1.0, 1.0),
     options: Mapping[str, Any] | None = None,
+    factored: bool = False,
 ) -> Policy:
     """A new policy for one client.
 
     `kind` is a name in the registry of policies; `options` are keywords of its constructor.
+    `factored`: two of the kind, one for codecs and one for levels, see `Factored`.
 
     Raises:
         InputError: a name that nobody registered, or options that the constructor refuses.
@@ -33,9 +36,13 @@ def build_policy(
     ...
     simfed.errors.InputError: discount: a number above 0, up to 1, got -1
     """
-    make = registry("policy").get(kind)
-    try:
-        made: Policy = make(tuple(arms), reward_range=reward_range, **(options or {}))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"options that policy {kind} takes ({error})") from error
-    return made
+    cls = registry("policy").get(kind)
+
+    def make(arms: Sequence[str]) -> Policy:
+        try:
+            made: Policy = cls(tuple(arms), reward_range=reward_range, **(options or {}))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"options that policy {kind} takes ({error})") from error
+        return made
+
+    return Factored(arms, make) if factored else make(arms)

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from simfed.compress.codec import check_level, codec_from_spec
 from simfed.errors import InputError
-from simfed.policy.base import Policy, Pull, check_arms
+from simfed.levels import Level, arm_of, energy_level
+from simfed.policy.base import Policy, Pull, check_arms, check_option
 from simfed.registry import NameOf
 
-__all__ = ["Replay", "Uniform"]
+__all__ = ["EnergyShare", "Replay", "Uniform"]
 
 
 class Uniform(Policy):
@@ -58,11 +60,49 @@ class Uniform(Policy):
         pass
 
 
+class EnergyShare(Uniform):
+    """As many of the largest entries as hold a share of the update's energy.
+
+    K is the smallest number whose entries' squares make up `share` of all, of residual + update;
+    so it differs by client and round, and a step in which few entries matter costs little. Nothing
+    is learned from rewards. K is known once the update is: time-only runs replay recorded ones.
+
+    What is left open in the literature is which energy: here that of what the codec gets, the
+    residual included. `share` 1 sends all that is not zero.
+
+    >>> EnergyShare(("top-k",), share=0.9).pull(np.random.default_rng(0))
+    Pull(arm='top-k@energy:90%', choice='fixed', probability=1.0)
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[str],
+        reward_range: tuple[float, float] = (-1.0, 1.0),
+        *,
+        share: Annotated[float, "of the energy, above 0, up to 1"] = 0.9,
+        strategy: Annotated[str, NameOf("compressor"), "top-k, or a chain behind it"] = "top-k",
+    ) -> None:
+        check_option("share", share, 0 < share <= 1, "a share above 0, up to 1")
+        check_option("strategy", strategy, "@" not in strategy, "a strategy without a level")
+        try:
+            check_level(codec_from_spec(strategy), energy_level(share))
+        except InputError as error:
+            raise error.within("strategy") from None
+        super().__init__(arms, reward_range, strategy=arm_of(strategy, energy_level(share)))
+
+    @staticmethod
+    def ends(share: float = 0.9, strategy: str = "top-k", **rest: Any) -> tuple[str, ...]:
+        """The arm that it plays."""
+        return (arm_of(strategy, energy_level(share)),)
+
+
 class Replay(Policy):
     """The arms that one client played in a recorded run, in order: its n-th pull is the n-th arm.
 
     `recorded` holds every participation of the client, forced ones included: a replay has no losses
-    and so no rollback that could force an arm. Raises `InputError` when the record is used up.
+    and so no rollback that could force an arm. `levels`: the K of each, None where that is not the
+    choice's own but the scenario's, or said by the arm. Raises `InputError` when the record is used
+    up.
 
     >>> policy = Replay(("top-k", "random-k"), recorded=["random-k", "top-k"])
     >>> [policy.pull(np.random.default_rng(0)).arm for _ in range(2)]
@@ -78,9 +118,11 @@ class Replay(Policy):
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         recorded: Sequence[str],
+        levels: Sequence[Level | None] = (),
     ) -> None:
         self.arms = check_arms(arms, *dict.fromkeys(recorded))
         self._recorded = tuple(recorded)
+        self._levels = tuple(levels) or (None,) * len(self._recorded)
         self._next = 0
 
     def pull(self, rng: np.random.Generator) -> Pull:
@@ -88,9 +130,9 @@ class Replay(Policy):
             raise InputError(
                 f"a recorded run in which this client takes part more than {self._next} times"
             )
-        arm = self._recorded[self._next]
+        arm, level = self._recorded[self._next], self._levels[self._next]
         self._next += 1
-        return Pull(arm, "fixed")
+        return Pull(arm, "fixed", k=level)
 
     def update(self, pull: Pull, reward: float) -> None:
         pass

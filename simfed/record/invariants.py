@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from simfed.compress.arms import arms_of, shown_arms
 from simfed.errors import InputError
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
@@ -526,10 +527,11 @@ def _merges_are_counted(facts: Facts) -> Broken:
 def _warm_ups_are_balanced(facts: Facts) -> Broken:
     parts = facts["participations"]
     warmups = [p["warmup"] for p in facts.policies if p.get("warmup")]
-    arms = facts.run.scenario.get("compression", {}).get("strategies", ())
+    compression = facts.run.scenario.get("compression", {})
     played = (parts["choice"] == "warm-up") & ~facts.lost
-    if not played.any():
-        return
+    if not played.any() or compression.get("pairs") == "factored":
+        return  # of two bandits that warm up apart, no pair is played equally often
+    arms = _arms(facts)
     clients = int(parts["client"].max()) + 1
     counts = np.stack(
         [
@@ -641,23 +643,27 @@ def _policies_have_every_arm_once(facts: Facts) -> Broken:
     of_client = np.isin(parts["client"], np.unique(rows["client"]))
     if facts.run.manifest.get("mode") == "full":
         of_client |= np.isin(parts["choice"], ("warm-up", "explore", "exploit"))
-    arms = (facts.run.scenario.get("compression") or {}).get("strategies") or ()
+    factored = (facts.run.scenario.get("compression") or {}).get("pairs") == "factored"
+    arms = shown_arms(_arms(facts), factored=factored)
     if any(policy.get("arms_from") for policy in facts.policies) or not arms:
         return
+    named = {str(p["strategy"]) for p in facts.policies if p.get("strategy")} - set(arms)
     shown = np.isin(keys, _keys(rows["round"], rows["client"]))
     yield from _rows(
         "participations", of_client & ~shown, facts, "have no values in policies.parquet"
     )
-    strange = sorted(set(rows["arm"].tolist()) - {_name_of(arm) for arm in arms})
+    strange = sorted(set(rows["arm"].tolist()) - set(arms) - named)
     if strange:
         yield f"policies.parquet: {strange[0]!r} is no strategy of scenario.yaml"
-    if len(rows["round"]) != len(arms) * int((of_client & shown).sum()):
+    if not named and len(rows["round"]) != len(arms) * int((of_client & shown).sum()):
         yield "policies.parquet: not one row for each strategy of each client and round"
 
 
-def _name_of(arm: Any) -> str:
-    """A strategy as tables name it."""
-    return arm if isinstance(arm, str) else str(arm)
+def _arms(facts: Facts) -> tuple[str, ...]:
+    """What the scenario lets policies choose from."""
+    compression = facts.run.scenario.get("compression") or {}
+    strategies = list(map(str, compression.get("strategies") or ()))
+    return arms_of(strategies, compression.get("k_choices") or ())
 
 
 def _critical_phases_are_the_longest(facts: Facts) -> Broken:

@@ -108,7 +108,7 @@ class Participation(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
-    arm: Annotated[str, "compression strategy"]
+    arm: Annotated[str, "compression strategy; behind an @ its level, where that is chosen"]
     k: Annotated[int, "entries kept, min(K, d); 0 where the method compresses nothing"]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
     outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]
@@ -139,7 +139,7 @@ class PolicyValue(NamedTuple):
 
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
-    arm: Annotated[str, "compression strategy"]
+    arm: Annotated[str, "what is chosen; where strategy and level are chosen apart, one of either"]
     value: Annotated[float | None, "utility or probability; empty before the first reward"]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from simfed.compress.labels import names_in
 from simfed.fleet import Fleet
+from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
@@ -78,6 +79,9 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Any]
     plain = scenario.model_dump(mode="json", exclude={*_CLOCK, "policy", "clients", "client_order"})
     if scenario.training.schedule.kind in ("constant", "inverse-sqrt", "step"):
         del plain["rounds"]
+    changes = scenario.downlink.compression
+    if changes is not None:
+        plain["changes"] = changes.model_dump(mode="json", exclude={"index_code"})
     if scenario.compression.index_code == "rice":
         # sizes that depend on data are recorded as they are charged, buffers included
         plain["buffers_charged"] = scenario.charge.buffers
@@ -138,13 +142,15 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
     named = {name for policy in policies for name in policy.names("compressor")}
     if any(policy.arms_from is not None for policy in policies):
         named |= set(registry("compressor").names())  # a recorded run may have used any
+    if scenario.downlink.compression is not None:
+        named.add(scenario.downlink.compression.strategy)
     used = {
         "method": {scenario.method.kind},
         "model": {prototype.model for prototype in scenario.prototypes.values()},
         "compressor": {
             name
             for label in named | set(scenario.compression.strategies)
-            for name in names_in(label)
+            for name in names_in(split_arm(label)[0])
             if name in registry("compressor")
         },
         "policy": {policy.kind for policy in policies},

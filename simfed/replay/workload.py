@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from simfed.contract import Contribution, Outcome, Task, Workload
 from simfed.errors import RunFailed
+from simfed.levels import Level
 from simfed.method import Work
 from simfed.replay.store import Trajectory
 from simfed.tasks import Tasks
@@ -37,22 +38,36 @@ _OUTCOMES = TypeAdapter(Outcome)
 class ReplayedContribution:
     """A contribution of which perhaps no more is known than what was decided."""
 
-    __slots__ = ("_bytes", "_owner", "arm", "k", "node", "real", "task")
+    __slots__ = ("_bytes", "_k", "_owner", "arm", "asked", "node", "real", "task")
 
     def __init__(
-        self, owner: ReplayingWorkload, task: Task, arm: str, k: int, size: float | None, node: str
+        self,
+        owner: ReplayingWorkload,
+        task: Task,
+        arm: str,
+        k: Level,
+        size: float | None,
+        node: str,
     ) -> None:
         self.task = task
         self.arm = arm
-        self.k = k
+        self.asked = k
+        """K, or the level of energy."""
+        self._k = k if isinstance(k, int) else None
         self.node = node
         self.real: Contribution | None = None
         self._bytes = size
         self._owner = owner
 
+    @property
+    def k(self) -> int:
+        if self._k is None:
+            self._bytes, self._k = self._owner._measured(self)
+        return self._k
+
     def uplink_bytes(self) -> float:
         if self._bytes is None:
-            self._bytes = self._owner._size(self)
+            self._bytes, self._k = self._owner._measured(self)
         return self._bytes
 
 
@@ -110,10 +125,10 @@ class ReplayingWorkload:
 
     # --- the contract --------------------------------------------------------------------------
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
-        return self._tasks.task(round, client, self._version, turn)
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
+        return self._tasks.task(round, client, self._version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: int) -> ReplayedContribution:
+    def execute(self, task: Task, arm: str, k: Level) -> ReplayedContribution:
         self._settle_lost()
         self._go("execute", *task.name, arm, k)
         contribution = self._begun(task, arm, k, self._node)
@@ -220,19 +235,25 @@ class ReplayingWorkload:
             self._go("discard", lost.task.key, lost.task.client)
         self._lost.clear()
 
-    def _size(self, contribution: ReplayedContribution) -> float:
-        """A size that depends on the data."""
+    def _measured(self, contribution: ReplayedContribution) -> tuple[float, int]:
+        """Size and K, of which one depends on the data."""
+        asked = contribution.asked
         if contribution.real is None:
             known = self._trajectory.known(contribution.node)
             if known is not None:
-                return float(known)
+                size, k = (known, asked) if isinstance(asked, int) else known
+                return float(size), int(k)
             self._leave()
         assert contribution.real is not None
         size = contribution.real.uplink_bytes()
-        self._trajectory.add(contribution.node, size)
-        return size
+        if isinstance(asked, int):
+            self._trajectory.add(contribution.node, size)
+            return size, asked
+        k = contribution.real.k
+        self._trajectory.add(contribution.node, [size, k])
+        return size, k
 
-    def _begun(self, task: Task, arm: str, k: int, node: str) -> ReplayedContribution:
+    def _begun(self, task: Task, arm: str, k: Level, node: str) -> ReplayedContribution:
         size = self._tasks.uplink_bytes(task, arm, k)
         contribution = ReplayedContribution(self, task, arm, k, size, node)
         self._open[task.client, task.key] = contribution
@@ -288,7 +309,9 @@ class ReplayingWorkload:
     def _repeat(self, real: Workload, step: _Step) -> None:
         if step.kind == "execute":
             (contribution,) = step.contributions
-            contribution.real = real.execute(contribution.task, contribution.arm, contribution.k)
+            contribution.real = real.execute(
+                contribution.task, contribution.arm, contribution.asked
+            )
         elif step.kind == "discard":
             real.discard(_real(step.contributions[0]))
         else:
@@ -314,8 +337,8 @@ class ReplayingWorkload:
         steps: list[_Step] = []
         for kind, *rest in plain:
             if kind == "execute":
-                name, arm, k, node = rest
-                task = self._tasks.task(*name)
+                arguments, arm, k, node = rest
+                task = self._tasks.task(*arguments)
                 steps.append(_Step(kind, [self._begun(task, arm, k, node)]))
             else:
                 round, node, uploads, weights = rest
@@ -341,7 +364,7 @@ class _Step:
     def plain(self) -> list[Any]:
         if self.kind == "execute":
             (c,) = self.contributions
-            return [self.kind, c.task.name, c.arm, c.k, c.node]
+            return [self.kind, c.task.arguments, c.arm, c.asked, c.node]
         uploads = [[c.task.client, c.task.key] for c in self.contributions]
         return [self.kind, self.round, self.node, uploads, list(self.weights)]
 

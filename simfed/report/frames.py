@@ -7,12 +7,13 @@ gives a small frame with one fact per row. Nothing here draws; nothing that draw
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from simfed.compress.arms import arms_of as compress_arms
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
 from simfed.report.style import phase as look_of
@@ -35,6 +36,7 @@ __all__ = [
     "run_name",
     "thresholds",
     "thresholds_for",
+    "varying_k",
 ]
 
 MEAN = "mean of clients"
@@ -314,8 +316,19 @@ def arm_shares(
     return plays.reindex(columns=columns)
 
 
+def varying_k(run: Run) -> pd.DataFrame:
+    """The participations of arms whose K is not the same for all clients of a prototype:
+    `round, client, prototype, arm, value` with K as value. The server's forced rounds left out."""
+    parts = run.participations[run.participations["choice"] != "forced"]
+    counts = parts.groupby(["prototype", "arm"])["k"].transform("nunique")
+    columns = ["round", "client", "prototype", "arm", "k"]
+    return parts.loc[counts > 1, columns].rename(columns={"k": "value"})
+
+
 def arms_of(run: Run) -> list[str]:
     """The arms of a run in the scenario's order; arms that only the record knows come last."""
-    listed: Iterable[str] = (run.scenario.get("compression") or {}).get("strategies") or ()
+    compression = run.scenario.get("compression") or {}
+    strategies = list(map(str, compression.get("strategies") or ()))
+    listed = compress_arms(strategies, compression.get("k_choices") or ())
     played = set(run.participations["arm"].unique())
     return [arm for arm in listed if arm in played] + sorted(played - set(listed))

@@ -26,6 +26,7 @@ from simfed.record.summary import critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Table
+from simfed.report.style import arm_marks
 from simfed.units import format_bytes, format_duration
 from simfed.version import VERSION
 
@@ -197,8 +198,26 @@ class _Content:
 
     def strategies(self) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.participations)}
-        if len(self.arms) < 2:  # nothing was chosen
-            return {}
+        levels = {label: k for label, run in runs.items() if len(k := frames.varying_k(run))}
+        kept = (
+            [
+                panels.quantile_panel(
+                    levels,
+                    self.arms,
+                    key="levels",
+                    title="Entries kept",
+                    y_label="K",
+                    about=(
+                        "K of each participation, where it was set anew for each: the median "
+                        "over participations, and the band that holds 80 % of them."
+                    ),
+                )
+            ]
+            if levels
+            else []
+        )
+        if len(self.arms) < 2:  # no strategy was chosen
+            return {"title": "Strategies", "panels": kept} if kept else {}
         shares = {
             label: frames.in_order(frames.arm_shares(run.participations), run)
             for label, run in runs.items()
@@ -216,6 +235,7 @@ class _Content:
         found = [
             panels.choice_share_panel(shares, self.arms),
             panels.client_choice_panel(each, self.arms, notes),
+            *kept,
         ]
         return {"title": "Strategies", "panels": found}
 
@@ -243,10 +263,13 @@ class _Content:
                 )
             )
         if values:
+            believed = dict.fromkeys(arm for found in values.values() for arm in found["arm"])
+            order = [arm for arm in self.arms if arm in believed]
+            order += [arm for arm in believed if arm not in self.arms]  # codecs and levels apart
             found.append(
                 panels.quantile_panel(
                     values,
-                    self.arms,
+                    order,
                     key="values",
                     title="What the policies believed",
                     y_label="utility or probability",
@@ -261,7 +284,8 @@ class _Content:
 
     def timeline(self) -> dict[str, Any]:
         shown = [run for run in self.runs.values() if len(run.rounds)]
-        return {"title": "Timeline", "timeline": True} if shown else {}
+        marks = ", ".join(f"{mark} {arm}" for arm, mark in arm_marks(self.arms).items())
+        return {"title": "Timeline", "timeline": True, "marks": marks} if shown else {}
 
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
@@ -271,7 +295,7 @@ class _Content:
             **legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                timeline_data(run, label, self.words[label], budget, kinds)
+                timeline_data(run, label, self.words[label], budget, kinds, self.arms)
                 for label, run in runs.items()
             ],
         }

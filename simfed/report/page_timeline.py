@@ -40,9 +40,11 @@ def timeline_data(
     words: Mapping[int, str],
     most_bars: int = MOST_BARS,
     kinds: Sequence[str] = CLIENT_KINDS,
+    all_arms: Sequence[str] = (),
 ) -> Data:
     """What `timeline.js` draws a run's timeline from; columns are packed arrays, rows are in step.
-    `kinds`: those of the page, see `kinds_on`.
+    `kinds` and `all_arms`: those of the page, see `kinds_on`; the run's own arms where there are
+    none.
 
     Instants of bars are seconds since their round's start: near it they keep their digits in four
     bytes.
@@ -55,6 +57,7 @@ def timeline_data(
     row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
     round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
     arms = frames.arms_of(run)
+    marks, colours = arm_marks(all_arms or arms), arm_colours(all_arms or arms)
     prototypes = list(dict.fromkeys(timeline.clients["prototype"]))
     parts = parts.assign(
         row=row_of.reindex(parts["client"]).to_numpy(),
@@ -65,10 +68,7 @@ def timeline_data(
         "allRounds": len(run.rounds),
         "allClients": len(frames.clients_of(run)),
         "prototypes": [plain(name) for name in prototypes],
-        "arms": [
-            {"name": plain(arm), "mark": arm_marks(arms)[arm], "colour": arm_colours(arms)[arm]}
-            for arm in arms
-        ],
+        "arms": [{"name": plain(arm), "mark": marks[arm], "colour": colours[arm]} for arm in arms],
         "clients": {
             "id": packed(timeline.clients["client"], "u4"),
             "prototype": packed(timeline.clients["prototype"].map(prototypes.index), "u1"),

@@ -442,7 +442,8 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
     return Panel(
         "strategy-shares",
         "Strategies over time",
-        "Share of each compression strategy among the participations of a prototype's clients.",
+        "Share of each compression strategy (@: at a level of K) among the participations of a "
+        "prototype's clients.",
         choices(options),
         (),
         table,
@@ -492,6 +493,7 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
         for line in zip(wide.to_numpy(), shares.to_numpy(), strict=True)
     ]
     colours = arm_colours(arms)
+    bar_px = max(min(40 * len(arms), 120), 26 * len(arms))
     edges = [(i + step) / len(arms) for i in range(len(arms)) for step in (0, 1)]
     scale = [[edge, colours[arms[i // 2]]] for i, edge in enumerate(edges)]
     trace = {
@@ -499,25 +501,13 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
         "z": codes,
         "x": [(a + last[a]) / 2 for a in wide.columns],
         "y": [f"{client} · {plain(prototype)}" for prototype, client in wide.index],
-        "text": texts,
-        "hovertemplate": "client %{y}, %{text}<extra></extra>",
-        "zmin": -0.5,
-        "zmax": len(arms) - 0.5,
-        "colorscale": scale,
-        "xgap": 1,
-        "ygap": 1,
-        "colorbar": {
-            "tickvals": list(range(len(arms))),
-            "ticktext": [plain(a) for a in arms],
-            "lenmode": "pixels",
-            "len": 40 * len(arms),
-            "y": 1,
-            "yanchor": "top",
-            "thickness": 14,
-        },
-    }
+        "text": texts, "hovertemplate": "client %{y}, %{text}<extra></extra>",
+        "zmin": -0.5, "zmax": len(arms) - 0.5, "colorscale": scale, "xgap": 1, "ygap": 1,
+        "colorbar": {"tickvals": list(range(len(arms))), "ticktext": [plain(a) for a in arms],
+                     "lenmode": "pixels", "len": bar_px, "y": 1, "yanchor": "top", "thickness": 14},
+    }  # fmt: skip
     layout = {
-        "height": 154 + max(9, min(17, 1500 // len(wide))) * len(wide),
+        "height": max(154 + max(9, min(17, 1500 // len(wide))) * len(wide), bar_px + 110),
         "margin": {"l": 60, "r": 16, "t": 36, "b": 48},  # room for the tool bar above the cells
         "xaxis": {"title": {"text": "round"}, "showgrid": False, "zeroline": False},
         "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},

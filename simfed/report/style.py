@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simfed.levels import level_order, split_arm
+
 __all__ = [
     "ARM_MARKS",
     "FONT_FAMILY",
@@ -22,6 +24,7 @@ __all__ = [
     "Phase",
     "arm_colours",
     "arm_marks",
+    "level_ranks",
     "looks",
     "phase",
 ]
@@ -135,10 +138,41 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
 def arm_colours(arms: Iterable[str]) -> dict[str, str]:
     """A colour for each arm: the built-in ones always keep theirs, others take what is left.
 
+    Levels are shades of a strategy's colour, the same for each strategy; the lightest keeps least.
+
     >>> arm_colours(["random-k", "qsgd"])
     {'random-k': '#D55E00', 'qsgd': '#56B4E9'}
+    >>> arm_colours(["top-k@500", "top-k@1000", "top-k@5000"])
+    {'top-k@500': '#80b9d9', 'top-k@1000': '#0072B2', 'top-k@5000': '#003959'}
     """
-    named = dict.fromkeys(arms)
+    named = list(dict.fromkeys(arms))
+    colours = _hues(split_arm(arm)[0] for arm in named)
+    shades = {arm: rank / last if last else 0.5 for arm, (rank, last) in level_ranks(named).items()}
+    return {arm: _shaded(colours[split_arm(arm)[0]], shades.get(arm, 0.5)) for arm in named}
+
+
+def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """(rank of its level among all that occur, the highest rank) of each arm with a level.
+
+    >>> level_ranks(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
+    {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
+    """
+    of_arm = {arm: level for arm in arms if (level := split_arm(arm)[1]) is not None}
+    ranks = {of: rank for rank, of in enumerate(sorted(set(of_arm.values()), key=level_order))}
+    return {arm: (ranks[level], len(ranks) - 1) for arm, level in of_arm.items()}
+
+
+def _shaded(colour: str, depth: float) -> str:
+    """A colour made lighter (depth 0: halfway to white) or darker (1: halfway to black)."""
+    if depth == 0.5:
+        return colour
+    towards, share = (255, 0.5 - depth) if depth < 0.5 else (0, depth - 0.5)
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(part + (towards - part) * share + 0.01):02x}" for part in parts)
+
+
+def _hues(names: Iterable[str]) -> dict[str, str]:
+    named = dict.fromkeys(names)
     free = SERIES_COLOURS[len(_ARM_COLOURS) :]
     absent = (colour for arm, colour in _ARM_COLOURS.items() if arm not in named)
     others = itertools.cycle((*free, *absent))
@@ -149,11 +183,24 @@ def arm_marks(arms: Iterable[str]) -> dict[str, str]:
     """A short mark for each arm: a letter for the built-in ones, the shortest free prefix for
     others.
 
+    Levels are numbered, 1 keeps least.
+
     >>> arm_marks(["top-k", "random-k", "qsgd", "ternary"])
     {'top-k': 'T', 'random-k': 'R', 'qsgd': 'Q', 'ternary': 'TE'}
+    >>> arm_marks(["top-k@1000", "top-k@500", "dense"])
+    {'top-k@1000': 'T2', 'top-k@500': 'T1', 'dense': 'D'}
     """
+    named = list(dict.fromkeys(arms))
+    ranks, letters = level_ranks(named), _letters(split_arm(arm)[0] for arm in named)
+    return {
+        arm: letters[split_arm(arm)[0]] + (str(ranks[arm][0] + 1) if arm in ranks else "")
+        for arm in named
+    }
+
+
+def _letters(names: Iterable[str]) -> dict[str, str]:
     marks: dict[str, str] = {}
-    for arm in dict.fromkeys(arms):
+    for arm in dict.fromkeys(names):
         letters = "".join(c for c in arm if c.isalnum()).upper() or "?"
         prefixes = [letters[: n + 1] for n in range(len(letters))]
         free = (p for p in prefixes if p not in marks.values())

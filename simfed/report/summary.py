@@ -137,15 +137,35 @@ def _bar(share: float, colour: str) -> Text:
     return Text("█" * whole + " ▏▎▍▌▋▊▉"[rest].strip(), style=colour)
 
 
-def _strategies(run: Run) -> Table:
+def _strategies(run: Run, most: int = 12) -> Table:
     arms = frames.arms_of(run)
     counts = run.participations.groupby(["prototype", "arm"]).size().unstack(fill_value=0)
-    shown = arms if len(arms) <= 4 else list(counts.sum().sort_values(ascending=False).index[:4])
-    title = "Strategies chosen" if shown == arms else f"Strategies chosen (4 of {len(arms)})"
-    table = _table(title, *shown)
-    for prototype, row in counts.iterrows():
-        cells = (f"{row[arm]:,} ({100 * row[arm] / row.sum():.0f} %)" for arm in shown)
-        table.add_row(Text(str(prototype)), *cells)
+    shares = counts.div(counts.sum(axis=1), axis=0)
+
+    def cell(prototype: str, arm: str) -> str:
+        return f"{counts[arm][prototype]:,} ({100 * shares[arm][prototype]:.0f} %)"
+
+    if len(arms) <= 4:
+        table = _table("Strategies chosen", *arms)
+        for prototype in counts.index:
+            table.add_row(Text(str(prototype)), *(cell(prototype, arm) for arm in arms))
+    else:  # too many side by side
+        often = set(counts.sum().sort_values(ascending=False, kind="stable").index[:most])
+        shown = [arm for arm in arms if arm in often]
+        of = f" ({most} of {len(arms)})" if len(arms) > most else ""
+        table = _table(f"Strategies chosen{of}", *map(str, counts.index))
+        for arm in shown:
+            table.add_row(Text(arm), *(cell(prototype, arm) for prototype in counts.index))
+    varying = frames.varying_k(run)
+    if len(varying):
+        ranges = varying.groupby(["arm", "prototype"])["value"].agg(["min", "median", "max"])
+        table.caption = Text(
+            "\n".join(
+                f"K of {arm}, {prototype}: {row['min']:,.0f} to {row['max']:,.0f}, "
+                f"median {row['median']:,.0f}"
+                for (arm, prototype), row in ranges.head(8).iterrows()
+            )
+        )
     return table
 
 

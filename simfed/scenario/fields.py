@@ -8,7 +8,6 @@ to the very same numbers.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -26,12 +25,14 @@ from pydantic import (
 )
 
 from simfed import units
-from simfed.compress.codec import codec_from_spec
+from simfed.compress.codec import check_level, codec_from_spec
 from simfed.errors import InputError
+from simfed.levels import LEVELS, arm_of, checked_level, energy_of, split_arm
 from simfed.registry import registry
 
 __all__ = [
     "BelowOne",
+    "ChosenLevel",
     "Duration",
     "Entries",
     "File",
@@ -50,7 +51,6 @@ __all__ = [
     "Size",
     "Strategy",
     "WholeNumber",
-    "entries",
     "files_in",
     "renamed",
 ]
@@ -120,17 +120,15 @@ PositiveInt = Annotated[
     BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1)),
     AfterValidator(_countable),
 ]
-_PERCENT = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*%\s*$")
 
 
 def _count_or_share(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    match = _PERCENT.match(value)
-    if match is None or not 0 < float(match[1]) <= 100:
-        allowed = "a whole number of at least 1, or a share of the parameters such as 1%"
-        raise ValueError(InputError(allowed, got=value))
-    return value.strip()
+    try:
+        return checked_level(value)
+    except InputError as error:
+        raise ValueError(error) from None
 
 
 def _by_type(value: Any) -> str:
@@ -138,28 +136,22 @@ def _by_type(value: Any) -> str:
 
 
 # The brackets keep a tag out of the key paths in error messages.
-Entries = Annotated[
+def _no_energy(level: Any) -> Any:
+    if energy_of(level) is not None:
+        allowed = f"{LEVELS}; energy is a level for k_choices or behind top-k@"
+        raise ValueError(InputError(allowed, got=level))
+    return level
+
+
+ChosenLevel = Annotated[
     Annotated[PositiveInt, Tag("count[]")]
     | Annotated[str, BeforeValidator(_count_or_share), Field(examples=["1%"]), Tag("share[]")],
     Discriminator(_by_type),
 ]
-"""How many entries of an update: a number, or a share of all of them as text, see `entries`."""
+"""How many entries of an update: a number, a share of all of them, or a share of the energy."""
 
-
-def entries(written: int | float | str, parameters: int) -> int:
-    """K of an update of so many entries: at least 1, at most all of them; 0 where there are none.
-
-    A share is rounded to the nearest whole number.
-
-    >>> [entries(k, 61_706) for k in (1000, "1%", "0.0001%", 100_000)]
-    [1000, 617, 1, 61706]
-    >>> entries(1000, 0)
-    0
-    """
-    if isinstance(written, str):
-        written = float(written.rstrip("% ")) / 100 * parameters
-    return min(max(1, round(written)), parameters)
-
+Entries = Annotated[ChosenLevel, AfterValidator(_no_energy)]
+"""The same without the energy: what is known before the update is."""
 
 WholeNumber = Annotated[
     int, BeforeValidator(_integer("a whole number", lambda n: True)), AfterValidator(_countable)
@@ -257,7 +249,11 @@ def _label(value: Any) -> str:
     if isinstance(value, str) and value in known and known.origin(value) != "built in":
         return value  # the name that it was registered under
     try:
-        codec = codec_from_spec(value)
+        label, level = split_arm(value) if isinstance(value, str) else (value, None)
+        codec = codec_from_spec(label)
+        if level is not None:
+            level = checked_level(level)
+            check_level(codec, level)
         if codec.moves_point:
             raise InputError(
                 "a codec whose gradient is taken at the weights themselves, as clients train there",
@@ -266,7 +262,7 @@ def _label(value: Any) -> str:
             )
     except InputError as error:
         raise ValueError(error) from None
-    return codec.label
+    return arm_of(codec.label, level)
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:
@@ -274,7 +270,7 @@ def _list_codecs(schema: dict[str, Any]) -> None:
     del schema["anyOf"][0]
     schema["anyOf"][:0] = [
         {"enum": registry("compressor").names()},
-        {"type": "string", "pattern": "[(+]"},
+        {"type": "string", "pattern": "[(+@]"},
     ]
     schema["anyOf"][-1] |= {"minProperties": 1, "maxProperties": 1}
 
@@ -285,4 +281,5 @@ Strategy = Annotated[
     Field(json_schema_extra=_list_codecs),
 ]
 """A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`;
-inside and in dumps it is its label, of which the same codec is made again."""
+inside and in dumps it is its label, of which the same codec is made again. Text may name a level
+of its own behind an `@`: `top-k@500`."""

@@ -12,7 +12,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
+from simfed.compress.arms import arms_of
+from simfed.compress.codec import check_level, codec_from_spec
+from simfed.compress.feedback import with_error_feedback
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.levels import Level, all_pairs, energy_of, split_arm
 from simfed.method import Method
 from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
@@ -20,6 +24,7 @@ from simfed.scenario.device import Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.fields import (
     BelowOne,
+    ChosenLevel,
     Entries,
     Int,
     Named,
@@ -146,16 +151,6 @@ class MethodChoice(OfKind):
 
     kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
 
-    @cached_property
-    def made(self) -> Method:
-        """The method itself."""
-        made: Method = registry("method").get(self.kind)(**self.options)
-        return made
-
-    def check_options(self) -> None:
-        """Let the constructor judge its options."""
-        self.made  # noqa: B018 - making it is the check
-
 
 def _by_name(value: Any) -> Any:
     """A name alone stands for a kind without options."""
@@ -179,6 +174,16 @@ class Compression(Section):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order",
     )
+    k_choices: tuple[ChosenLevel, ...] = Field(
+        default=(),
+        description="levels: each strategy that goes by K and names none is an arm with each, "
+        "such as `top-k@500`",
+    )
+    pairs: Literal["full", "factored"] = Field(
+        default="full",
+        description="where a level is chosen too: one bandit for all pairs of strategy and level, "
+        "or one for each of the two",
+    )
     index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
     )
@@ -189,6 +194,37 @@ class Compression(Section):
         if not value or len(set(value)) != len(value):
             raise ValueError(InputError("at least one strategy, each once", got=list(value)))
         return value
+
+    @field_validator("k_choices")
+    @classmethod
+    def _distinct(cls, value: tuple[Level, ...]) -> tuple[Level, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError(InputError("levels of K, each once", got=list(value)))
+        return value
+
+    @model_validator(mode="after")
+    def _levels_suit(self) -> Compression:
+        for arm in self.arms:
+            codec, level = split_arm(arm)
+            if level is None:
+                continue
+            try:
+                check_level(codec_from_spec(codec), level)
+            except InputError as error:
+                raise ValueError(error.within("k_choices")) from None
+        return self
+
+    @model_validator(mode="after")
+    def _factors(self) -> Compression:
+        if self.pairs == "factored" and not all_pairs(self.arms):
+            allowed = "full, or k_choices beside strategies that go by K and name no level"
+            raise ValueError(InputError(allowed, where="pairs", got=self.pairs))
+        return self
+
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
+        """What policies choose from: strategies, with their levels where these are chosen too."""
+        return arms_of(self.strategies, self.k_choices)
 
 
 class Distillation(Section):
@@ -228,15 +264,6 @@ class SelectionChoice(OfKind):
     registry_kind: ClassVar[str] = "selection"
 
     kind: Named("selection") = Field(default="uniform", description="see `simfed list selections`")  # type: ignore[valid-type]
-
-    @cached_property
-    def made(self) -> Any:
-        """The selection itself (`simfed.selection.Selection`)."""
-        return registry("selection").get(self.kind)(**self.options)
-
-    def check_options(self) -> None:
-        """Let the constructor judge its options."""
-        self.made  # noqa: B018 - making it is the check
 
     @property
     def needs_losses(self) -> bool:
@@ -282,11 +309,35 @@ class Charge(Section):
     buffers: bool = Field(default=True, description="running statistics of batch norm, both ways")
 
 
+class DownlinkCompression(Section):
+    """What travels down of a change of the model: K entries of what clients lack, error
+    included."""
+
+    k: Entries = Field(default=1000, description="entries sent of a change; `1%`: of the model's")
+    strategy: Strategy = Field(default="top-k", description="a codec that allows error feedback")
+    index_code: IndexCode | None = Field(
+        default=None, description="how indices are charged; as `compression` says if omitted"
+    )
+
+    @field_validator("strategy")
+    @classmethod
+    def _leaves_its_error(cls, value: str) -> str:
+        try:
+            with_error_feedback(codec_from_spec(value))
+        except InputError as error:
+            raise ValueError(error) from None
+        return value
+
+
 class Downlink(Section):
-    """Number format of the model on its way down (charged size only; the values travel exactly)."""
+    """Models on their way down: the number format of whole ones (charged size only; the values
+    travel exactly), and whether changes travel in their place."""
 
     payload: Literal["fp32", "fp16"] = Field(
         default="fp32", description="two or four bytes per parameter"
+    )
+    compression: DownlinkCompression | None = Field(
+        default=None, description="changes in place of whole models; null: whole models"
     )
 
 
@@ -379,7 +430,7 @@ class Scenario(Section):
     participation: Participation = Field(default=Participation(), description="who takes part")
     server: Server = Field(default=Server(), description="the server's own time")
     charge: Charge = Field(default=Charge(), description="which transfers take time")
-    downlink: Downlink = Field(default=Downlink(), description="format of models sent")
+    downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: Evaluation = Field(default=Evaluation(), description="on the test set")
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
@@ -419,7 +470,12 @@ class Scenario(Section):
                     f"local_epochs {self.training.local_epochs}",
                 )
             )
+        code = self.compression.index_code
         for i, group in enumerate(self.clients):
+            levels = [split_arm(arm)[1] for arm in self.arms_of_group(group)]
+            if code == "rice" and any(energy_of(level) is not None for level in levels):
+                allowed = "an index code whose length tells K, beside a level of energy"
+                raise ValueError(InputError(allowed, where="compression.index_code", got=code))
             if group.prototype not in self.prototypes:
                 raise ValueError(
                     InputError(
@@ -570,7 +626,7 @@ class Scenario(Section):
     def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
         """What a group's clients may play by choice; what a recorded run played is not known
         here."""
-        return self.policy_of_group(group).arms(self.compression.strategies)
+        return self.policy_of_group(group).arms(self.compression.arms)
 
     def measures_losses(self, group: ClientGroup) -> bool:
         """Whether clients of this group are asked for their own loss before and after a round:

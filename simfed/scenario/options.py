@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import cached_property
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -75,8 +76,14 @@ class OfKind(Section):
         ]
         return tuple(getattr(self, key) for key in marked if getattr(self, key) is not None)
 
+    @cached_property
+    def made(self) -> Any:
+        """The part itself, made with its options and nothing else."""
+        return registry(self.registry_kind).get(self.kind)(**self.options)
+
     def check_options(self) -> None:
-        """`InputError` where the constructor refuses an option; here, nothing is refused."""
+        """Let the constructor judge its options. Raises: `InputError` for one that it refuses."""
+        self.made  # noqa: B018 - making it is the check
 
     @classmethod
     def own_keys(cls) -> list[str]:

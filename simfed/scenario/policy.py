@@ -72,13 +72,21 @@ class Policy(OfKind):
         kind = registry("policy").get(self.kind)
         return self.arms_from is None and bool(getattr(kind, "learns", True))
 
-    def arms(self, strategies: tuple[str, ...]) -> tuple[str, ...]:
-        """What its clients may play when the scenario offers `strategies`.
+    @property
+    def sets_k(self) -> bool:
+        """Whether clients of this policy set K themselves, within bounds."""
+        return self.arms_from is None and hasattr(registry("policy").get(self.kind), "ends")
 
-        A policy that does not learn and names its strategy plays that one alone.
+    def arms(self, offered: tuple[str, ...]) -> tuple[str, ...]:
+        """What its clients may play when the scenario offers these arms.
+
+        A policy that does not learn and names its strategy plays that one alone; one that sets K
+        itself, the arms at the ends of its range and whatever lies between them.
         """
+        if self.sets_k:
+            return tuple(registry("policy").get(self.kind).ends(**self.options))
         named = self.names("compressor")
-        return named if named and not self.learns else tuple(dict.fromkeys((*strategies, *named)))
+        return named if named and not self.learns else tuple(dict.fromkeys((*offered, *named)))
 
     def check_options(self) -> None:
         """Let the constructor judge its options, and refuse a reward that nobody learns from.

@@ -14,7 +14,8 @@ from typing import Any
 import simpy
 
 from simfed.device import QUANTITIES, Device, work_size
-from simfed.errors import RunFailed
+from simfed.errors import InputError, RunFailed
+from simfed.levels import split_arm
 from simfed.method import Work
 from simfed.net import Network
 from simfed.net.instants import at
@@ -112,7 +113,12 @@ def cut_short(env: simpy.Environment, flight: Flight, cause: str) -> None:
 def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) -> float:
     """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
     and by how many of that quantity came before it."""
-    nominal_s = work.times * nominal_seconds(work, device, flight.contribution.arm)
+    try:
+        nominal_s = work.times * nominal_seconds(work, device)
+    except InputError:
+        if work not in flight.task.unpacking:
+            raise
+        return 0.0  # a warning of the run says so
     nth = sum(unit.quantity == work.quantity for unit in flight.units)
     duration_s = device.duration_s(
         nominal_s, start_at_s, round=flight.task.key, phase=work.quantity, nth=nth
@@ -126,7 +132,7 @@ def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) ->
     return duration_s
 
 
-def nominal_seconds(work: Work, device: Device, arm: str) -> float:
+def nominal_seconds(work: Work, device: Device) -> float:
     """Seconds of one of a unit's `times` on the measured device, before speed and noise."""
-    strategy = arm if QUANTITIES[work.quantity].per_strategy else ""
+    strategy = split_arm(work.name)[0] if QUANTITIES[work.quantity].per_strategy else ""
     return device.nominal_s(work.quantity, model=work.model, strategy=strategy, **work_size(work))

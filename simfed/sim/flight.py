@@ -7,7 +7,7 @@ doing can always be read off, saved, and started again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from simfed.contract import Contribution, Task
@@ -33,6 +33,8 @@ class Flight:
     """One participation from its start to its merge."""
 
     task: Task
+    client: int = field(init=False)
+    """The task's; kept, as it is asked for a dozen times in each participation."""
     contribution: Contribution
     pull: Pull
     started_at_s: float
@@ -65,9 +67,8 @@ class Flight:
     transfer: Transfer | None = None
     """The network's handle of the transfer under way."""
 
-    @property
-    def client(self) -> int:
-        return self.task.client
+    def __post_init__(self) -> None:
+        self.client = self.task.client
 
     @property
     def over(self) -> bool:
@@ -89,6 +90,13 @@ class Flight:
         """Nothing of it will be merged."""
         return self.outcome in ("dropped", "failed")
 
+    @property
+    def received(self) -> bool:
+        """Whether all that travels down to it has arrived; asked when it is over."""
+        if self.task.downlink_bytes <= 0:
+            return True
+        return self.step > 1 or (self.step == 1 and self.outcome != "failed")
+
     def steps(self) -> tuple[tuple[str, Work | None], ...]:
         """(phase, its work; None for a transfer), in the order in which the client goes through
         them."""
@@ -96,11 +104,11 @@ class Flight:
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:
             found.append(("download", None))
-        found += [(work.kind or work.quantity, work) for work in plan.work]
+        found += [(work.kind or work.quantity, work) for work in self.task.work]
         for of_plan in plan.up.values():
             if of_plan.compressed:
-                sent, k = self.contribution, min(self.contribution.k, of_plan.entries)
-                work = Work("compression", self.task.model, k, name=sent.arm)
+                k = min(self.contribution.k, of_plan.entries)
+                work = Work("compression", self.task.model, k, name=self.pull.arm)
                 found.append(("compression", work))
         if plan.up:
             found.append(("upload", None))
@@ -135,7 +143,7 @@ class Flight:
             "task": self.task.name,
             "arm": self.contribution.arm,
             "k": self.contribution.k,
-            "pull": asdict(self.pull),
+            "pull": self.pull.plain(),
             "shared_loss": dict(self.shared_loss),
             "units": [list(unit) for unit in self.units],
             "limited_s": {
@@ -151,7 +159,7 @@ class Flight:
         return cls(
             task,
             contribution,
-            Pull(**plain["pull"]),
+            Pull.of_plain(plain["pull"]),
             units=[Unit(*unit) for unit in plain["units"]],
             limited_s={phase: dict(of) for phase, of in plain["limited_s"].items()},
             shared_loss=plain["shared_loss"],

@@ -14,7 +14,8 @@ import numpy as np
 
 from simfed.device import Device
 from simfed.fleet import Fleet
-from simfed.policy import Policy
+from simfed.levels import Level
+from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.seeding import Streams
@@ -139,9 +140,10 @@ class Population:
         left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
         return int(rng.choice(left)) if left else None
 
-    def k(self, client: int, longest: int) -> int:
-        """Entries this client keeps of a field of so many."""
-        return self._fleet.k(client, longest)
+    def compression(self, client: int, pull: Pull, longest: int) -> tuple[str, Level]:
+        """(codec, K) of a client's pull, for a field of so many entries; see
+        `Fleet.compression`."""
+        return self._fleet.compression(client, pull, longest)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""

@@ -114,7 +114,7 @@ def participation_row(
         client=task.client,
         prototype=task.prototype,
         model_version=task.model_version,
-        arm=flight.contribution.arm,
+        arm=flight.pull.arm,
         k=flight.contribution.k,
         choice=flight.pull.choice,
         outcome=flight.outcome,

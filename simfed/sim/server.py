@@ -92,6 +92,7 @@ class Simulation:
             scenario, make_policy, make_device, streams, presence, samples_of
         )
         self._losses = scenario.method.made.losses
+        self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
         self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
@@ -171,6 +172,7 @@ class Simulation:
             "counts": [next(self._phase_numbers), self._starts],
             "flights": [flight.plain() for flight in flying],
             "network": self._network.state() if self._in_flight else None,
+            "held": sorted(self._held.items()) if self._held is not None else None,
         }
         return Checkpoint(self._round, {"simulation": own, "workload": facts}, arrays)
 
@@ -181,6 +183,8 @@ class Simulation:
         self._now_s = own["now_s"]
         self._forced_arm = own["forced_arm"]
         self._version, self._shared_loss = own["version"]
+        if self._held is not None:
+            self._held.update(own["held"])
         self._population.restore(own["population"])
         if self._server_device is not None:
             self._server_device.restore(own["server_device"])
@@ -203,10 +207,9 @@ class Simulation:
         transfers = {(t.client, t.direction): t for t in self._network.transfers}
         for of in sorted(plain, key=lambda of: int(of["order"])):
             round, client, _, turn = of["task"]
-            task = self._workload.task(round, client, turn)
-            task = task._replace(model_version=of["task"][2])
-            flight = Flight.of_plain(of, task, self._workload.contribution(task))
-            if task.model_version == self._version:
+            contribution = self._workload.contribution(self._workload.task(round, client, turn))
+            flight = Flight.of_plain(of, contribution.task, contribution)
+            if flight.task.model_version == self._version:
                 flight.shared_loss = self._shared_loss
             if flight.over:
                 self._ended.append(flight)
@@ -370,6 +373,8 @@ class Simulation:
         if self._mode.filled:
             self._population.busy.discard(flight.client)
         self._ended.append(flight)
+        if self._held is not None and flight.received:
+            self._held[flight.client] = flight.task.model_version
         ours = flight.task.round == self._round + 1
         self._cohort_ended += ours
         self._arrived += not flight.lost and (ours or self._mode.filled)
@@ -435,11 +440,14 @@ class Simulation:
             if self._mode.filled:
                 self._turns[client] = turn + 1
             with self._learning():
-                task = self._workload.task(round, client, turn)
+                if self._held is None:
+                    task = self._workload.task(round, client, turn)
+                else:
+                    task = self._workload.task(round, client, turn, self._held.get(client))
             pull = pull_for(task, policy, self._forced_arm, self._streams)
             with self._learning():
-                k = people.k(client, task.plan.longest)
-                contribution = self._workload.execute(task, pull.arm, k)
+                codec, k = people.compression(client, pull, task.plan.longest)
+                contribution = self._workload.execute(task, codec, k)
             flight = Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
             flights.append(flight)
         self._starts += len(flights)

@@ -29,17 +29,20 @@ class Done:
     duration_s: float
 
 
-def decompressions(flights: Sequence[Flight]) -> Iterator[tuple[Work, str]]:
-    """The compressed fields of what arrived, each with the arm that it was compressed by."""
+def decompressions(flights: Sequence[Flight]) -> Iterator[Work]:
+    """The compressed fields of what arrived; the name of each is the arm that was played."""
     for flight in flights:
-        arm, k = flight.contribution.arm, flight.contribution.k
+        k = flight.contribution.k
         for field in flight.task.plan.up.values():
             if field.compressed:
                 size = min(k, field.entries)
-                work = Work(
-                    "decompression", flight.task.model, size, name=arm, client=flight.client
+                yield Work(
+                    "decompression",
+                    flight.task.model,
+                    size,
+                    name=flight.pull.arm,
+                    client=flight.client,
                 )
-                yield work, arm
 
 
 def play_work(
@@ -54,8 +57,8 @@ def play_work(
     The processor's noise and load are applied to each kind of work as a whole and spread over its
     pieces in proportion.
     """
-    pieces = [*decompressions(flights), *((of_method, "") for of_method in work)]
-    nominal = [(piece, piece.times * nominal_seconds(piece, device, arm)) for piece, arm in pieces]
+    pieces = [*decompressions(flights), *work]
+    nominal = [(piece, piece.times * nominal_seconds(piece, device)) for piece in pieces]
     done: list[Done] = []
     for kind in dict.fromkeys(piece.kind or piece.quantity for piece, _ in nominal):
         of_kind = [(p, s) for p, s in nominal if (p.kind or p.quantity) == kind]

@@ -11,8 +11,10 @@ from typing import Any
 
 from simfed.contract import Contribution, Outcome, Task
 from simfed.errors import InputError, listed
+from simfed.levels import Level, arm_of, energy_of, split_arm
 from simfed.method import Work
 from simfed.record import Run
+from simfed.registry import registry
 from simfed.tasks import Tasks
 
 __all__ = ["Recorded", "TimeOnlyWorkload"]
@@ -44,15 +46,23 @@ class Recorded:
         self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
         self._sent: dict[tuple[int, int], Any] = {}
         self._arms: dict[int, list[str]] = {}
+        self._levels: dict[int, list[Level | None]] = {}
+        sets_k = _some_policy_sets_k(scenario)
         names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
         for round, client, arm, *sent in zip(*columns, strict=True):
             self._sent[round, client] = sent
             self._arms.setdefault(client, []).append(arm)
+            of_data = energy_of(split_arm(arm)[1]) is not None
+            self._levels.setdefault(client, []).append(sent[1] if sets_k or of_data else None)
 
     def arms(self, client: int) -> list[str]:
         """What this client played, round after round in which it took part."""
         return self._arms.get(client, [])
+
+    def levels(self, client: int) -> list[Level | None]:
+        """K of each of them, where policies set it; else None."""
+        return self._levels.get(client, [])
 
     def uplink_bytes(self, task: Task, k: int, index_code: str) -> float:
         """What this client sent in this round.
@@ -86,6 +96,14 @@ class Recorded:
         return float(up_bytes), float(down_bytes)
 
 
+def _some_policy_sets_k(scenario: Mapping[str, Any]) -> bool:
+    """Whether K was more than the scenario's, and is to be taken from the record."""
+    policies = [scenario.get("policy"), *(group.get("policy") for group in scenario["clients"])]
+    kinds = [policy.get("kind") for policy in policies if policy]
+    known = registry("policy")
+    return any(kind in known and hasattr(known.get(kind), "ends") for kind in kinds)
+
+
 class TimeOnlyWorkload:
     """A `Workload` that knows plans and sizes only.
 
@@ -115,20 +133,21 @@ class TimeOnlyWorkload:
         self._merges = 0
         self._open: dict[tuple[int, int | str], SizedContribution] = {}
 
-    def task(self, round: int, client: int, turn: int = 0) -> Task:
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
         """The work of one client in one round."""
-        return self.tasks.task(round, client, self._merges, turn)
+        return self.tasks.task(round, client, self._merges, turn, held)
 
-    def execute(self, task: Task, arm: str, k: int) -> Contribution:
+    def execute(self, task: Task, arm: str, k: Level) -> Contribution:
         """A contribution with the size that the full run's would have."""
+        k = self.known_k(arm, k)
         size_bytes = self.tasks.uplink_bytes(task, arm, k)
         if self._recorded is None:
             size_bytes = self.size_bytes(task, arm, k)
         elif size_bytes is None:
             size_bytes = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
-        if self._recorded is not None and self.tasks.downlink_varies(task.plan):
+        if self._recorded is not None and self.tasks.downlink_varies(task):
             down_bytes = self._recorded.downlink_bytes(task, k, self.tasks.index_code)
-            task = task._replace(downlink_bytes=down_bytes)
+            task = self.tasks.as_recorded(task, down_bytes)
         made = SizedContribution(task, arm, k, size_bytes)
         self._open[task.client, task.key] = made
         return made
@@ -155,13 +174,16 @@ class TimeOnlyWorkload:
         return self._open[task.client, task.key]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        under_way = [[c.task.name, c.arm, c.k, c.uplink_bytes()] for c in self._open.values()]
+        under_way = [
+            [c.task.arguments, c.arm, c.k, c.uplink_bytes(), c.task.downlink_bytes]
+            for c in self._open.values()
+        ]
         return {"merges": self._merges, "open": under_way}, {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         self._merges = int(facts["merges"])
-        for name, arm, k, size_bytes in facts.get("open", ()):
-            task = self.tasks.task(*name)
+        for arguments, arm, k, size_bytes, down_bytes in facts.get("open", ()):
+            task = self.tasks.as_recorded(self.tasks.task(*arguments), down_bytes)
             self._open[task.client, task.key] = SizedContribution(task, arm, k, size_bytes)
 
     def timings(self) -> Mapping[str, float]:
@@ -170,9 +192,28 @@ class TimeOnlyWorkload:
     def close(self) -> None:
         pass
 
+    @staticmethod
+    def known_k(arm: str, k: Level) -> int:
+        """`k`, where it is a number. Raises: `InputError` for a level that depends on the data."""
+        if isinstance(k, str):
+            raise InputError(
+                "a number of entries that does not depend on the data",
+                where="compression",
+                got=arm_of(arm, k),
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded ones",
+            )
+        return k
+
     def size_bytes(self, task: Task, arm: str, k: int) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""
         known = self.tasks.uplink_bytes(task, arm, k)
+        if self.tasks.changes_vary(task):
+            raise InputError(
+                "a size of changes on their way down that does not depend on the data",
+                where="downlink.compression",
+                got=f"{self.tasks.change_code} with {self.tasks.change_strategy}",
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+            )
         fields = [*task.plan.up.items(), *task.plan.down.items()]
         varying = [name for name, field in fields if field.bounded]
         if varying:

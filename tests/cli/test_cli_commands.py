@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,7 @@ def test_schema_is_json(capsys):
 
 LIGHT = """
 import sys
+import time
 from simfed.cli import main
 code = main({arguments})
 heavy = sorted({{"torch", "simpy", "pandas", "matplotlib", "scipy", "networkx"}} & set(sys.modules))
@@ -244,7 +246,7 @@ def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, 
     endless = ["--rounds", "100000", "--set", "checkpoint.every=1", "--workers", workers]
     run = in_a_process("run", tiny, *endless, "--quiet", "--out", "r", start_new_session=True)
     while run.poll() is None and not Path("r/checkpoint/state.json").exists():
-        pass
+        time.sleep(0.02)
     os.killpg(run.pid, number)
     _, err = run.communicate(timeout=60)
     assert run.returncode == code, err
@@ -266,7 +268,7 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
         process.poll() is None
         and sum("simulated_s" in p.read_text() for p in told("[!.]*.json")) < 2
     ):
-        pass
+        time.sleep(0.02)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err

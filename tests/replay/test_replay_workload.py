@@ -116,7 +116,7 @@ class StandIn:
     def __init__(self, index_code):
         self.index_code = index_code
 
-    def task(self, round, client, version, turn=0):
+    def task(self, round, client, version, turn=0, held=None):
         return Task(round, client, WHO[client], PLAN, version, 400.0)
 
     def uplink_bytes(self, task, arm, k):

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from simfed.record.schema import CLIENT_KINDS
-from simfed.report.style import PHASES, SERIES_COLOURS, WORK, arm_colours, looks, phase
+from simfed.report.style import (
+    PHASES,
+    SERIES_COLOURS,
+    WORK,
+    arm_colours,
+    arm_marks,
+    level_ranks,
+    looks,
+    phase,
+)
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISION = {
@@ -87,3 +96,19 @@ def test_an_arm_has_one_colour_whatever_is_beside_it():
     assert arm_colours(("mine", "ascend"))["ascend"] == together["ascend"]
     several = arm_colours(("a", "b", "c", "d", "ascend"))
     assert len(set(several.values())) == 5
+
+
+def test_a_level_is_a_shade_of_its_strategys_colour_and_a_number_beside_its_letter():
+    arms = ("top-k@500", "top-k@5000", "random-k@500", "random-k@5000", "dense")
+    colours, marks = arm_colours(arms), arm_marks(arms)
+    assert len(set(colours.values())) == len(set(marks.values())) == 5
+
+    def lightness(arm):
+        return sum(int(colours[arm][i : i + 2], 16) for i in (1, 3, 5))
+
+    for codec in ("top-k", "random-k"):
+        middle = arm_colours([codec])[codec]
+        assert lightness(f"{codec}@500") > lightness(f"{codec}@5000")
+        assert arm_colours([f"{codec}@500"]) == {f"{codec}@500": middle}  # one level: no shades
+    assert [marks[arm] for arm in arms] == ["T1", "T2", "R1", "R2", "D"]
+    assert level_ranks(arms)["random-k@5000"] == (1, 1)

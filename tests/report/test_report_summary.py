@@ -1,11 +1,12 @@
 import io
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
 from simfed.record import verify
-from simfed.report import frames
+from simfed.report import frames, summary
 from simfed.report.summary import summary_table
 
 pytest_plugins = ["report_runs"]
@@ -119,3 +120,31 @@ def test_link_use_never_passes_capacity(report_run):
 def test_the_made_up_runs_obey_every_invariant_of_real_ones(report_folder, clients):
     assert verify(report_folder(clients, 20)) == []
     assert verify(report_folder(clients, 4, learns=False)) == []
+
+
+def a_run_of(rows):
+    columns = ["round", "client", "prototype", "arm", "k", "choice"]
+    parts = pd.DataFrame(rows, columns=columns)
+    compression = {"strategies": ["top-k", "dense"], "k_choices": [5, 50, 500, 5000]}
+    return SimpleNamespace(participations=parts, scenario={"compression": compression})
+
+
+def test_many_arms_are_rows_in_the_order_of_the_scenario():
+    arms = ["dense", "top-k@50", "top-k@5", "top-k@500", "top-k@5000", "dense"]
+    run = a_run_of([(r, 0, "small", arm, 9, "explore") for r, arm in enumerate(arms, 1)])
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(summary._strategies(run))
+    lines = console.export_text().splitlines()
+    shown = [line.split()[0] for line in lines[1:] if line.strip()]
+    assert shown == ["top-k@5", "top-k@50", "top-k@500", "top-k@5000", "dense"]
+    assert "2 (33 %)" in lines[5]
+
+
+def test_k_is_told_where_it_was_set_anew_for_each_play():
+    rows = [(r, 0, "small", "top-k", 10 * r, "exploit") for r in range(1, 6)]
+    rows += [(6, 0, "small", "top-k", 1000, "forced"), (6, 1, "large", "top-k", 7, "exploit")]
+    found = frames.varying_k(a_run_of(rows))
+    assert found["value"].tolist() == [10, 20, 30, 40, 50]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(summary._strategies(a_run_of(rows)))
+    assert "K of top-k, small: 10 to 50, median 30" in console.export_text()

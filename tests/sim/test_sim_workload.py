@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.errors import InputError
+from simfed.policy import Pull
 from simfed.seeding import Streams
 from simfed.selection import cohort
 from simfed.sim import Recorded, TimeOnlyWorkload
@@ -129,8 +130,9 @@ def test_only_clients_that_took_part_have_objects():
     assert made == []
     assert people.policy(7) is people.policy(7)
     assert made == [7]
-    assert people.k(99_999, sim.D) == 1000
-    assert people.k(0, 10) == 10
+    pull = Pull("top-k", "fixed")
+    assert people.compression(99_999, pull, sim.D) == ("top-k", 1000)
+    assert people.compression(0, pull, 10) == ("top-k", 10)
 
 
 def test_groups_may_have_their_own_k_and_policy():

@@ -41,10 +41,11 @@ class FedGen(Method):
     evaluated with the model that it has after its last participation. Prototypes may differ, but
     not in the width of their embeddings. Charged: local training, a step's generated samples
     (`fedgen/generate-…`, forward through G and the last layer, and back through the last layer),
-    the server's steps on G (`fedgen/generator-…`, with the heads of the ensemble, per arrival). The
-    gain of a reward is that of the generator's loss (shared) and of the cross-entropy of the
-    evaluated model on the client's own data (local). Source: Z. Zhu, J. Hong, J. Zhou, "Data-Free
-    Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021.
+    the server's steps on G (`fedgen/generator-…`) and in each the answers of the arrived heads to
+    all generated samples (`fedgen/heads-…`). The gain of a reward is that of the generator's loss
+    (shared) and of the cross-entropy of the evaluated model on the client's own data (local).
+    Source: Z. Zhu, J. Hong, J. Zhou, "Data-Free Knowledge Distillation for Heterogeneous Federated
+    Learning", ICML 2021.
     """
 
     share: Annotated[Literal["model", "head"], "what is averaged; the rest stays with clients"] = (
@@ -106,12 +107,12 @@ class FedGen(Method):
         return Plan(down, work, up)
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
-        # one unit per arrival, as each head sees all generated samples
-        made = self.server_batch, self.server_steps
-        name = self._train(setting)
+        if not arrived:
+            return []
+        made, steps = self.server_batch, self.server_steps
         return [
-            Work("auxiliary", name, *made, "generator", who.prototype, who.client)
-            for who in arrived
+            Work("auxiliary", self._train(setting), made, steps, "generator"),
+            Work("auxiliary", self._heads(setting), made * len(arrived), steps, "heads"),
         ]
 
     def _generate(self, setting: Setting) -> str:
@@ -120,12 +121,16 @@ class FedGen(Method):
     def _train(self, setting: Setting) -> str:
         return f"fedgen/generator-{self.generator(setting).shape}"
 
+    def _heads(self, setting: Setting) -> str:
+        return f"fedgen/heads-{self.generator(setting).widths[-1]}-{setting.classes}"
+
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         net = self.generator(setting)
         head = 2 * net.widths[-1] * setting.classes
         return {
             self._generate(setting): net.forward_flops + 2 * head,
-            self._train(setting): net.train_flops + 2 * head,
+            self._train(setting): net.train_flops,
+            self._heads(setting): 2 * head,
         }
 
     def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
@@ -136,17 +141,26 @@ class FedGen(Method):
         drawn = torch.Generator().manual_seed(0)
         generator, shares = net.initial(drawn), torch.ones(classes)
         head = torch.randn(classes, net.widths[-1], generator=drawn)
+        labels, made = self._made(classes, generator, shares, samples, drawn, net)
+        slope = torch.randn(made.shape, generator=drawn)
 
-        def step() -> None:
-            trains = name == self._train(setting)
-            leaf = generator.clone().requires_grad_(trains)
-            last = head.clone().requires_grad_(not trains)
-            labels, made = self._made(classes, leaf, shares, samples, drawn, net)
+        def train() -> None:
+            leaf = generator.clone().requires_grad_()
+            _, made = self._made(classes, leaf, shares, samples, drawn, net)
+            generator.sub_(torch.autograd.grad((made * slope).sum(), leaf)[0], alpha=0.0)
+
+        def answer() -> None:
+            leaf = made.clone().requires_grad_()
+            torch.autograd.grad(F.cross_entropy(F.linear(leaf, head), labels), leaf)
+
+        def generate() -> None:
+            last = head.clone().requires_grad_()
+            labels, made = self._made(classes, generator, shares, samples, drawn, net)
             loss = F.cross_entropy(F.linear(made, last), labels)
-            slope = torch.autograd.grad(loss, leaf if trains else last)[0]
-            (generator if trains else head).sub_(slope, alpha=0.0)
+            head.sub_(torch.autograd.grad(loss, last)[0], alpha=0.0)
 
-        return step
+        steps = {self._train(setting): train, self._heads(setting): answer}
+        return steps.get(name, generate)
 
     # ---- learning --------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from simfed.learn.methods.answering import Answering
@@ -31,7 +32,8 @@ class KtPfl(Answering):
     it, so that targets are not flattened); rows of clients that did not arrive (they stay). Targets
     are made with the coefficients after the merge, for the samples of the next round. Late answers
     take the place of the client's older ones; the server mode's weight scales the client's term.
-    The server is charged for the coefficients (`auxiliary` work `kt-pfl/coefficients`).
+    The server is charged for the coefficients (`auxiliary` work `kt-pfl/coefficients-…`, of as many
+    samples as the table of everybody's answers has rows).
 
     The gain of a reward, where answers are compressed, is that of the transfer loss (shared: per
     prototype the mean of its arrivals' divergences above before the steps) and of the cross-entropy
@@ -53,12 +55,26 @@ class KtPfl(Answering):
         require_at_least(0, rho=self.rho)
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
-        steps = self.coefficient_steps * len(arrived)
-        return [Work("auxiliary", "kt-pfl/coefficients", setting.public, steps)]
+        rows, steps = setting.public * setting.clients, self.coefficient_steps * len(arrived)
+        return [Work("auxiliary", self._coefficients(setting), rows, steps)]
+
+    def _coefficients(self, setting: Setting) -> str:
+        return f"kt-pfl/coefficients-{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         """A client's target and its slope: two products with everybody's logits."""
-        return {"kt-pfl/coefficients": 4.0 * setting.clients * setting.classes}
+        return {self._coefficients(setting): 4.0 * setting.classes}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        import torch
+
+        clients = math.gcd(samples, 8)
+        table = clients, samples // clients, setting.classes
+        drawn = torch.Generator().manual_seed(0)
+        answers = torch.randn(table, generator=drawn, dtype=torch.float64)
+        row = torch.full((clients,), 1 / clients, dtype=torch.float64)
+        once = replace(self, coefficient_steps=1)
+        return lambda: once._learned(row, answers, 0, 1 / clients)
 
     def first(self, kit: Any) -> State:
         import torch

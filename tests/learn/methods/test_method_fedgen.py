@@ -134,11 +134,16 @@ def test_bytes_and_work(share):
     assert first.plan.work == [Work("training", "lenet5-half", 8, 2)]
     assert second.plan.work[1] == Work("auxiliary", "fedgen/generate-7-5-42", 8, 2, name="generate")
     work = world.method.server_work(world.kit.setting, [first.who] * 2, 1)
-    assert [w[:4] for w in work] == [("auxiliary", "fedgen/generator-7-5-42", 6, 3)] * 2
+    assert [w[:4] for w in work] == [
+        ("auxiliary", "fedgen/generator-7-5-42", 6, 3),
+        ("auxiliary", "fedgen/heads-42-4", 2 * 6, 3),
+    ]
+    assert world.method.server_work(world.kit.setting, [], 1) == []
     flops = world.method.auxiliary(world.kit.setting)
     forward, head = 2 * (7 * 5 + 5 * 42), 2 * 42 * 4
     assert flops["fedgen/generate-7-5-42"] == forward + 2 * head
-    assert flops["fedgen/generator-7-5-42"] == 3 * forward - 2 * 7 * 5 + 2 * head
+    assert flops["fedgen/generator-7-5-42"] == 3 * forward - 2 * 7 * 5
+    assert flops["fedgen/heads-42-4"] == 2 * head
     world.close()
 
 

@@ -1,0 +1,113 @@
+"""`simfed regret`: what every arm would have brought, on a sample of a run's rounds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simfed.cli.inspect import Overrides
+from simfed.errors import InputError, listed
+from simfed.interrupt import sigterm_is_ctrl_c
+
+if TYPE_CHECKING:
+    from simfed.regret import Regret
+
+__all__ = ["regret"]
+
+
+def regret(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    every: Annotated[int, typer.Option(help="Rounds between two samples.")] = 10,
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Kinds to compare, or `all` that learn; the scenario's own if omitted."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the runs and rewards.csv; none if omitted.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the scenario's seed.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
+    set_: Overrides = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Learning processes; the results do not depend on it.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+) -> None:
+    """Play a scenario, and in every so many rounds all other arms of every client, in forks of
+    it."""
+    import pandas as pd
+
+    from simfed.progress import RunProgress
+    from simfed.regret import regret_of, run_with_oracle
+    from simfed.scenario import load_scenario, parse_assignment
+
+    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
+    pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
+    own = load_scenario(scenario, pairs)
+    kinds = _kinds(policies)
+    loaded = {own.policy.kind: own}
+    if kinds:
+        reward = own.policy.reward.model_dump(mode="json")
+        loaded = {
+            kind: load_scenario(scenario, [*pairs, ("policy", {"kind": kind, "reward": reward})])
+            for kind in kinds
+        }
+    found: dict[str, Regret] = {}
+    tables = []
+    with sigterm_is_ctrl_c():
+        for kind, of_kind in loaded.items():
+            if not quiet:
+                print(f"{own.name}: {kind}", file=sys.stderr)
+            _, samples = run_with_oracle(
+                of_kind, None if out is None else out / kind, every=every, source=scenario,
+                workers=workers, progress=RunProgress(of_kind.rounds, quiet=quiet),
+            )  # fmt: skip
+            if not len(samples):
+                raise InputError(
+                    f"rounds in which somebody chooses, at {every}, {2 * every}, …",
+                    where="--every",
+                    got=every,
+                )
+            found[kind] = regret_of(samples)
+            tables.append(samples.assign(policy=kind))
+            if out is not None:
+                pd.concat(tables).to_csv(out / "rewards.csv", index=False)
+    typer.echo("\n".join(_lines(found)))
+
+
+def _kinds(policies: str | None) -> list[str]:
+    from simfed.registry import registry
+
+    known = registry("policy")
+    learning = [name for name in known.names() if getattr(known.get(name), "learns", True)]
+    if policies is None:
+        return []
+    if policies == "all":
+        return learning
+    asked = [kind.strip() for kind in policies.split(",")]
+    for kind in asked:
+        if kind not in learning:
+            raise InputError(
+                f"all, or kinds that learn: {listed(learning)}", where="--policies", got=kind
+            )
+    return asked
+
+
+_HEAD = ("policy", "pulls", "played", "best", "regret", "95 %", "random", "fixed", "best arm")
+
+
+def _lines(found: dict[str, Regret]) -> list[str]:
+    """A table for terminals and documents, the smallest regret first."""
+    rows = [_HEAD]
+    for kind, of in sorted(found.items(), key=lambda item: item[1].regret):
+        rows.append((
+            kind, f"{of.pulls}", f"{of.played:+.4f}", f"{of.best:+.4f}", f"{of.regret:.4f}",
+            f"[{of.low:.4f}, {of.high:.4f}]", f"{of.random:.4f}",
+            f"{of.fixed:.4f} ({of.fixed_arm})", f"{of.hits:.0%}",
+        ))  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows]  # fmt: skip

@@ -1,0 +1,77 @@
+"""What the server sends of its model where changes travel down in place of models.
+
+For each field of weights the server keeps what a client that is up to date holds. At a merge it
+compresses the model less that, and everybody's next download carries what comes of it. So what was
+left out is in the next change by itself: the error at the server is the model less what clients
+hold, and after any number of merges the sum of what was sent is the change of the model less the
+error. Source: Tang et al., "DoubleSqueeze", 2019, where what clients hold is the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simfed.compress import codec_from_spec, with_error_feedback
+from simfed.errors import RunFailed
+from simfed.learn.tree import to_plain
+from simfed.method import Field, Who
+from simfed.scenario import Scenario
+from simfed.tasks import Tasks
+
+__all__ = ["Changes"]
+
+
+class Changes:
+    """The changes of one field of weights of one prototype, merge after merge."""
+
+    def __init__(self, scenario: Scenario, tasks: Tasks, who: Who, field: Field) -> None:
+        """`who`: any client of the prototype."""
+        chosen = scenario.downlink.compression
+        assert chosen is not None
+        self._prototype = who.prototype
+        self._player = with_error_feedback(codec_from_spec(chosen.strategy))
+        self._k = tasks.change_entries(field)
+        self._layout = tasks.change_layout(who, field)
+        self._index_code = tasks.change_code
+        self._varies = tasks.change_bytes(who, field) is None
+        self._memory: Any = None
+        self.sizes: list[float] = []
+        """Bytes of each change so far, where they depend on what is learned."""
+        self._before: tuple[Any, int] = None, 0
+
+    def next(self, model: Tensor, held: Tensor, rng: np.random.Generator) -> Tensor:
+        """What up-to-date clients, who hold `held`, add to it. Raises: `RunFailed` for a model that
+        is not finite."""
+        error = model - held
+        if not bool(torch.isfinite(error).all()):
+            raise RunFailed(
+                f"the model of {self._prototype} has values that are not finite numbers: the "
+                "learning has diverged; a smaller training.learning_rate may help"
+            )
+        self._before = self._memory, len(self.sizes)
+        payload = self._player.encode_in_place(
+            None, error, self._k, rng, state=self._memory, layout=self._layout
+        )
+        self._memory = payload.state
+        if self._varies:
+            self.sizes.append(payload.wire_bytes(self._index_code))
+        sent: Tensor = payload.dense()
+        return sent
+
+    def undo(self) -> None:
+        """The last change was never sent."""
+        self._memory, count = self._before
+        del self.sizes[count:]
+
+    def plain(self, name: str, arrays: dict[str, Any]) -> list[Any]:
+        """What a checkpoint keeps; vectors go to `arrays`."""
+        return [self.sizes, to_plain(self._memory, f"{name}/memory", arrays)]
+
+    def restore(self, sizes: Sequence[float], memory: Any) -> None:
+        """Inverse of `plain`, its memory read again."""
+        self.sizes, self._memory = list(sizes), memory

@@ -1,0 +1,170 @@
+"""Policies that set K themselves, for one codec: no arms, a number that moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from simfed.compress.codec import codec_from_spec
+from simfed.errors import InputError
+from simfed.levels import Level, arm_of, checked_level, split_arm
+from simfed.policy.base import Bandit, Pull, check_option
+from simfed.registry import NameOf
+
+__all__ = ["AdaptiveK"]
+
+
+class AdaptiveK(Bandit):
+    """Moves K by the sign of what a change of K does to the time that the loss takes to fall.
+
+    With K in [`least`, `most`] of width B, the m-th step is K ← K − δ·ŝ, kept in the interval, with
+    δ = B/√(2m). ŝ is the sign of the derivative of time per decrease of the loss, estimated from
+    two plays: one at K (`exploit`), one at K' = K − δ/2 (`explore`; K + δ/2 where that is below the
+    interval). A reward is decrease per second, so time per decrease falls where the reward rises.
+    Every `window` steps the interval shrinks to [lowest K in it/`widen`, highest·`widen`], within
+    the first one, and m begins anew; but only if that pays: new width ≤ (√2 − 1)·old, and no fewer
+    steps than at the last time.
+
+    Left open or changed: in the paper the server sets one K for all and evaluates both points on
+    the losses of one round; here a client has its own K and sees its own rewards only, so the two
+    points are successive plays: half as many steps, and what the round itself did to the loss is
+    noise in ŝ. Equal rewards (both clipped, say) do not move K, but count in m. The first K is the
+    geometric middle. A pull without a reward is played again; rewards for points that K has left
+    are forgotten.
+
+    `least` and `most` are two numbers of entries or two shares of the model (`0.2%`), then the same
+    for models of every size. `values` has K itself, a share in per cent.
+
+    Source: Han, Wang and Leung, "Adaptive gradient sparsification for efficient federated learning:
+    an online learning approach" (2020).
+
+    >>> policy = AdaptiveK(("top-k",), least=100, most=900)
+    >>> rng = np.random.default_rng(0)
+    >>> first = policy.pull(rng); policy.update(first, 0.2); first
+    Pull(arm='top-k', choice='exploit', probability=1.0, k=300)
+    >>> second = policy.pull(rng); policy.update(second, 0.1); second
+    Pull(arm='top-k', choice='explore', probability=1.0, k=583)
+    >>> policy.values()  # fewer entries were better: as few as there may be
+    (100.0,)
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[str],
+        reward_range: tuple[float, float] = (-1.0, 1.0),
+        *,
+        strategy: Annotated[str, NameOf("compressor"), "the codec"] = "top-k",
+        least: Annotated[int | str, "smallest K, or share of the model"] = "0.2%",
+        most: Annotated[int | str, "largest K, or share of the model"] = "100%",
+        window: Annotated[int, "steps between two looks at the interval"] = 20,
+        widen: Annotated[float, "factor around the K of a window"] = 1.5,
+    ) -> None:
+        codec, level = split_arm(strategy)
+        check_option("strategy", strategy, level is None, "a strategy without a level")
+        takes_k = codec_from_spec(codec).takes_k
+        check_option("strategy", strategy, takes_k, "a strategy that goes by K")
+        super().__init__(tuple(dict.fromkeys((*arms, strategy))), reward_range)
+        ends = [_checked("least", least), _checked("most", most)]
+        self._shares = isinstance(ends[0], str)
+        alike = isinstance(ends[1], str) == self._shares
+        check_option("most", most, alike, "a share like `least`, or both as numbers")
+        self._least, self._most = map(_amount, ends)
+        check_option("most", most, self._least < self._most, f"more than `least`, {least}")
+        check_option("window", window, window >= 1, "a whole number of at least 1")
+        check_option("widen", widen, 1 <= widen < math.inf, "a number of at least 1")
+        self.strategy = strategy
+        self.window = window
+        self.widen = widen
+        self._low, self._high = self._least, self._most
+        self._k = math.sqrt(self._least * self._most)
+        self._steps = 0
+        self._steps_before = 0
+        self._seen: list[float] = []
+        self._rewards: list[float | None] = [None, None]
+
+    @staticmethod
+    def ends(
+        strategy: str = "top-k", least: Level = "0.2%", most: Level = "100%", **rest: Any
+    ) -> tuple[str, str]:
+        """The arms at the ends of what it plays."""
+        return arm_of(strategy, least), arm_of(strategy, most)
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        here, there = self._points()
+        probes = self._rewards[0] is not None
+        return Pull(
+            self.strategy,
+            "explore" if probes else "exploit",
+            k=self._level(there if probes else here),
+        )
+
+    def _learn(self, at: int, pull: Pull, share: float) -> None:
+        points = self._points()
+        for i, (point, choice) in enumerate(zip(points, ("exploit", "explore"), strict=True)):
+            fits = pull.choice == choice and pull.k == self._level(point)
+            if fits and self._rewards[i] is None:
+                self._rewards[i] = share
+        here, there = self._rewards
+        if here is not None and there is not None:
+            self._rewards = [None, None]
+            # time per decrease rises with K where the reward falls
+            self._step(float(np.sign((there - here) / (points[0] - points[1]))))
+
+    def _step(self, sign: float) -> None:
+        self._k = min(max(self._k - self._delta() * sign, self._low), self._high)
+        self._steps += 1
+        self._seen.append(self._k)
+        if len(self._seen) == self.window:
+            low = max(min(self._seen) / self.widen, self._least)
+            high = min(max(self._seen) * self.widen, self._most)
+            pays = high - low <= (math.sqrt(2) - 1) * (self._high - self._low)
+            if low < high and pays and self._steps >= self._steps_before:
+                self._low, self._high = low, high
+                self._steps_before, self._steps = self._steps, 0
+            self._seen = []
+
+    def _delta(self) -> float:
+        return (self._high - self._low) / math.sqrt(2 * (self._steps + 1))
+
+    def _points(self) -> tuple[float, float]:
+        """K, and the other point that it is compared with: at least one entry apart."""
+        here, apart = self._k, self._delta() / 2
+        if not self._shares:
+            here, apart = float(round(here)), max(1.0, float(round(apart)))
+        return here, here - apart if here - apart >= self._low else here + apart
+
+    def _level(self, amount: float) -> Level:
+        return f"{amount!r}%" if self._shares else round(amount)
+
+    def values(self) -> tuple[float, ...]:
+        return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "k": self._k,
+            "interval": [self._low, self._high],
+            "steps": [self._steps, self._steps_before],
+            "seen": list(self._seen),
+            "rewards": list(self._rewards),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._k = state["k"]
+        self._low, self._high = state["interval"]
+        self._steps, self._steps_before = state["steps"]
+        self._seen = list(state["seen"])
+        self._rewards = list(state["rewards"])
+
+
+def _checked(option: str, level: object) -> Level:
+    try:
+        return checked_level(level)
+    except InputError as error:
+        raise error.within(option) from None
+
+
+def _amount(level: Level) -> float:
+    return float(level.rstrip("%")) if isinstance(level, str) else float(level)

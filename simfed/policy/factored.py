@@ -1,0 +1,89 @@
+"""Strategy and level chosen apart: one bandit for each, in place of one for all pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from simfed.errors import InputError
+from simfed.levels import all_pairs, arm_of, split_arm
+from simfed.policy.base import Choice, Policy, Pull
+
+__all__ = ["Factored"]
+
+_MOST_OF: tuple[Choice, ...] = ("warm-up", "explore", "exploit", "fixed")
+"""What a pull of two parts is called: the first of these that one of them is."""
+
+
+class Factored(Policy):
+    """A bandit for the codec and one for the level, of the same kind; `make(arms)` makes them.
+
+    Each pull asks the one for a codec and, where that codec goes by K, the other for a level; both
+    are paid the whole reward. With C codecs and L levels that is C + L values to learn instead of
+    C·L, which is right where a level is as good beside one codec as beside another. What it cannot
+    learn is that the best level is another one for each codec: a level's value is its mean over
+    the codecs that it was played with.
+
+    The arms in `arms`, and in `policies.parquet`, are the codecs and then the levels (`@500`); what
+    a pull plays is the two together (`top-k@500`), and its probability their product. `choice` is
+    `warm-up`, else `explore`, where one of the two is.
+
+    >>> from simfed.policy import Ascend
+    >>> policy = Factored(("top-k@500", "top-k@1000", "dense"), lambda arms: Ascend(arms, warmup=1))
+    >>> policy.arms
+    ('top-k', 'dense', '@500', '@1000')
+    >>> policy.pull(np.random.default_rng(1))
+    Pull(arm='top-k@1000', choice='warm-up', probability=0.25)
+
+    Raises: `InputError` for arms that are not all pairs of some codecs and some levels.
+    """
+
+    learns = True
+
+    def __init__(self, arms: Sequence[str], make: Callable[[tuple[str, ...]], Policy]) -> None:
+        if not all_pairs(arms):
+            raise InputError("arms that are every pair of codecs and levels", got=list(arms))
+        pairs = list(map(split_arm, arms))
+        self._with_level = {codec for codec, level in pairs if level is not None}
+        self._codec = make(tuple(dict.fromkeys(codec for codec, _ in pairs)))
+        levels = dict.fromkeys(level for _, level in pairs if level is not None)
+        self._level = make(tuple(arm_of("", level) for level in levels))
+        self.arms = (*self._codec.arms, *self._level.arms)
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        parts = [self._codec.pull(rng)]
+        if parts[0].arm in self._with_level:
+            parts.append(self._level.pull(rng))
+        choices = {part.choice for part in parts}
+        return Pull(
+            "".join(part.arm for part in parts),
+            next(choice for choice in _MOST_OF if choice in choices),
+            float(np.prod([part.probability for part in parts])),
+            parts=tuple(parts),
+        )
+
+    def update(self, pull: Pull, reward: float) -> None:
+        for policy, part in zip(self._both, pull.parts, strict=False):
+            policy.update(part, reward)
+
+    def void(self, pull: Pull) -> None:
+        # a forced pull has no parts, and both may count it
+        parts = pull.parts or (pull, pull)
+        for policy, part in zip(self._both, parts, strict=False):
+            policy.void(part)
+
+    def values(self) -> tuple[float, ...]:
+        return (*self._codec.values(), *self._level.values())
+
+    def state(self) -> dict[str, Any]:
+        return {"codec": self._codec.state(), "level": self._level.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._codec.restore(state["codec"])
+        self._level.restore(state["level"])
+
+    @property
+    def _both(self) -> tuple[Policy, Policy]:
+        return self._codec, self._level

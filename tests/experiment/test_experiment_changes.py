@@ -1,0 +1,241 @@
+"""Models that travel down as changes: bytes and times in runs, under every server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
+import changes_worlds as worlds
+from changes_worlds import MODES, D
+
+from simfed.audit import verify
+from simfed.errors import InputErrors, Interrupted
+from simfed.experiment import run
+from simfed.replay.store import TrajectoryStore
+from simfed.scenario.load import validated
+
+CHANGE = worlds.TOP_K_BYTES[200]
+TIMES = [
+    "round", "client", "model_version", "started_at_s", "downlink_s", "training_s", "uplink_s",
+    "downlink_bytes", "uplink_bytes", "outcome",
+]  # fmt: skip
+AWAY = {"failure": {"download": 0.2, "training": 0.2, "upload": 0.2}}
+
+
+def played(made, out=None, **options):
+    return run(made, out, progress=False, workers=1, **options)
+
+
+def received_by_hand(table):
+    """Bytes of each participation whose download was whole, from versions and outcomes alone."""
+    held, found = {}, {}
+    for row in table.sort_values("started_at_s", kind="stable").itertuples():
+        missed = row.model_version - held.get(row.client, -99)
+        found[row.Index] = 4 * D if missed * CHANGE >= 4 * D else missed * CHANGE
+        if row.training_s > 0:
+            held[row.client] = row.model_version
+    return found
+
+
+def several(names, short):
+    """All of them, of which some are for the long run."""
+    marked = pytest.mark.long
+    return [n if n in short else pytest.param(n, marks=marked) for n in names]
+
+
+@pytest.mark.parametrize("mode", several(MODES, ["synchronous", "first, merge", "asynchronous"]))
+def test_everybody_is_sent_what_they_lack(mode, tmp_path):
+    made = worlds.scenario(mode, count=4, rounds=12)
+    result = played(made, tmp_path / "run")
+    table = result.participations
+    expected = received_by_hand(table)
+    whole = table[table["training_s"] > 0]
+    assert [row.downlink_bytes for row in whole.itertuples()] == pytest.approx(
+        [expected[at] for at in whole.index]
+    )
+    assert len({round(b / CHANGE) for b in whole["downlink_bytes"]}) >= 2
+    assert verify(tmp_path / "run") == []
+    assert result.manifest["warnings"] == []
+
+
+@pytest.mark.parametrize("mode", several(MODES, ["deadline, merge", "buffered"]))
+def test_a_clock_without_learning_takes_the_same_time(mode):
+    made = worlds.scenario(mode, count=4, rounds=10)
+    full, clock = played(made), played(made, time_only=True)
+    assert full.participations[TIMES].equals(clock.participations[TIMES])
+
+
+LOSING = ["deadline, merge", "buffered", "asynchronous"]
+
+
+@pytest.mark.parametrize("mode", several(LOSING, ["buffered"]))
+def test_lost_downloads_are_sent_again(mode, tmp_path):
+    plain = worlds.scenario(mode, count=4, rounds=14)
+    groups = [{**g.model_dump(mode="json"), **AWAY} for g in plain.clients]
+    made = worlds.scenario(mode, count=4, rounds=14, clients=groups)
+    result = played(made, tmp_path / "run")
+    table = result.participations
+    assert {"failed"} <= set(table["outcome"])
+    expected = received_by_hand(table)
+    whole = table[table["training_s"] > 0]
+    assert [row.downlink_bytes for row in whole.itertuples()] == pytest.approx(
+        [expected[at] for at in whole.index]
+    )
+    assert verify(tmp_path / "run") == []
+
+
+HOSTED = {"kind": "fedprox", "mu": 0.0}
+SHORT = [
+    ("synchronous", "fedavg", False),
+    ("buffered", HOSTED, False),
+    ("deadline, merge", "fedavg", True),
+]
+ALL = [
+    pytest.param(mode, method, time_only, marks=pytest.mark.long)
+    for mode in MODES
+    for method in ("fedavg", HOSTED)
+    for time_only in (False, True)
+    if (mode, method, time_only) not in SHORT
+]
+
+
+@pytest.mark.parametrize(("mode", "method", "time_only"), [*SHORT, *ALL], ids=str)
+def test_a_resumed_run_is_the_whole_one(mode, method, time_only, tmp_path):
+    compression = {"k": 200, "strategy": "periodic-k"}
+    made = worlds.scenario(
+        mode, count=4, method=method, rounds=9, downlink={"compression": compression}
+    )
+
+    def stop(round, time_s, accuracy):
+        if round == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(made, tmp_path / "run", workers=1, progress=stop, time_only=time_only)
+    again = played(made, tmp_path / "run", resume=True, time_only=time_only)
+    assert again.fingerprint == played(made, time_only=time_only).fingerprint
+
+
+def test_learning_is_answered_from_what_was_learned_with_the_same_changes(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    for mode in ("synchronous", "buffered"):
+        known = played(worlds.scenario(mode))
+        assert played(worlds.scenario(mode), trajectories=store).fingerprint == known.fingerprint
+        again = played(worlds.scenario(mode), trajectories=store)
+        assert again.fingerprint == known.fingerprint
+        assert "replay" in again.manifest["learning_wall_s"]
+        assert "server" not in again.manifest["learning_wall_s"]  # nothing was learned
+    other = worlds.scenario(downlink={"compression": {"k": 40}})
+    assert played(other, trajectories=store).fingerprint == played(other).fingerprint
+
+
+def test_the_index_code_of_changes_may_be_another_and_learning_is_the_same(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    bytes_down = {}
+    for code in ("fixed", "raw32"):
+        made = worlds.scenario(downlink={"compression": {"k": 40, "index_code": code}})
+        result = played(made, trajectories=store)
+        bytes_down[code] = result.summary["downlink_bytes"]
+    assert bytes_down["fixed"] < bytes_down["raw32"]
+    assert "server" not in result.manifest["learning_wall_s"]
+
+
+def test_unpacking_is_the_clients_work_and_packing_the_servers():
+    device = {"profile": "x86-2core-vm", "assume": {"compression": "2 ms", "decompression": "0 s"}}
+    made = worlds.scenario(server={"device": device}, rounds=6)
+    result = played(made)
+    spans, table = result.spans, result.participations
+    packing = spans[spans["kind"] == "packing"]
+    assert (packing["track"] == "server").all()
+    assert len(packing) == 6
+    assert (packing["finished_at_s"] - packing["started_at_s"]).tolist() == pytest.approx(
+        [0.002] * 6
+    )
+    unpacking = spans[(spans["kind"] == "decompression") & (spans["client"] >= 0)]
+    seconds = unpacking["finished_at_s"] - unpacking["started_at_s"]
+    changes = table[table["downlink_bytes"] < 4 * D]
+    assert sorted(seconds) == pytest.approx(sorted(0.0005 * changes["downlink_bytes"] / CHANGE))
+    assert (unpacking["name"] == "top-k").all()
+    assert table["training_s"].max() == pytest.approx(0.01 + 2 * 0.0005)
+
+
+def test_unpacking_that_no_profile_knows_takes_no_time_and_a_warning_says_so():
+    made = worlds.scenario()
+    groups = [g.model_dump(mode="json") for g in made.clients]
+    for group in groups:
+        group["device"] = {
+            "profile": "rtx3090-ryzen4800h",
+            "assume": {"training": "5 ms", "compression": "1 ms"},
+        }
+    result = played(worlds.scenario(clients=groups))
+    assert set(result.participations["training_s"]) == {0.01}
+    assert result.manifest["warnings"] == [
+        "device profile rtx3090-ryzen4800h: decompression of logistic-regression by top-k is not "
+        "known, so unpacking what travels down takes no time"
+    ]
+
+
+@pytest.mark.parametrize("method", ["fedavg", {"kind": "fedprox", "mu": 0.0}], ids=str)
+def test_sizes_that_depend_on_the_data(method, tmp_path):
+    compression = {"compression": {"k": 100, "index_code": "rice"}}
+    made = worlds.scenario(method=method, count=4, downlink=compression)
+    result = played(made, tmp_path / "run", trajectories=TrajectoryStore(tmp_path / "kept"))
+    assert verify(tmp_path / "run") == []
+    sizes = sorted(set(result.participations["downlink_bytes"]))
+    assert 400 < sizes[0] < 525
+    assert sizes[-1] == 4 * D
+    policy = {"arms_from": str(tmp_path / "run")}
+    clock = worlds.scenario(method=method, count=4, downlink=compression, policy=policy)
+    times = played(clock, time_only=True).participations
+    assert result.participations[TIMES].equals(times[TIMES])
+
+
+COMPRESSION = "downlink.compression"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"downlink.compression": {"strategy": "terngrad"}},
+         f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
+         "'terngrad(2.5)' (it goes without)"),
+        ({"downlink.compression": {"strategy": {"ef21": {"inner": "top-k"}}}},
+         f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
+         "'ef21(top-k)' (it keeps its own error)"),
+        ({"downlink.compression": {"strategy": {"qsgd": {"levels": 0}}}},
+         f"{COMPRESSION}.strategy.qsgd: levels: a whole number"),
+        ({"downlink.compression": {"strategy": {"chain": ["top-k", "random-k"]}}},
+         f"{COMPRESSION}.strategy.chain: at most one selection in a chain"),
+        ({"downlink.compression": {"strategies": ["top-k"]}},
+         f"{COMPRESSION}: one of the keys k, strategy or index_code, got 'strategies'"),
+        ({"downlink.compression": {"k": 0}}, f"{COMPRESSION}.k: a whole number of at least 1"),
+        ({"downlink.compression": {"index_code": "zip"}}, f"{COMPRESSION}.index_code"),
+        ({"method": "fedmd", "dataset.public": 32},
+         "downlink.compression: null with method fedmd, which sends no models down, got 'logits "
+         "travels down'"),
+        ({"method": "local-only"}, "which sends no models down, got 'nothing travels down'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_one_sentence(changes, sentence):
+    plain = worlds.scenario().model_dump(mode="json")
+    for path, value in changes.items():
+        *way, last = path.split(".")
+        at = plain
+        for step in way:
+            at = at[step]
+        at[last] = value
+    with pytest.raises(InputErrors) as raised:
+        played(validated(plain, source="file.yaml", folder=Path()))
+    assert len(raised.value.errors) == 1
+    assert sentence in str(raised.value.errors[0])
+
+
+def test_a_clock_without_learning_needs_sizes_that_are_known():
+    made = worlds.scenario(downlink={"compression": {"index_code": "rice"}})
+    with pytest.raises(InputErrors, match=r"downlink\.compression: a size of changes on their way"):
+        played(made, time_only=True)

@@ -1,0 +1,178 @@
+"""What other arms would have brought, measured in forks of a run that goes on undisturbed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
+import changes_worlds as worlds
+
+from simfed.cli import main
+from simfed.errors import InputError
+from simfed.experiment import run
+from simfed.regret import Sample, regret_of, run_with_oracle
+from simfed.scenario import dump_scenario
+
+ARMS = ["top-k", "random-k", "dense"]
+
+
+def scenario(policy="ascend", **changes):
+    options = {
+        "rounds": 9, "policy": {"kind": policy}, "downlink": {}, "server": {},
+        "compression": {"k": 40, "strategies": ARMS, "index_code": "fixed"},
+        "participation": {}, "count": 3,
+    }  # fmt: skip
+    return worlds.scenario(**{**options, **changes})
+
+
+FEDKD = {
+    "method": "fedkd", "dataset": {"name": "change-stripes", "public": 16},
+    "safeguard": {"rollback": {"threshold": 1.0001}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"policy": "thompson", "method": {"kind": "fedprox", "mu": 0.1}},
+    {"downlink": {"compression": {"k": 60, "strategy": "periodic-k"}}, "participation":
+     {"clients_per_round": 2}},
+    FEDKD,
+], ids=["fedavg", "hosted", "changes down", "undone rounds"])  # fmt: skip
+def test_the_run_is_the_same_with_and_without_an_oracle(changes):
+    made = scenario(**changes)
+    alone = run(made, progress=False, workers=1)
+    watched, samples = run_with_oracle(made, every=2, progress=False, workers=1)
+    assert watched.fingerprint == alone.fingerprint
+    assert set(samples["round"]) <= {2, 4, 6, 8}
+    assert len(samples) % len(ARMS) == 0
+    assert len(samples) >= (3 if changes is FEDKD else 24)
+
+
+@pytest.mark.parametrize("method", ["fedavg", {"kind": "fedprox", "mu": 0.1}], ids=str)
+def test_what_was_played_is_paid_what_the_run_paid(method):
+    made = scenario("exp3", method=method)
+    result, samples = run_with_oracle(made, every=1, progress=False, workers=1)
+    played = samples[samples["played"]].set_index(["round", "client"])
+    paid = result.participations.set_index(["round", "client"])
+    assert len(played) == 3 * 8  # all but the first round
+    for column in ("arm", "reward_raw", "reward"):
+        assert played[column].equals(paid.loc[played.index, column])
+    each = samples.groupby(["round", "client"])["arm"]
+    assert (each.nunique() == len(ARMS)).all()
+
+
+def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it():
+    """Two clients on fixed arms, of which the oracle replaces one: against a run with that arm."""
+
+    class Fixed:
+        learns, draws = True, False
+
+        def __init__(self, arms, reward_range, *, plan: str = "aaaa"):
+            self.arms, self.plan, self.turn = tuple(arms), plan, 0
+
+        def pull(self, rng):
+            from simfed.policy import Pull
+
+            self.turn += 1
+            return Pull(self.arms["abc".index(self.plan[self.turn - 1])], "exploit")
+
+        def update(self, pull, reward):
+            pass
+
+        def void(self, pull):
+            pass
+
+        def values(self):
+            return (0.0,) * len(self.arms)
+
+        def state(self):
+            return {"turn": self.turn}
+
+        def restore(self, state):
+            self.turn = state["turn"]
+
+    from simfed.registry import register
+
+    register("policy", "by-plan", Fixed, replace=True)
+
+    def made(first, second):
+        groups = [g.model_dump(mode="json") for g in scenario(count=2).clients]
+        groups[0]["policy"] = {"kind": "by-plan", "plan": first}
+        groups[1]["policy"] = {"kind": "by-plan", "plan": second}
+        return scenario(rounds=3, clients=groups, policy="by-plan")
+
+    _, samples = run_with_oracle(made("aba", "bca"), every=3, progress=False, workers=1)
+    assert set(samples["round"]) == {3}
+    for client in (0, 1):
+        for letter, arm in zip("abc", ARMS, strict=True):
+            plans = ["aba", "bca"]
+            plans[client] = plans[client][:2] + letter
+            table = run(made(*plans), progress=False, workers=1).participations
+            [row] = table[(table["round"] == 3) & (table["client"] == client)].itertuples()
+            assert row.arm == arm
+            mine = samples[(samples["client"] == client) & (samples["arm"] == arm)]
+            assert mine["reward_raw"].tolist() == [row.reward_raw]
+
+
+def test_regret_by_hand():
+    rewards = {  # (round, client) → of arms a, b, c; what was played
+        (2, 0): ((0.5, 0.1, 0.3), "b"),
+        (2, 1): ((0.0, 0.2, 0.4), "c"),
+        (4, 0): ((0.6, 0.0, 0.0), "a"),
+    }
+    rows = [
+        Sample(*at, "p", arm, arm == played, "explore", reward, reward)
+        for at, (of, played) in rewards.items()
+        for arm, reward in zip("abc", of, strict=True)
+    ]
+    found = regret_of(pd.DataFrame(rows))
+    assert (found.pulls, found.rounds) == (3, 2)
+    assert found.best == pytest.approx(0.5)
+    assert found.played == pytest.approx(1.1 / 3)
+    assert found.regret == pytest.approx(0.4 / 3)
+    assert found.random == pytest.approx((0.2 + 0.2 + 0.4) / 3)
+    assert (found.fixed, found.fixed_arm) == (pytest.approx(0.5 - 1.1 / 3), "a")
+    assert found.hits == pytest.approx(2 / 3)
+    # rounds of mean 0.2 and 0: 12.7062 standard errors of 0.1
+    assert found.high - found.regret == pytest.approx(1.27062, rel=1e-4)
+    with pytest.raises(InputError):
+        regret_of(pd.DataFrame(rows[:0]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "every", "sentence"),
+    [
+        ({"mode": "buffered", "participation": {}}, 2, "aggregation.mode: synchronous"),
+        (
+            {"policy": {"kind": "uniform", "strategy": "top-k"}},
+            2,
+            "policy.kind: a policy that learns",
+        ),
+        ({}, 0, "every: a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_asked(changes, every, sentence):
+    plain = {"policy": {"kind": "ucb1"}, **changes}
+    with pytest.raises(InputError, match=sentence.replace(".", r"\.")):
+        run_with_oracle(worlds.scenario(**plain), every=every, progress=False)
+
+
+def test_the_command_compares_policies(tmp_path, capsys):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(dump_scenario(scenario(rounds=5)))
+    out = tmp_path / "regret"
+    command = ["regret", str(path), "--every", "2", "--quiet", "--workers", "1"]
+    assert main([*command, "--policies", "ascend,ucb1", "--out", str(out)]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["policy", "pulls", "played", "best", "regret"]
+    assert {row.split()[0] for row in rows} == {"ascend", "ucb1"}
+    table = pd.read_csv(out / "rewards.csv")
+    assert set(table["policy"]) == {"ascend", "ucb1"}
+    assert main(["verify", str(out / "ascend")]) == 0
+    assert main([*command, "--policies", "ascent"]) == 2
+    assert "--policies: all, or kinds that learn: ascend" in capsys.readouterr().err
+    assert main([*command[:2], "--every", "50", "--quiet"]) == 2

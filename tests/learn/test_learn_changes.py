@@ -1,0 +1,268 @@
+"""Models that travel down as changes, with the error kept at the server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+import changes_worlds as worlds
+from changes_worlds import D
+
+from simfed.compress.wire import uplink_bytes
+from simfed.contract import Workload
+from simfed.errors import RunFailed
+from simfed.experiment import run
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.workload import LearningWorkload
+from simfed.seeding import Streams
+from simfed.tasks import Tasks
+
+METHODS = ["fedavg", {"kind": "fedprox", "mu": 0.0}]
+
+
+def workload(made, **options) -> Workload:
+    kind = LearningWorkload if made.method.kind == "fedavg" else HostedWorkload
+    return kind(made, Streams(made.seed), **options)
+
+
+def weights_of(work):
+    """What the server has, and what clients that are up to date hold."""
+    if isinstance(work, LearningWorkload):
+        prototype = work.engine.prototypes["only"]
+        return prototype.server.weights, prototype.held.weights
+    return work._server["only"]["weights"], work._held["only", "weights"]
+
+
+ROUNDS = [(0, 1), (0, 1), (0, 2), (0, 1), (0, 1), (0, 2), (1, 2), (0, 1)]
+"""Clients 1 and 2 begin late, miss one round, or two."""
+
+
+@pytest.mark.parametrize("k", [40, 200])
+@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+def test_clients_that_missed_rounds_train_from_what_they_were_sent(method, k):
+    """Against a version by hand in which every client keeps a copy and adds what it is sent."""
+    made = worlds.scenario(method=method, downlink={"compression": {"k": k}})
+    work, hand = workload(made), worlds.ByHand(made)
+    held, dense = {}, 0
+    for round, clients in enumerate(ROUNDS, 1):
+        uploads, updates = [], {}
+        for client in clients:
+            task = work.task(round, client, held=held.get(client))
+            received, changes = hand.download(client)
+            assert task.downlink_bytes == received
+            assert sum(of.times for of in task.unpacking) == changes
+            dense += received == 4 * D
+            held[client] = task.model_version
+            uploads.append(work.execute(task, "dense", 1))
+            updates[client] = hand.train(client, round)
+        work.merge(round, uploads)
+        hand.merge(updates)
+        server, common = weights_of(work)
+        torch.testing.assert_close(server.double(), hand.weights, rtol=0, atol=1e-6)
+        torch.testing.assert_close(common.double(), hand.common, rtol=0, atol=1e-6)
+    assert float((server - common).abs().max()) > 1e-4  # there is an error to be kept
+    assert dense == (3 if k == 40 else 4)  # first downloads; three changes of 1,050 B are more
+
+
+@pytest.mark.parametrize("strategy", [
+    "top-k", "random-k", "periodic-k", "dense", "ef-sign", {"qsgd": {"levels": 4}}, "fp16",
+    {"chain": ["top-k", {"qsgd": {"levels": 4}}]}, {"powersgd": {"rank": 2}}, {"svd": {"rank": 2}},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+def test_what_was_sent_is_the_change_of_the_model_less_the_error(method, strategy):
+    made = worlds.scenario(method=method, downlink={"compression": {"k": 60, "strategy": strategy}})
+    work = workload(made)
+    first = weights_of(work)[0].clone()
+    for changes in work._changes.values():
+        changes.next, sent = _noting(changes.next)
+    for round in range(1, 6):
+        work.merge(round, [work.execute(work.task(round, c), "dense", 1) for c in range(3)])
+    server, held = weights_of(work)
+    error = server - held
+    torch.testing.assert_close(sum(sent), server - first - error, rtol=0, atol=1e-5)
+    assert len(sent) == 5
+    if strategy == "dense":
+        assert float(error.abs().max()) < 1e-6
+    elif strategy != "fp16":
+        assert float(error.norm()) > 1e-3
+
+
+def _noting(function):
+    found = []
+
+    def noting(*arguments):
+        found.append(function(*arguments).clone())
+        return found[-1]
+
+    return noting, found
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+def test_everything_sent_means_learning_as_without(method):
+    plain = workload(worlds.scenario(method=method, downlink={}))
+    changed = workload(
+        worlds.scenario(method=method, downlink={"compression": {"strategy": "dense"}})
+    )
+    for round in range(1, 5):
+        for work in (plain, changed):
+            work.merge(round, [work.execute(work.task(round, c), "dense", 1) for c in range(3)])
+    got = weights_of(changed)[0]
+    want = plain.engine.prototypes["only"].server.weights if method == "fedavg" else None
+    want = plain._server["only"]["weights"] if want is None else want
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+
+
+def test_a_model_that_is_not_finite_is_named():
+    work = workload(worlds.scenario())
+    server, held = weights_of(work)
+    server[3] = float("inf")
+    with pytest.raises(RunFailed, match=r"the model of only has values that are not finite"):
+        work._changes["only"].next(server, held, np.random.default_rng(0))
+
+
+def test_clients_that_are_up_to_date_are_sent_nothing():
+    made = worlds.scenario()
+    tasks = workload(made).tasks
+    assert tasks.task(3, 0, 2, held=2).downlink_bytes == 0
+    assert tasks.task(3, 0, 2, held=2).unpacking == ()
+    assert [tasks.task(9, 0, 8, held=held).downlink_bytes for held in (7, 6, 5, None)] == [
+        1050, 2100, 4 * D, 4 * D,
+    ]  # fmt: skip
+    free = worlds.scenario(charge={"downlink": False})
+    task = workload(free).tasks.task(9, 0, 8, held=7)
+    assert (task.downlink_bytes, task.unpacking) == (0, ())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    k=st.integers(1, D), version=st.integers(0, 30), missed=st.integers(0, 30),
+    strategy=st.sampled_from(["top-k", "ef-sign", "qsgd(4)", "random-k+fp16"]),
+    code=st.sampled_from(["ideal", "fixed", "seeded"]),
+)  # fmt: skip
+def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
+    k, version, missed, strategy, code
+):
+    compression = {"k": k, "strategy": strategy, "index_code": code}
+    made = worlds.scenario(downlink={"compression": compression})
+    facts = {"only": SimpleNamespace(**FACTS)}
+    task = Tasks(made, facts, lambda client: 10).task(1, 0, version + missed, held=version)
+    size = uplink_bytes(strategy, D, k, code)
+    assert task.downlink_bytes == min(missed * size, 4 * D)
+    sent_as_changes = 0 < missed * size < 4 * D
+    assert [of.times for of in task.unpacking] == [missed] * sent_as_changes
+
+
+FACTS = {"parameters": D, "buffers": 0, "features": 144, "classes": 4, "shapes": ((4, 144), (4,))}
+
+
+def test_whole_models_may_be_of_two_bytes_a_weight():
+    made = worlds.scenario(downlink={"payload": "fp16", "compression": {"k": 200}})
+    tasks = workload(made).tasks
+    sizes = [tasks.task(9, 0, 8, held=held).downlink_bytes for held in (7, 6, None)]
+    assert sizes == [1050, 2 * D, 2 * D]
+
+
+def test_running_statistics_travel_with_every_change():
+    made = worlds.scenario(
+        dataset={"name": "cifar10", "public": 0},
+        prototypes={"only": {"model": "wresnet40-2"}},
+        downlink={"compression": {"k": 1000}},
+    )
+    from simfed.assembly import Parts
+
+    tasks = Parts(made).tasks
+    change, buffers = 4 * 1000 + 22 * 1000 // 8, 4 * 5408
+    sizes = [tasks.task(9, 0, 8, held=held).downlink_bytes for held in (8, 7, 6, None)]
+    assert sizes == [0, change + buffers, 2 * change + buffers, 4 * 2_243_546 + buffers]
+
+
+def test_a_round_that_is_undone_sends_nothing():
+    """fedkd: what clients hold, and the codec's memory, are as before it."""
+    made = worlds.scenario(
+        method="fedkd", dataset={"name": "change-stripes", "public": 16},
+        downlink={"compression": {"k": 60, "strategy": "periodic-k", "index_code": "rice"}},
+        safeguard={"rollback": {"threshold": 1.5}},
+    )  # fmt: skip
+    calm, surged = workload_of_fedkd(made), workload_of_fedkd(made, surge={2: 1e9})
+    for work in (calm, surged):
+        work.merge(1, [work.execute(work.task(1, c), "dense", 1) for c in range(3)])
+    before = weights_of(surged)[1].clone()
+    kept = surged._changes["only"].plain("x", {})
+    outcome = surged.merge(2, [surged.execute(surged.task(2, c), "dense", 1) for c in range(3)])
+    assert outcome.rolled_back
+    assert torch.equal(weights_of(surged)[1], before)
+    assert surged._changes["only"].plain("x", {}) == kept
+    assert surged.task(3, 0, held=1).downlink_bytes == 0  # it has all that there is
+
+
+def workload_of_fedkd(made, **options):
+    return LearningWorkload(made, Streams(made.seed), **options)
+
+
+def test_local_losses_are_those_of_what_the_client_holds():
+    made = worlds.scenario(
+        policy={"kind": "ucb1"}, compression={"k": 30, "strategies": ["top-k", "random-k"]},
+        downlink={"compression": {"k": 20}},
+    )  # fmt: skip
+    work = workload(made)
+    outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 30) for c in range(3)])
+    streams, data = Streams(made.seed), work.data
+    from simfed.learn.federation import draw_own
+
+    local = made.policy.reward.local_loss
+    for client, (_, after) in outcome.local_loss.items():
+        owned = data.owned[client]
+        at = torch.from_numpy(draw_own(streams, local, client, 1, owned, made.training))
+        held = work.engine.prototypes["only"].held.module
+        with torch.no_grad():
+            loss = torch.nn.functional.cross_entropy(held(data.samples(at)), data.labels[at])
+        assert after == pytest.approx(float(loss), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+def test_sizes_that_depend_on_the_data_are_those_of_the_payloads(method):
+    made = worlds.scenario(
+        method=method, downlink={"compression": {"k": 100, "index_code": "rice"}}
+    )
+    work = workload(made)
+    for round in range(1, 4):
+        work.merge(round, [work.execute(work.task(round, c), "dense", 1) for c in (0, 1)])
+    [sizes] = [of.sizes for of in work._changes.values()]
+    assert len(sizes) == 3
+    assert all(400 < size < 400 + 125 for size in sizes)
+    for held, expected in ((3, 0), (2, sizes[2]), (1, sizes[1] + sizes[2])):
+        asked = work.task(4, 0, held=held)
+        sent = work.execute(asked, "dense", 1)
+        assert sent.task.downlink_bytes == pytest.approx(expected)
+        assert asked.downlink_bytes == (4 * D if held < 3 else 0)  # the most that it can be
+        work.discard(sent)
+
+
+@pytest.mark.parametrize("method", [
+    "fedkd", "fedgen", *(
+        pytest.param(name, marks=pytest.mark.long)
+        for name in ("fedprox", "fedopt", "feddf", "scaffold", "fedasync", "fedbuff")
+    ),
+])  # fmt: skip
+def test_every_method_that_sends_models_can_send_changes(method):
+    made = worlds.scenario(
+        method=method, dataset={"name": "change-stripes", "public": 16}, rounds=3,
+        prototypes={"only": {"model": "lenet5-half"}},
+        downlink={"compression": {"k": 500, "strategy": {"qsgd": {"levels": 8}}}},
+        evaluation={"every": 1}, policy={"kind": "uniform", "strategy": "top-k"},
+        compression={"k": 500, "strategies": ["top-k"], "index_code": "fixed"},
+    )  # fmt: skip
+    result = run(made, progress=False, workers=1)
+    assert np.isfinite(result.prototypes["test_loss"]).all()
+    whole = run(
+        made.model_copy(update={"downlink": type(made.downlink)()}), progress=False, workers=1
+    )
+    assert result.summary["downlink_bytes"] < whole.summary["downlink_bytes"]

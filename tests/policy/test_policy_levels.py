@@ -1,0 +1,247 @@
+"""Strategy and level together: bandits over pairs, apart, and policies that set K themselves."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from simfed.errors import InputError
+from simfed.policy import AdaptiveK, Ascend, EnergyShare, Factored, Pull, build_policy
+from simfed.registry import registry
+
+PAIRS = ("top-k@10", "top-k@20", "random-k@10", "random-k@20", "dense")
+LEARNERS = [
+    name
+    for name in registry("policy").names()
+    if registry("policy").get(name).learns and name != "adaptive-k"
+]
+
+
+def through_json(state):
+    return json.loads(json.dumps(state, allow_nan=False))
+
+
+def paid(arm):
+    """The best codec is random-k, the best level 20."""
+    codec, _, level = arm.partition("@")
+    return {"top-k": 0.1, "random-k": 0.5, "dense": -0.5}[codec] + (0.3 if level == "20" else 0.0)
+
+
+def play(policy, plays, seed=0, wage=paid):
+    pulls = []
+    for t in range(plays):
+        pull = policy.pull(np.random.default_rng([seed, t]))
+        policy.update(pull, wage(pull.arm))
+        pulls.append(pull)
+    return pulls
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.parametrize("factored", [False, True])
+def test_every_bandit_finds_the_best_pair(kind, factored):
+    policy = build_policy(kind, PAIRS, factored=factored)
+    last = Counter(pull.arm for pull in play(policy, 1500)[-300:])
+    assert set(last) <= set(PAIRS)
+    assert last.most_common(1)[0][0] == "random-k@20"
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_apart_a_state_goes_on_alike_through_json(kind):
+    one = build_policy(kind, PAIRS, factored=True)
+    play(one, 25)
+    other = build_policy(kind, PAIRS, factored=True)
+    other.restore(through_json(one.state()))
+    assert play(one, 25, seed=1) == play(other, 25, seed=1)
+
+
+def test_apart_is_two_bandits_that_are_paid_the_same():
+    policy = Factored(PAIRS, lambda arms: Ascend(arms, warmup=2, c=1.0))
+    codec, level = (
+        Ascend(("top-k", "random-k", "dense"), warmup=2, c=1.0),
+        Ascend(("@10", "@20"), warmup=2, c=1.0),
+    )
+    for t in range(60):
+        pull, rng = policy.pull(np.random.default_rng(t)), np.random.default_rng(t)
+        first = codec.pull(rng)
+        second = level.pull(rng) if first.arm != "dense" else None
+        assert pull.arm == first.arm + (second.arm if second else "")
+        assert pull.probability == pytest.approx(
+            first.probability * (second.probability if second else 1.0)
+        )
+        if t % 7 == 3:
+            policy.void(pull), codec.void(first), second and level.void(second)
+            continue
+        reward = paid(pull.arm)
+        policy.update(pull, reward), codec.update(first, reward)
+        if second:
+            level.update(second, reward)
+    assert policy.arms == ("top-k", "random-k", "dense", "@10", "@20")
+    assert policy.values() == (*codec.values(), *level.values())
+
+
+def test_apart_the_probability_is_the_one_that_pairs_come_with():
+    policy = build_policy("exp3", PAIRS, factored=True, options={"mixing": 0.4})
+    play(policy, 40)
+    pulls = [policy.pull(np.random.default_rng([1, s])) for s in range(3000)]
+    chances = {pull.arm: pull.probability for pull in pulls}
+    counts = Counter(pull.arm for pull in pulls)
+    arms = sorted(chances)
+    assert math.fsum(chances.values()) == pytest.approx(1)
+    assert chisquare([counts[a] for a in arms], [3000 * chances[a] for a in arms]).pvalue > 1e-3
+
+
+def test_apart_a_forced_pull_teaches_nothing():
+    policy = Factored(PAIRS, lambda arms: Ascend(arms, warmup=1, count_forced=True))
+    play(policy, 10)
+    values = policy.values()
+    policy.update(Pull("top-k", "forced"), 1.0)
+    policy.void(Pull("top-k", "forced"))
+    assert policy.values() == values
+    assert [of["pulls"] for of in policy.state().values()] == [
+        of["pulls"] + 1 for of in _after(10).state().values()
+    ]
+
+
+def _after(plays):
+    policy = Factored(PAIRS, lambda arms: Ascend(arms, warmup=1, count_forced=True))
+    play(policy, plays)
+    return policy
+
+
+def test_apart_needs_all_pairs():
+    with pytest.raises(InputError, match="every pair"):
+        build_policy("ascend", ("top-k@1", "random-k@2"), factored=True)
+
+
+@given(st.recursive(
+    st.builds(Pull, st.sampled_from(PAIRS), st.just("explore"), st.floats(0.01, 1), st.none()),
+    lambda parts: st.builds(
+        Pull, st.just("top-k@10"), st.just("exploit"), st.floats(0.01, 1),
+        st.one_of(st.none(), st.integers(1, 9), st.just("1%")),
+        st.lists(parts, max_size=2).map(tuple),
+    ),
+    max_leaves=4,
+))  # fmt: skip
+def test_a_pull_is_the_same_after_a_checkpoint(pull):
+    assert Pull.of_plain(through_json(pull.plain())) == pull
+
+
+# ---- K that moves ----------------------------------------------------------------------------
+
+
+class Textbook:
+    """The rule in few lines, told the reward of any K at once."""
+
+    def __init__(self, least, most, window, widen):
+        self.least, self.most, self.window, self.widen = least, most, window, widen
+        self.low, self.high, self.k = least, most, math.sqrt(least * most)
+        self.m, self.before, self.seen = 0, 0, []
+
+    def step(self, wage):
+        delta = (self.high - self.low) / math.sqrt(2 * (self.m + 1))
+        near = self.k - delta / 2 if self.k - delta / 2 >= self.low else self.k + delta / 2
+        rising = np.sign((wage(near) - wage(self.k)) / (self.k - near))
+        played = self.k, near
+        self.k = min(max(self.k - delta * rising, self.low), self.high)
+        self.m += 1
+        self.seen.append(self.k)
+        if len(self.seen) == self.window:
+            low = max(min(self.seen) / self.widen, self.least)
+            high = min(max(self.seen) * self.widen, self.most)
+            pays = high - low <= (math.sqrt(2) - 1) * (self.high - self.low)
+            if low < high and pays and self.m >= self.before:
+                self.low, self.high, self.before, self.m = low, high, self.m, 0
+            self.seen = []
+        return played
+
+
+def hill(best):
+    return lambda k: -((math.log(k / best)) ** 2) / 50
+
+
+@settings(max_examples=15, deadline=None)
+@given(best=st.floats(0.3, 90), window=st.integers(2, 12), widen=st.floats(1.0, 2.0))
+def test_k_moves_as_the_textbook_says(best, window, widen):
+    options = {"least": "0.2%", "most": "100%", "window": window, "widen": widen}
+    policy, book = AdaptiveK(("top-k",), **options), Textbook(0.2, 100, window, widen)
+    wage = hill(best)
+    for t in range(60):
+        expected = book.step(wage)
+        for choice, k in zip(("exploit", "explore"), expected, strict=True):
+            pull = policy.pull(np.random.default_rng(t))
+            assert (pull.arm, pull.choice) == ("top-k", choice)
+            assert float(pull.k.rstrip("%")) == pytest.approx(k)
+            policy.update(pull, wage(float(pull.k.rstrip("%"))))
+        assert policy.values() == pytest.approx((book.k,))
+        assert (policy._low, policy._high) == pytest.approx((book.low, book.high))
+
+
+@pytest.mark.parametrize("best", [120, 900, 4000])
+def test_k_comes_near_the_best_one(best):
+    policy, wage = AdaptiveK(("top-k",), least=100, most=5000), hill(best)
+    ks = []
+    for t in range(800):
+        pull = policy.pull(np.random.default_rng(t))
+        ks.append(pull.k)
+        policy.update(pull, wage(pull.k))
+    assert all(isinstance(k, int) and 1 <= k <= 2 * 5000 for k in ks)
+    assert np.median(ks[-200:]) == pytest.approx(best, rel=0.35)
+
+
+def test_a_lost_pull_is_played_again_and_late_ones_are_forgotten():
+    policy, rng = AdaptiveK(("top-k",), least=10, most=1000), np.random.default_rng(0)
+    first = policy.pull(rng)
+    policy.void(first)
+    assert policy.pull(rng) == first
+    policy.update(first, 0.1)
+    second = policy.pull(rng)
+    policy.update(second, 0.2)
+    state = policy.state()
+    policy.update(second, -1.0)  # of a point that K has left
+    assert policy.state() == state
+    policy.update(Pull("top-k", "forced"), 1.0)
+    assert policy.state() == state
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"least": 0}, "least: a whole number of at least 1"),
+        ({"least": 5}, "most: a share like `least`, or both as numbers"),
+        ({"least": 50, "most": 50}, "most: more than `least`, 50"),
+        ({"strategy": "dense"}, "strategy: a strategy that goes by K"),
+        ({"strategy": "top-k@5"}, "strategy: a strategy without a level"),
+        ({"window": 0}, "window: a whole number of at least 1"),
+        ({"widen": 0.5}, "widen: a number of at least 1"),
+    ],
+)
+def test_adaptive_k_refuses_in_a_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence.replace("`", ".")):
+        AdaptiveK(("top-k",), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"share": 1.01}, "share: a share above 0, up to 1, got 1.01"),
+        ({"share": 0}, "share: a share above 0, up to 1, got 0"),
+        ({"share": math.nan}, "share: a share above 0, up to 1, got nan"),
+        ({"strategy": "random-k"}, "strategy: a level of energy behind top-k alone"),
+        ({"strategy": "qsgd"}, "strategy: no level behind qsgd"),
+    ],
+)
+def test_energy_share_refuses_in_a_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        EnergyShare(("top-k",), **options)
+
+
+def test_energy_share_plays_its_level_for_good():
+    policy = EnergyShare(("top-k",), share=0.375, strategy="top-k+fp16")
+    pull = policy.pull(np.random.default_rng(0))
+    assert (pull.arm, pull.choice, pull.k) == ("top-k+fp16@energy:37.5%", "fixed", None)
+    assert EnergyShare.ends(share=0.375, strategy="top-k+fp16") == (pull.arm,)

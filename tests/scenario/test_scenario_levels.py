@@ -1,0 +1,144 @@
+"""Levels in scenario files: arms, what is dumped, and the sentence for each wrong one."""
+
+import pytest
+
+from simfed.cli import main
+from simfed.errors import InputErrors
+from simfed.scenario import Scenario
+from simfed.scenario.load import validated
+
+PLAIN = {
+    "name": "tiny",
+    "rounds": 3,
+    "dataset": {"name": "mnist-mini"},
+    "prototypes": {"small": {"model": "lenet5-half"}},
+    "clients": [{"count": 2, "prototype": "small", "device": {"profile": "x86-2core-vm"}}],
+}
+
+
+def scenario(**changes):
+    return validated({**PLAIN, **changes}, source="tiny.yaml", folder=".")
+
+
+def test_without_choices_of_k_arms_are_the_strategies():
+    plain = scenario()
+    assert plain.compression.arms == plain.compression.strategies
+    assert plain.compression.pairs == "full"
+
+
+def test_arms_are_pairs_and_a_strategy_may_name_its_own_level():
+    made = scenario(
+        compression={
+            "strategies": ["top-k", {"qsgd": {"levels": 4}}, "random-k@2%", "top-k + fp16"],
+            "k_choices": [500, "1%", "energy: 90 %"],
+            "k": 1000,
+        }
+    )
+    assert made.compression.arms == (
+        "top-k@500", "top-k@1%", "top-k@energy:90%", "qsgd(4)", "random-k@2%",
+        "top-k+fp16@500", "top-k+fp16@1%", "top-k+fp16@energy:90%",
+    )  # fmt: skip
+    assert Scenario.model_validate(made.model_dump(mode="json")) == made
+
+
+def test_policies_play_what_they_name_or_what_there_is():
+    levels = {"strategies": ["top-k"], "k_choices": [5, 50]}
+
+    def arms(**policy):
+        made = scenario(compression=levels, policy=policy)
+        return made.arms_of_group(made.clients[0])
+
+    assert arms(kind="ucb1") == ("top-k@5", "top-k@50")
+    assert arms(kind="uniform", strategy="random-k@7") == ("random-k@7",)
+    assert arms(kind="adaptive-k", least=3, most=90) == ("top-k@3", "top-k@90")
+    assert arms(kind="energy-share", share=0.5) == ("top-k@energy:50%",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"k_choices": [0]}, "compression.k_choices[0]: a whole number of at least 1, got 0"),
+        ({"k_choices": ["0%"]}, "compression.k_choices[0]: a whole number of at least 1, or a"),
+        ({"k_choices": [5, 5]}, "compression.k_choices: levels of K, each once, got [5, 5]"),
+        (
+            {"k_choices": ["energy:110%"]},
+            "k_choices[0]: a share of the energy above 0%, at most 100%, got 'energy:110%'",
+        ),
+        (
+            {"k_choices": ["energy:90%"]},
+            "compression.k_choices: a level of energy behind top-k alone",
+        ),
+        ({"k": "energy:90%"}, "compression.k: a whole number of at least 1"),
+        ({"strategies": ["qsgd@5"]}, "strategies[0]: no level behind qsgd(16)"),
+        ({"strategies": ["top-k@0"]}, "strategies[0]: a whole number of at least 1"),
+        ({"pairs": "factored"}, "compression.pairs: full, or k_choices beside strategies"),
+        ({"pairs": "both"}, "compression.pairs: full or factored"),
+        (
+            {"strategies": ["top-k"], "k_choices": ["energy:90%"], "index_code": "rice"},
+            "compression.index_code: an index code whose length tells K",
+        ),
+    ],
+)
+def test_wrong_levels_are_said(changes, sentence):
+    with pytest.raises(InputErrors) as refused:
+        scenario(compression=changes)
+    assert sentence in str(refused.value)
+
+
+ASSUMED = (
+    "{count: 2, prototype: small, device: {profile: x86-2core-vm, assume: {compression: 1 ms}}}"
+)
+
+
+def run(tmp_path, capsys, text, *arguments):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(
+        "name: tiny\nrounds: 3\ndataset: {name: mnist-mini}\n"
+        "prototypes: {small: {model: lenet5-half}}\n" + text
+    )
+    code = main(["validate", str(file), *arguments])
+    return code, capsys.readouterr()
+
+
+def test_resolved_shows_the_arms(tmp_path, capsys):
+    text = (
+        f"clients: [{ASSUMED}]\ncompression: {{k_choices: [500, 1%], strategies: [top-k, dense]}}\n"
+    )
+    code, said = run(tmp_path, capsys, text, "--resolved")
+    assert code == 0
+    assert "# arms: top-k@500, top-k@1%, dense\n" in said.out
+
+
+@pytest.mark.parametrize("codec", ["powersgd", "svd"])
+def test_a_rank_above_the_matrices_is_refused_before_anything_runs(tmp_path, capsys, codec):
+    text = f"clients: [{ASSUMED}]\ncompression: {{strategies: [{{{codec}: {{rank: RANK}}}}]}}\n"
+    code, said = run(tmp_path, capsys, text.replace("RANK", "61"))
+    assert code == 2
+    assert (
+        f"compression.strategies: prototype small: {codec}: rank: a rank of at most 60, that of "
+        "the largest matrix, got 61"
+    ) in said.err
+    assert run(tmp_path, capsys, text.replace("RANK", "60"))[0] == 0
+
+
+def test_a_codec_whose_time_no_profile_knows_is_one_sentence(tmp_path, capsys):
+    text = (
+        "clients: [{count: 2, prototype: small, device: x86-2core-vm}]\n"
+        "compression: {strategies: [top-k, terngrad], k_choices: [500, 1000]}\n"
+    )
+    code, said = run(tmp_path, capsys, text)
+    errors = [line for line in said.err.splitlines() if line.startswith("simfed:")]
+    assert (code, len(errors)) == (2, 1)
+    assert "a strategy measured for lenet5-half" in errors[0]
+    assert "got 'terngrad(2.5)'" in errors[0]
+
+
+def test_data_dependent_k_is_refused_without_learning(tmp_path, capsys):
+    text = (
+        "clients: [{count: 2, prototype: small, device: x86-2core-vm}]\n"
+        "policy: {kind: energy-share}\n"
+    )
+    assert run(tmp_path, capsys, text)[0] == 0
+    code, said = run(tmp_path, capsys, text, "--time-only")
+    assert code == 2
+    assert "policy.arms_from: RUN" in said.err

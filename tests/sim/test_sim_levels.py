@@ -1,0 +1,207 @@
+"""K that varies by client and round, in whole runs: tables, bytes, time, replay, resuming."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import simfed
+from simfed.audit import verify
+from simfed.errors import Interrupted, RunFailed
+from simfed.learn.worker import Worker
+from simfed.levels import entries, split_arm
+from simfed.replay.store import TrajectoryStore
+from simfed.scenario import Scenario
+
+D = {"small": 15_738, "wide": 61_706}
+LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}
+ENERGY = {"kind": "energy-share", "share": 0.6}
+ADAPTIVE = {"kind": "adaptive-k", "least": "0.5%", "most": "20%"}
+ONE = {"prototypes": {"small": {"model": "lenet5-half"}}, "client_order": "grouped"}
+WORLDS = {
+    "pairs": {},
+    "apart": {"compression": {**LEVELS, "pairs": "factored"}, "policy": {"kind": "exp3"}},
+    "moving": {"policy": ADAPTIVE},
+    "energy": {"policy": ENERGY},
+    "energies": {
+        "compression": {**LEVELS, "strategies": ["top-k"], "k_choices": ["energy:30%", 50]}
+    },
+    "hosted": {**ONE, "method": "scaffold", "policy": ENERGY, "training": {"local_steps": 1}},
+    "late": {
+        "aggregation": {"mode": "deadline", "deadline": "60 ms", "late": "merge"},
+        "policy": ADAPTIVE,
+    },
+}
+
+
+def world(name="pairs", rounds=5, **changes):
+    def group(prototype, up):
+        return {
+            "count": 2,
+            "prototype": prototype,
+            "device": "x86-2core-vm",
+            "link": {"up": up, "down": "50 Mbps", "latency": "2 ms"},
+        }
+
+    plain = {
+        "name": name,
+        "rounds": rounds,
+        "dataset": {"name": "mnist-mini", "public": 8},
+        "prototypes": {"small": {"model": "lenet5-half"}, "wide": {"model": "lenet5"}},
+        "clients": [group("small", "5 Mbps"), group("wide", "2 Mbps")],
+        "compression": LEVELS,
+        "policy": {"kind": "ascend", "warmup": 1},
+        "safeguard": {"rollback": None},
+        "evaluation": {"every": 100},
+        **WORLDS[name],
+        **changes,
+    }
+    if "method" in plain:
+        plain["clients"] = plain["clients"][:1]
+        del plain["safeguard"]
+    return Scenario.model_validate(plain)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    made = {}
+
+    def get(name):
+        if name not in made:
+            out = tmp_path_factory.mktemp("levels") / name
+            made[name] = simfed.run(world(name), out, workers=1, progress=False)
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_run_keeps_every_invariant(runs, name):
+    assert verify(runs(name).path) == []
+
+
+@pytest.mark.parametrize("name", ["pairs", "apart"])
+def test_k_is_that_of_the_arm_and_of_the_clients_model(runs, name):
+    parts = runs(name).participations
+    assert parts["arm"].nunique() > 2
+    for row in parts.itertuples():
+        codec, level = split_arm(row.arm)
+        assert row.k == entries(level, D[row.prototype])
+        assert row.uplink_bytes == simfed.compress.wire.uplink_bytes(
+            codec, D[row.prototype], row.k, "fixed"
+        )
+
+
+def test_compression_takes_as_long_as_the_profile_says_for_this_k(runs):
+    run = runs("moving")
+    device = {}
+    from simfed.assembly import Parts
+
+    parts = Parts(world("moving"))
+    for row in run.participations.itertuples():
+        device.setdefault(row.client, parts.device(row.client))
+        model = parts.group(row.client).prototype
+        model = {"small": "lenet5-half", "wide": "lenet5"}[model]
+        nominal = device[row.client].nominal_s(
+            "compression", model=model, strategy="top-k", k=row.k
+        )
+        assert row.compression_s == pytest.approx(nominal)
+    ks = run.participations.groupby("prototype")["k"]
+    assert (ks.min() >= [0.005 * D["small"] - 1, 0.005 * D["wide"] - 1]).all()
+    assert (ks.nunique() > 3).all()
+
+
+def test_energy_keeps_what_the_update_needs(runs):
+    parts = runs("energy").participations
+    assert set(parts["arm"]) == {"top-k@energy:60%"}
+    assert parts["k"].nunique() > len(parts) / 2
+    assert parts["k"].between(1, parts["prototype"].map(D)).all()
+
+
+@pytest.mark.parametrize("name", ["pairs", "apart", "moving", "energy", "hosted"])
+def test_a_time_only_run_replays_arms_and_levels(runs, name):
+    run = runs(name)
+    policy = {**WORLDS[name].get("policy", {"kind": "ascend"}), "arms_from": str(run.path)}
+    again = simfed.run(world(name, policy=policy), time_only=True, progress=False)
+    for column in ("arm", "k", "uplink_bytes", "started_at_s", "finished_at_s", "compression_s"):
+        assert (again.participations[column] == run.participations[column]).all(), column
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "apart",
+        "hosted",
+        pytest.param("energies", marks=pytest.mark.long),
+        pytest.param("late", marks=pytest.mark.long),
+    ],
+)
+def test_a_resumed_run_goes_on_to_the_same_bits(runs, name, tmp_path):
+    scenario = world(name)
+
+    def stop(round, at_s, accuracy):
+        if round == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        simfed.run(scenario, tmp_path / "r", workers=1, progress=stop)
+    resumed = simfed.run(scenario, tmp_path / "r", workers=1, progress=False, resume=True)
+    assert resumed.fingerprint == runs(name).fingerprint
+
+
+@pytest.mark.parametrize("name", ["moving", "energies"])
+def test_kept_trajectories_answer_with_k_and_size(runs, name, tmp_path):
+    store = TrajectoryStore(tmp_path)
+    for _ in range(2):
+        again = simfed.run(world(name), workers=1, progress=False, trajectories=store)
+        assert again.fingerprint == runs(name).fingerprint
+    assert again.manifest["learning_wall_s"].keys() == {"replay", "rebuild"}  # nothing was learned
+
+
+def test_a_uniform_level_is_the_same_as_that_k():
+    def run(strategy, k):
+        compression = {"strategies": ["top-k"], "k": k}
+        policy = {"kind": "uniform", "strategy": strategy}
+        return simfed.run(
+            world(rounds=2, compression=compression, policy=policy), workers=1, progress=False
+        )
+
+    one, other = run("top-k@300", 1000), run("top-k", 300)
+    same = [c for c in one.participations if c != "arm"]
+    assert one.participations[same].equals(other.participations[same])
+    assert one.prototypes.equals(other.prototypes)
+
+
+@pytest.mark.parametrize("policy", [{"kind": "uniform", "strategy": "random-k@50"}, ENERGY])
+def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy):
+    train = Worker.train
+
+    def spoiled(self, unit):
+        answer = train(self, unit)
+        if unit.round == 2 and 3 in unit.clients:
+            prototype = self.prototype_of[3]
+            prototype.residuals[prototype.row[3]][7] = np.inf
+        return answer
+
+    monkeypatch.setattr(Worker, "train", spoiled)
+    with pytest.raises(RunFailed, match="client 3, round 2: the update has values"):
+        simfed.run(world(policy=policy), workers=1, progress=False)
+
+
+@pytest.mark.parametrize("compression", [{}, LEVELS])
+def test_so_it_does_with_a_hosted_method(monkeypatch, compression):
+    from simfed.learn.methods.scaffold import Scaffold
+
+    train = Scaffold.train
+
+    def spoiled(self, kit, who, round, down, own):
+        values, own = train(self, kit, who, round, down, own)
+        if (who.client, round) == (1, 2):
+            values["update"][3] = np.nan
+        return values, own
+
+    monkeypatch.setattr(Scaffold, "train", spoiled)
+    changes = {"compression": compression, "policy": {"kind": "exp3"}}
+    with pytest.raises(RunFailed, match="client 1, round 2: update has values"):
+        simfed.run(world("hosted", **changes), workers=1, progress=False)

@@ -6,6 +6,7 @@
     python analysis/benchmarks/learning.py cifar --device cuda   # the same on a GPU; mnist as well
     python analysis/benchmarks/learning.py options   # what public_batch and bf16 do to accuracy
     python analysis/benchmarks/learning.py accuracy  # of both after 1,000 rounds, five seeds
+    python analysis/benchmarks/learning.py memory    # 1,000 clients, 50 per round, 500 rounds
 
 The textbook loop is the one the tests compare the engine with (`tests/learn/reference_loop.py`):
 ordinary modules, one client after another, `torch.topk`, public images in batches of 128. Loop and
@@ -346,11 +347,50 @@ def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, c
     print("  the engine's time: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts if s))
 
 
+def memory(rounds: int, method: str) -> None:
+    """What the process holds once a run has met all of its many clients."""
+    import simfed
+    from simfed.scenario import Scenario
+
+    group = {"count": 1000, "prototype": "large", "device": "x86-2core-vm", "link": {}}
+    scenario = Scenario.model_validate(
+        {
+            "name": "memory",
+            "rounds": rounds,
+            "method": method,
+            "dataset": {"name": "mnist-mini", "public": 0, "partition": {"kind": "iid"}},
+            "prototypes": {"large": {"model": "lenet5"}},
+            "clients": [group],
+            "training": {"batch_size": 10, "learning_rate": 0.05},
+            "compression": {"k": 1000},
+            "policy": {"kind": "uniform", "strategy": "top-k"},
+            "participation": {"clients_per_round": 50},
+            "evaluation": {"every": 50},
+        }
+    )
+    held_mb: list[float] = []
+
+    def look(round: int, simulated_s: float, accuracy: float | None) -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        held_mb.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+
+    run = simfed.run(scenario, workers=1, progress=look)
+    met = int(run.participations.groupby("client")["round"].min().max())
+    later = held_mb[met:] or held_mb[-1:]  # a short run may not have met everybody
+    clients = run.participations["client"].nunique()
+    print(
+        f"{method}: {clients} clients met by round {met}; from then on "
+        f"{min(later):.0f} to {max(later):.0f} MB, {later[-1]:.0f} MB at the end"
+    )
+
+
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("case", choices=[*CASES, "options", "accuracy"])
-    parser.add_argument("--rounds", type=int, help="20; 1,000 for options and accuracy")
+    parser.add_argument("case", choices=[*CASES, "options", "accuracy", "memory"])
+    parser.add_argument(
+        "--rounds", type=int, help="20; 1,000 for options and accuracy, 500 for memory"
+    )
     parser.add_argument(
         "--dataset", default="mnist", help="for options and accuracy: mnist or mnist-mini"
     )
@@ -365,10 +405,13 @@ def main() -> None:
     )
     parser.add_argument("--strategy", help="for accuracy: a fixed one, in place of ASCEND")
     parser.add_argument("--seeds", type=int, default=5, help="for accuracy")
+    parser.add_argument("--method", default="fedavg", help="for memory")
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
     if arguments.case == "options":
         options(arguments.rounds or 1000, arguments.cores, arguments.dataset)
+    elif arguments.case == "memory":
+        memory(arguments.rounds or 500, arguments.method)
     elif arguments.case == "accuracy":
         accuracy(
             arguments.rounds or 1000,

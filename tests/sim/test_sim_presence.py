@@ -38,13 +38,16 @@ COMES_AND_GOES = {
 }
 
 
-@pytest.mark.parametrize("mode", [
+MODES = [
     {"mode": "synchronous"},
     {"mode": "deadline", "deadline": "0.3 s", "late": "merge"},
     {"mode": "first", "late": "drop"},
     {"mode": "buffered", "buffer": 2, "concurrency": 4},
     {"mode": "asynchronous", "concurrency": 3},
-], ids=lambda mode: mode["mode"])  # fmt: skip
+]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["mode"])
 def test_a_fleet_that_comes_and_goes_keeps_every_invariant(tmp_path, mode):
     size = {"clients_per_round": 3} if mode["mode"] == "first" else {}
     made = scenario(group=COMES_AND_GOES, aggregation=mode, participation=size)
@@ -52,6 +55,17 @@ def test_a_fleet_that_comes_and_goes_keeps_every_invariant(tmp_path, mode):
     outcomes = set(run.participations["outcome"])
     assert outcomes & {"dropped", "failed"}
     assert outcomes <= {"aggregated", "late", "dropped", "failed"}
+    assert main(["verify", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["mode"])
+def test_what_is_learned_under_every_server_keeps_every_invariant(tmp_path, mode):
+    size = {"clients_per_round": 3} if mode["mode"] == "first" else {}
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
+    made = scenario(group=COMES_AND_GOES, aggregation=mode, participation=size, policy=policy)
+    run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
+    assert run.participations["reward_raw"].notna().any()
+    assert run.prototypes["test_accuracy"].iloc[-1] > 0
     assert main(["verify", str(tmp_path / "run")]) == 0
 
 

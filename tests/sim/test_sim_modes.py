@@ -210,7 +210,8 @@ class Comings:
     def leaves_at_s(self, client, at_s):
         if self.on_s >= self.period_s:
             return math.inf
-        return at_s + self.on_s - self._phase_s(client, at_s)
+        # a client that is there stays for some time, however the sum is rounded
+        return max(at_s + self.on_s - self._phase_s(client, at_s), math.nextafter(at_s, math.inf))
 
     def next_return_s(self, at_s):
         waits = [self.period_s - self._phase_s(c, at_s) for c in range(len(self.offsets_s))]

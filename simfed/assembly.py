@@ -352,7 +352,10 @@ class Parts:
 
     def _unpacking(self, index: int) -> tuple[Work, ...]:
         """A group's work on one change of the model; empty where models travel whole."""
-        return self.tasks.task(1, self.fleet.first(index), 1, held=0).unpacking
+        task = self.tasks.task(1, self.fleet.first(index), 1, held=0)
+        if self.tasks.changes_vary(task):  # of whatever size, smaller than a model
+            task = self.tasks.as_sent(task, sizes={name: [0.0] for name in task.plan.down})
+        return task.unpacking
 
     def _check_changes(self) -> None:
         """Where changes travel down there is a model that they are changes of."""

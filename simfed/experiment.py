@@ -172,9 +172,8 @@ def _clock(parts: Parts) -> Workload:
 def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
     make = partial(learning_of, parts, workers, device)
     if parts.scenario.method.made.sizes_vary or parts.changes_vary:
-        return (
-            make()
-        )  # what travels down is timed from the start, before an outcome could be looked up
+        # what travels down is timed from the start, before an outcome could be looked up
+        return make()
     return _replaying(parts, make, device, store) if store else make()
 
 

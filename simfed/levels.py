@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+import numpy as np
+
 from simfed.errors import InputError
 
 __all__ = [
@@ -62,7 +64,8 @@ def checked_level(level: object) -> Level:
         plain = level.replace(" ", "")
         share = plain.removeprefix(_ENERGY)
         if 0 < float(share[:-1]) <= 100:
-            return plain
+            number = np.format_float_positional(float(share[:-1]), trim="-")
+            return f"{plain.removesuffix(share)}{number}%"
         if plain != share:
             raise InputError("a share of the energy above 0%, at most 100%", got=level)
     elif isinstance(level, int) and not isinstance(level, bool) and level >= 1:

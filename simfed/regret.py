@@ -72,8 +72,10 @@ class Regret(NamedTuple):
     random: float
     """The regret of a uniformly random arm on the same pulls."""
     fixed: float
-    """The regret of the best single arm on the same pulls, chosen in hindsight."""
+    """The regret of the best single arm on the same pulls, chosen in hindsight; NaN where no arm
+    is everybody's."""
     fixed_arm: str
+    """Empty where no arm is everybody's."""
     hits: float
     """Share of pulls that played a best arm."""
 
@@ -129,24 +131,26 @@ def regret_of(samples: pd.DataFrame) -> Regret:
     if not len(samples):
         raise InputError("at least one sampled pull", got="none")
     table = samples.pivot_table(index=["round", "client"], columns="arm", values="reward")
-    whole = table.dropna()
-    played = samples[samples["played"]].set_index(["round", "client"])["reward"].loc[whole.index]
-    best = whole.max(axis=1)
+    # an arm that a client may not play has no reward there
+    played = samples[samples["played"]].set_index(["round", "client"])["reward"].loc[table.index]
+    best = table.max(axis=1)
     lost = best - played
     means = lost.groupby("round").mean()
     half = _half_width(means.to_numpy())
-    fixed_arm = str(whole.mean().idxmax())
+    everybodys = table.dropna(axis="columns")
+    fixed_arm = str(everybodys.mean().idxmax()) if len(everybodys.columns) else ""
+    fixed = everybodys[fixed_arm] if fixed_arm else math.nan
     regret = float(lost.mean())
     return Regret(
-        pulls=len(whole),
+        pulls=len(table),
         rounds=len(means),
         played=float(played.mean()),
         best=float(best.mean()),
         regret=regret,
         low=regret - half,
         high=regret + half,
-        random=float((best - whole.mean(axis=1)).mean()),
-        fixed=float((best - whole[fixed_arm]).mean()),
+        random=float((best - table.mean(axis=1)).mean()),
+        fixed=float((best - fixed).mean()),
         fixed_arm=fixed_arm,
         hits=float((lost <= 0).mean()),
     )
@@ -179,6 +183,13 @@ def _check(scenario: Scenario, every: int) -> None:
         raise InputError(
             "a policy that learns from rewards", where="policy.kind", got=policies[0].kind
         )
+    for policy in policies:
+        if policy.learns and policy.sets_k:
+            raise InputError(
+                "a policy that chooses among arms: one that sets K has no others to compare with",
+                where="policy.kind",
+                got=policy.kind,
+            )
 
 
 class _Oracle:
@@ -196,14 +207,18 @@ class _Oracle:
         for client, row in as_it_is.items():
             if row["choice"] == "forced" or row["reward"] is None:
                 continue
-            for arm in self._parts.policy(client).arms:
-                played = arm == row["arm"]
-                got = row if played else self._fork(kept, (client, arm))[client]
-                if got["reward"] is not None:
-                    yield Sample(
-                        row["round"], client, row["prototype"], arm, played, row["choice"],
-                        got["reward_raw"], got["reward"],
-                    )  # fmt: skip
+            group = self._parts.group(client)
+            rows = {
+                arm: row if arm == row["arm"] else self._fork(kept, (client, arm))[client]
+                for arm in self._parts.scenario.arms_of_group(group)
+            }
+            if any(got["reward"] is None for got in rows.values()):
+                continue  # nothing to compare with
+            for arm, got in rows.items():
+                yield Sample(
+                    row["round"], client, row["prototype"], arm, got is row, row["choice"],
+                    got["reward_raw"], got["reward"],
+                )  # fmt: skip
 
     def _fork(
         self, checkpoint: Checkpoint, told: tuple[int, str] | None

@@ -56,6 +56,7 @@ class Tasks:
     def __init__(
         self, scenario: Scenario, facts: Mapping[str, Facts], samples_of: Callable[[int], int]
     ) -> None:
+        self.scenario = scenario
         self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {
@@ -189,8 +190,10 @@ class Tasks:
         )
 
     def changes_vary(self, task: Task) -> bool:
-        """Whether the size of a change of the model depends on what is learned."""
-        return self._changes is not None and any(
+        """Whether the size of a change of the model is charged and depends on what is learned."""
+        if self._changes is None or not self._charge.downlink:
+            return False
+        return any(
             field.kind == "weights" and self.change_bytes(task.who, field) is None
             for field in task.plan.down.values()
         )

@@ -82,7 +82,13 @@ def _kinds(policies: str | None) -> list[str]:
     from simfed.registry import registry
 
     known = registry("policy")
-    learning = [name for name in known.names() if getattr(known.get(name), "learns", True)]
+    kinds = {name: known.get(name) for name in known.names()}
+    # one that sets K has no arms to compare
+    learning = [
+        name
+        for name, kind in kinds.items()
+        if getattr(kind, "learns", True) and not hasattr(kind, "ends")
+    ]
     if policies is None:
         return []
     if policies == "all":

@@ -116,13 +116,15 @@ class Device:
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
         """Joules of a participation, from seconds per phase; None where the profile knows no power.
 
-        Inference, distillation and auxiliary steps take the watts of training where the profile
-        has none of their own.
+        Where the profile has no watts of their own, inference, distillation and auxiliary steps
+        take those of training, and decompression those of compression.
         """
         known = self.processor.profile.power_w
         if not known:
             return None
         power_w = dict.fromkeys(_LIKE_TRAINING, known["training"]) if "training" in known else {}
+        if "compression" in known:
+            power_w["decompression"] = known["compression"]
         power_w |= known
         for phase, seconds in phases_s.items():
             if seconds > 0 and phase not in power_w:

@@ -47,13 +47,13 @@ class Changes:
     def next(self, model: Tensor, held: Tensor, rng: np.random.Generator) -> Tensor:
         """What up-to-date clients, who hold `held`, add to it. Raises: `RunFailed` for a model that
         is not finite."""
+        self._before = self._memory, len(self.sizes)
         error = model - held
         if not bool(torch.isfinite(error).all()):
             raise RunFailed(
                 f"the model of {self._prototype} has values that are not finite numbers: the "
                 "learning has diverged; a smaller training.learning_rate may help"
             )
-        self._before = self._memory, len(self.sizes)
         payload = self._player.encode_in_place(
             None, error, self._k, rng, state=self._memory, layout=self._layout
         )
@@ -64,9 +64,13 @@ class Changes:
         return sent
 
     def undo(self) -> None:
-        """The last change was never sent."""
+        """The change since the last accepted one, if there is any, was never sent."""
         self._memory, count = self._before
         del self.sizes[count:]
+
+    def keep(self) -> None:
+        """The last change was sent; it is not undone any more."""
+        self._before = self._memory, len(self.sizes)
 
     def plain(self, name: str, arrays: dict[str, Any]) -> list[Any]:
         """What a checkpoint keeps; vectors go to `arrays`."""
@@ -75,3 +79,4 @@ class Changes:
     def restore(self, sizes: Sequence[float], memory: Any) -> None:
         """Inverse of `plain`, its memory read again."""
         self.sizes, self._memory = list(sizes), memory
+        self.keep()

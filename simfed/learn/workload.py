@@ -238,7 +238,11 @@ class LearningWorkload:
         self._average(scales)
         after = self._distil(uploads, round)
         rejected = self._reject(round, before, after)
-        self._send_down()
+        try:
+            self._send_down()
+        except RunFailed:
+            if not rejected:  # a model that is not finite is undone like any other bad one
+                raise
         local, evaluation, clients = self._measure(uploads, round, not rejected)
         self._remember_losses(uploads, rejected)
         if rejected:
@@ -251,6 +255,8 @@ class LearningWorkload:
             self._rollbacks_in_a_row += 1
         else:
             self.version += 1
+            for changes in self._changes.values():
+                changes.keep()
             self._rollbacks_in_a_row = 0
             self._distillation_loss = after
         return Outcome(

@@ -10,7 +10,7 @@ import numpy as np
 
 from simfed.compress.codec import codec_from_spec
 from simfed.errors import InputError
-from simfed.levels import Level, arm_of, checked_level, split_arm
+from simfed.levels import Level, arm_of, checked_level, energy_of, split_arm
 from simfed.policy.base import Bandit, Pull, check_option
 from simfed.registry import NameOf
 
@@ -134,7 +134,8 @@ class AdaptiveK(Bandit):
         here, apart = self._k, self._delta() / 2
         if not self._shares:
             here, apart = float(round(here)), max(1.0, float(round(apart)))
-        return here, here - apart if here - apart >= self._low else here + apart
+        below = here - apart >= self._low or here + apart > self._most
+        return here, max(here - apart, self._least) if below else here + apart
 
     def _level(self, amount: float) -> Level:
         return f"{amount!r}%" if self._shares else round(amount)
@@ -161,9 +162,12 @@ class AdaptiveK(Bandit):
 
 def _checked(option: str, level: object) -> Level:
     try:
-        return checked_level(level)
+        found = checked_level(level)
     except InputError as error:
         raise error.within(option) from None
+    if energy_of(found) is not None:
+        raise InputError("a number of entries or a share of the model", where=option, got=level)
+    return found
 
 
 def _amount(level: Level) -> float:

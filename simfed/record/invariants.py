@@ -651,12 +651,13 @@ def _policies_have_every_arm_once(facts: Facts) -> Broken:
     arms = shown_arms(_arms(facts), factored=factored)
     if any(policy.get("arms_from") for policy in facts.policies) or not arms:
         return
-    named = {str(p["strategy"]) for p in facts.policies if p.get("strategy")} - set(arms)
+    arms_of_k = {*arms, *_arms(facts)}  # one that sets K chooses among these, though factored
+    named = {str(p["strategy"]) for p in facts.policies if p.get("strategy")}
     shown = np.isin(keys, _keys(rows["round"], rows["client"]))
     yield from _rows(
         "participations", of_client & ~shown, facts, "have no values in policies.parquet"
     )
-    strange = sorted(set(rows["arm"].tolist()) - set(arms) - named)
+    strange = sorted(set(rows["arm"].tolist()) - arms_of_k - named)
     if strange:
         yield f"policies.parquet: {strange[0]!r} is no strategy of scenario.yaml"
     if not named and len(rows["round"]) != len(arms) * int((of_client & shown).sum()):

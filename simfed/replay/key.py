@@ -57,6 +57,7 @@ _LEARNING_CODE = (
     "learn",
     "compress",
     "contract.py",
+    "levels.py",
     "method.py",
     "seeding.py",
     "tasks.py",
@@ -109,9 +110,11 @@ def _clients(scenario: Scenario) -> dict[str, Any]:
         seen = group.model_dump(mode="json", exclude=set(_GROUP_CLOCK))
         drawn = fleet.drawn(i, "k")
         seen["k"] = scenario.k_of_group(group) if drawn is None else digest_of(drawn.tolist())
-        # f_n is computed for clients whose policy wants rewards
+        # f_n is computed for clients whose policy wants rewards, or where the selection looks at it
         seen["local_loss"] = (
-            policy.reward.local_loss.model_dump(mode="json") if policy.learns else None
+            policy.reward.local_loss.model_dump(mode="json")
+            if scenario.measures_losses(group)
+            else None
         )
         kinds.append(json.dumps(seen, sort_keys=True))
     distinct = sorted(set(kinds))

@@ -241,8 +241,13 @@ class ReplayingWorkload:
         if contribution.real is None:
             known = self._trajectory.known(contribution.node)
             if known is not None:
-                size, k = (known, asked) if isinstance(asked, int) else known
-                return float(size), int(k)
+                if isinstance(asked, int):
+                    return float(known), asked
+                k = int(known[1])
+                # with buffers as this scenario charges them
+                size = self._tasks.uplink_bytes(contribution.task, contribution.arm, k)
+                assert size is not None  # no code of varying size goes with such levels
+                return size, k
             self._leave()
         assert contribution.real is not None
         size = contribution.real.uplink_bytes()

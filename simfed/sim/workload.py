@@ -47,6 +47,12 @@ class Recorded:
         self._sent: dict[tuple[int, int], Any] = {}
         self._arms: dict[int, list[str]] = {}
         self._levels: dict[int, list[Level | None]] = {}
+        self._changes = _downlink_of(scenario)
+        columns = run.table("rounds").select(["round", "rolled_back"]).to_pydict()
+        self.rolled_back = {
+            round for round, undone in zip(*columns.values(), strict=True) if undone
+        }
+        """Rounds whose merge was undone."""
         sets_k = _some_policy_sets_k(scenario)
         names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
@@ -71,9 +77,17 @@ class Recorded:
         """
         return self._bytes(task, k, index_code)[0]
 
-    def downlink_bytes(self, task: Task, k: int, index_code: str) -> float:
+    def downlink_bytes(self, task: Task, k: int, tasks: Tasks) -> float:
         """What this client was sent in this round; raises as `uplink_bytes`."""
-        return self._bytes(task, k, index_code)[1]
+        wanted = _downlink_of(tasks.scenario.model_dump(mode="json"))
+        if wanted != self._changes:
+            raise InputError(
+                "a recorded run with the same downlink.compression, as sizes on the way down are "
+                "taken from it",
+                where=f"policy.arms_from: {self._where}",
+                got=self._changes or "none",
+            )
+        return self._bytes(task, k, tasks.index_code)[1]
 
     def _bytes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
         where = f"policy.arms_from: {self._where}"
@@ -96,12 +110,22 @@ class Recorded:
         return float(up_bytes), float(down_bytes)
 
 
+def _downlink_of(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How changes travel down, with the index code that is charged; None: whole models do."""
+    changes = (scenario.get("downlink") or {}).get("compression")
+    if changes is None:
+        return None
+    code = changes.get("index_code") or scenario["compression"]["index_code"]
+    return {**changes, "index_code": code}
+
+
 def _some_policy_sets_k(scenario: Mapping[str, Any]) -> bool:
     """Whether K was more than the scenario's, and is to be taken from the record."""
     policies = [scenario.get("policy"), *(group.get("policy") for group in scenario["clients"])]
     kinds = [policy.get("kind") for policy in policies if policy]
     known = registry("policy")
-    return any(kind in known and hasattr(known.get(kind), "ends") for kind in kinds)
+    recorded = any(policy and policy.get("arms_from") for policy in policies)
+    return recorded or any(kind in known and hasattr(known.get(kind), "ends") for kind in kinds)
 
 
 class TimeOnlyWorkload:
@@ -146,7 +170,7 @@ class TimeOnlyWorkload:
         elif size_bytes is None:
             size_bytes = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
         if self._recorded is not None and self.tasks.downlink_varies(task):
-            down_bytes = self._recorded.downlink_bytes(task, k, self.tasks.index_code)
+            down_bytes = self._recorded.downlink_bytes(task, k, self.tasks)
             task = self.tasks.as_recorded(task, down_bytes)
         made = SizedContribution(task, arm, k, size_bytes)
         self._open[task.client, task.key] = made
@@ -158,7 +182,8 @@ class TimeOnlyWorkload:
         """Counts an accepted merge, unless there is nothing to merge."""
         for contribution in contributions:
             self.discard(contribution)
-        self._merges += bool(contributions)
+        undone = self._recorded is not None and round in self._recorded.rolled_back
+        self._merges += bool(contributions) and not undone
         return Outcome(round, self._merges)
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:

@@ -264,10 +264,12 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     process = in_a_process("study", "run", "s.yaml", "--time-only", "--quiet", "--jobs", "2",
                            "--out", "s", start_new_session=True)  # fmt: skip
     told = Path("s/partial").glob
-    while (
-        process.poll() is None
-        and sum("simulated_s" in p.read_text() for p in told("[!.]*.json")) < 2
-    ):
+
+    def in_rounds():
+        """Runs whose clock has moved: before, a worker does not listen yet."""
+        return sum(json.loads(p.read_text())["simulated_s"] > 0 for p in told("[!.]*.json"))
+
+    while process.poll() is None and in_rounds() < 2:
         time.sleep(0.02)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)

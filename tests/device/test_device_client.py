@@ -91,6 +91,9 @@ def test_energy_is_power_times_time_and_none_without_power(profile, tmp_path):
     )
     knows = build_device({}, load_profile(path), Streams(0), 0)
     assert knows.energy_j({"training": 1.0, "inference": 2.0, "distillation": 1.0}) == 14.0
+    path.write_text("{kind: table, training: {m: {1: 1 s}}, power: {compression: 3 W}}")
+    packs = build_device({}, load_profile(path), Streams(0), 0)
+    assert packs.energy_j({"compression": 1.0, "decompression": 2.0}) == 9.0
     with pytest.raises(InputError, match="uplink"):
         device.energy_j({"uplink": 1.0})
 

@@ -164,6 +164,7 @@ def test_regret_by_hand():
             "policy.kind: a policy that learns",
         ),
         ({}, 0, "every: a whole number of at least 1"),
+        ({"policy": {"kind": "adaptive-k"}}, 2, "policy.kind: a policy that chooses among arms"),
     ],
 )
 def test_what_cannot_be_asked(changes, every, sentence):
@@ -187,3 +188,31 @@ def test_the_command_compares_policies(tmp_path, capsys):
     assert main([*command, "--policies", "ascent"]) == 2
     assert "--policies: all, or kinds that learn: ascend" in capsys.readouterr().err
     assert main([*command[:2], "--every", "50", "--quiet"]) == 2
+
+
+def test_all_pairs_are_played_where_two_bandits_choose_apart():
+    pairs = {
+        "strategies": ["top-k", "random-k"],
+        "k_choices": [20, 60],
+        "pairs": "factored",
+        "index_code": "fixed",
+    }
+    made = scenario("ucb1", compression=pairs, rounds=4)
+    _, samples = run_with_oracle(made, every=2, progress=False, workers=1)
+    of_pull = samples.groupby(["round", "client"])
+    names = {"top-k@20", "top-k@60", "random-k@20", "random-k@60"}
+    assert of_pull["arm"].agg(set).tolist() == [names] * len(of_pull)
+    assert (of_pull["played"].sum() == 1).all()
+    assert regret_of(samples).pulls == len(of_pull)
+
+
+def test_arms_that_not_everybody_has():
+    rows = [
+        Sample(2, 0, "p", "a", True, "exploit", 0.1, 0.1),
+        Sample(2, 0, "p", "b", False, "exploit", 0.4, 0.4),
+        Sample(2, 1, "p", "c", True, "exploit", 0.3, 0.3),
+    ]
+    found = regret_of(pd.DataFrame(rows))
+    assert (found.pulls, found.fixed_arm) == (2, "")
+    assert found.regret == pytest.approx(0.15)
+    assert found.fixed != found.fixed

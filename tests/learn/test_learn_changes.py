@@ -290,3 +290,35 @@ def test_every_method_that_sends_models_can_send_changes(method):
         made.model_copy(update={"downlink": type(made.downlink)()}), progress=False, workers=1
     )
     assert result.summary["downlink_bytes"] < whole.summary["downlink_bytes"]
+
+
+class Diverging(LearningWorkload):
+    """A workload whose second round spoils the model."""
+
+    def _distil(self, uploads, round):
+        after = super()._distil(uploads, round)
+        if round == 2:
+            self.engine.prototypes["only"].server.weights.fill_(float("nan"))
+            after = dict.fromkeys(after, float("nan"))
+        return after
+
+
+@pytest.mark.parametrize("rollback", [{"threshold": 1.5}, None])
+def test_a_spoilt_model_is_undone_with_what_would_have_been_sent_of_it(rollback):
+    made = worlds.scenario(
+        method="fedkd",
+        dataset={"name": "change-stripes", "public": 16},
+        downlink={"compression": {"k": 60, "strategy": "top-k", "index_code": "rice"}},
+        safeguard={"rollback": rollback},
+    )
+    work = Diverging(made, Streams(made.seed))
+    work.merge(1, [work.execute(work.task(1, c), "dense", 1) for c in range(3)])
+    held, kept = weights_of(work)[1].clone(), work._changes["only"].plain("x", {})
+    uploads = [work.execute(work.task(2, c), "dense", 1) for c in range(3)]
+    if rollback is None:
+        with pytest.raises(RunFailed, match="the model of only has values that are not finite"):
+            work.merge(2, uploads)
+        return
+    assert work.merge(2, uploads).rolled_back
+    assert torch.equal(weights_of(work)[1], held)
+    assert work._changes["only"].plain("x", {}) == kept

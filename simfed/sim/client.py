@@ -74,7 +74,7 @@ def participation(
                 arrived(flight, (yield flight.transfer.done))
             flight.step += 1
             if fails is not None and fails(flight, phase):
-                flight.outcome = "failed"
+                flight.lose("failed")
     except simpy.Interrupt as cut:
         cut_short(env, flight, str(cut.cause))
     flight.phase = "over"
@@ -95,7 +95,7 @@ def arrived(flight: Flight, duration_s: float) -> None:
 
 def cut_short(env: simpy.Environment, flight: Flight, cause: str) -> None:
     """The client is gone in the middle of a phase: count what it spent and moved until now."""
-    flight.outcome = "dropped" if cause == CUT else cause
+    flight.lose("dropped" if cause == CUT else cause)
     flight.away = cause == "dropped"
     spent_s = env.now - flight.phase_started_at_s
     if flight.phase_ends_at_s is not None:
@@ -119,7 +119,9 @@ def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) ->
         if work not in flight.task.unpacking:
             raise
         return 0.0  # a warning of the run says so
-    nth = sum(unit.quantity == work.quantity for unit in flight.units)
+    nth = 0
+    for unit in flight.units:
+        nth += unit.quantity == work.quantity
     duration_s = device.duration_s(
         nominal_s, start_at_s, round=flight.task.key, phase=work.quantity, nth=nth
     )

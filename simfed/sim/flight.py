@@ -50,6 +50,8 @@ class Flight:
     order: int = 0
     """Counts the beginnings of phases of all clients: at one instant, earlier ones come first."""
     outcome: str = "aggregated"
+    lost: bool = field(init=False)
+    """Nothing of it will be merged."""
     away: bool = False
     """It left before it had ended, and is not there to wait."""
     ended_at_s: float = 0.0
@@ -69,6 +71,7 @@ class Flight:
 
     def __post_init__(self) -> None:
         self.client = self.task.client
+        self.lost = self.outcome in ("dropped", "failed")
 
     @property
     def over(self) -> bool:
@@ -85,10 +88,9 @@ class Flight:
         """τ of the reward: training + compression + upload, whatever else is charged."""
         return self.training_s + self.compression_s + self.uplink_s
 
-    @property
-    def lost(self) -> bool:
-        """Nothing of it will be merged."""
-        return self.outcome in ("dropped", "failed")
+    def lose(self, outcome: str) -> None:
+        """`dropped` or `failed`: nothing of it will be merged."""
+        self.outcome, self.lost = outcome, True
 
     @property
     def received(self) -> bool:
@@ -104,7 +106,8 @@ class Flight:
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:
             found.append(("download", None))
-        found += [(work.kind or work.quantity, work) for work in self.task.work]
+        for work in self.task.work:
+            found.append((work.kind or work.quantity, work))
         for of_plan in plan.up.values():
             if of_plan.compressed:
                 k = min(self.contribution.k, of_plan.entries)

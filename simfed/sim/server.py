@@ -333,7 +333,7 @@ class Simulation:
             if flight.lost:
                 continue
             if bound is not None and staleness > bound:
-                flight.outcome = "dropped"
+                flight.lose("dropped")
             elif staleness and not self._mode.filled:
                 flight.outcome = "late"
         return taken

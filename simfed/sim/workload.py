@@ -239,15 +239,10 @@ class TimeOnlyWorkload:
                 got=f"{self.tasks.change_code} with {self.tasks.change_strategy}",
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
             )
-        fields = [*task.plan.up.items(), *task.plan.down.items()]
-        varying = [name for name, field in fields if field.bounded]
-        if varying:
-            raise InputError(
-                "sizes on the wire that do not depend on what is learned, as that of "
-                f"{' and of '.join(dict.fromkeys(varying))} does",
-                where="method",
-                hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
-            )
+        for way in (task.plan.up, task.plan.down):
+            for field in way.values():
+                if field.bounded:
+                    raise _varying(task)
         if known is None:
             raise InputError(
                 "a size on the wire that does not depend on the data",
@@ -256,3 +251,14 @@ class TimeOnlyWorkload:
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
             )
         return known
+
+
+def _varying(task: Task) -> InputError:
+    fields = [*task.plan.up.items(), *task.plan.down.items()]
+    names = dict.fromkeys(name for name, field in fields if field.bounded)
+    return InputError(
+        "sizes on the wire that do not depend on what is learned, as that of "
+        f"{' and of '.join(names)} does",
+        where="method",
+        hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+    )

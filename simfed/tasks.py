@@ -264,13 +264,13 @@ class Tasks:
         return [*work, *self._packing(round)] if self._changes is not None else work
 
     def _packing(self, round: int) -> Iterable[Work]:
-        if self._changes is None or not self._charge.downlink:
+        if not self._charge.downlink:
             return
         for name, prototype in self.setting.prototypes.items():
             who = self.first_of(name)
             for field in self.method.plan(self.setting, who, round).down.values():
                 if field.kind == "weights":
-                    k, arm = self.change_entries(field), self._changes.strategy
+                    k, arm = self.change_entries(field), self.change_strategy
                     yield Work("compression", prototype.model, k, kind="packing", name=arm)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from simfed.compress.codec import codec_from_spec
 from simfed.levels import Level, arm_of, split_arm
 
-__all__ = ["arms_of", "shown_arms"]
+__all__ = ["arms_of", "recorded_arms", "shown_arms"]
 
 
 def arms_of(strategies: Sequence[str], levels: Sequence[Level] = ()) -> tuple[str, ...]:
@@ -24,6 +25,13 @@ def arms_of(strategies: Sequence[str], levels: Sequence[Level] = ()) -> tuple[st
         else:
             found.append(strategy)
     return tuple(dict.fromkeys(found))
+
+
+def recorded_arms(scenario: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a scenario, as a run keeps it, lets policies choose from."""
+    compression = scenario.get("compression") or {}
+    strategies = list(map(str, compression.get("strategies") or ()))
+    return arms_of(strategies, compression.get("k_choices") or ())
 
 
 def shown_arms(arms: Sequence[str], *, factored: bool) -> tuple[str, ...]:

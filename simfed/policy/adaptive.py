@@ -138,7 +138,7 @@ class AdaptiveK(Bandit):
         return here, max(here - apart, self._least) if below else here + apart
 
     def _level(self, amount: float) -> Level:
-        return f"{amount!r}%" if self._shares else round(amount)
+        return checked_level(f"{amount!r}%" if self._shares else round(amount))
 
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simfed.compress.arms import arms_of, shown_arms
+from simfed.compress.arms import recorded_arms, shown_arms
 from simfed.errors import InputError
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
@@ -531,7 +531,7 @@ def _warm_ups_are_balanced(facts: Facts) -> Broken:
     played = (parts["choice"] == "warm-up") & ~facts.lost
     if not played.any() or compression.get("pairs") == "factored":
         return  # of two bandits that warm up apart, no pair is played equally often
-    arms = _arms(facts)
+    arms = recorded_arms(facts.run.scenario)
     clients = int(parts["client"].max()) + 1
     counts = np.stack(
         [
@@ -648,10 +648,13 @@ def _policies_have_every_arm_once(facts: Facts) -> Broken:
     if facts.run.manifest.get("mode") == "full":
         of_client |= np.isin(parts["choice"], ("warm-up", "explore", "exploit"))
     factored = (facts.run.scenario.get("compression") or {}).get("pairs") == "factored"
-    arms = shown_arms(_arms(facts), factored=factored)
+    arms = shown_arms(recorded_arms(facts.run.scenario), factored=factored)
     if any(policy.get("arms_from") for policy in facts.policies) or not arms:
         return
-    arms_of_k = {*arms, *_arms(facts)}  # one that sets K chooses among these, though factored
+    arms_of_k = {
+        *arms,
+        *recorded_arms(facts.run.scenario),
+    }  # one that sets K chooses among these, though factored
     named = {str(p["strategy"]) for p in facts.policies if p.get("strategy")}
     shown = np.isin(keys, _keys(rows["round"], rows["client"]))
     yield from _rows(
@@ -662,13 +665,6 @@ def _policies_have_every_arm_once(facts: Facts) -> Broken:
         yield f"policies.parquet: {strange[0]!r} is no strategy of scenario.yaml"
     if not named and len(rows["round"]) != len(arms) * int((of_client & shown).sum()):
         yield "policies.parquet: not one row for each strategy of each client and round"
-
-
-def _arms(facts: Facts) -> tuple[str, ...]:
-    """What the scenario lets policies choose from."""
-    compression = facts.run.scenario.get("compression") or {}
-    strategies = list(map(str, compression.get("strategies") or ()))
-    return arms_of(strategies, compression.get("k_choices") or ())
 
 
 def _critical_phases_are_the_longest(facts: Facts) -> Broken:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simfed.compress.arms import arms_of as compress_arms
+from simfed.compress.arms import recorded_arms
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
 from simfed.report.style import phase as look_of
@@ -327,8 +327,6 @@ def varying_k(run: Run) -> pd.DataFrame:
 
 def arms_of(run: Run) -> list[str]:
     """The arms of a run in the scenario's order; arms that only the record knows come last."""
-    compression = run.scenario.get("compression") or {}
-    strategies = list(map(str, compression.get("strategies") or ()))
-    listed = compress_arms(strategies, compression.get("k_choices") or ())
+    listed = recorded_arms(run.scenario)
     played = set(run.participations["arm"].unique())
     return [arm for arm in listed if arm in played] + sorted(played - set(listed))

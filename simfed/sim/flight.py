@@ -144,8 +144,6 @@ class Flight:
         return {
             **kept,
             "task": self.task.name,
-            "arm": self.contribution.arm,
-            "k": self.contribution.k,
             "pull": self.pull.plain(),
             "shared_loss": dict(self.shared_loss),
             "units": [list(unit) for unit in self.units],

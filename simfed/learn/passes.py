@@ -6,13 +6,13 @@ pass by hand needs no autograd tape and one by autograd starts from the same num
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from simfed.learn.flat import FlatModel
+from simfed.registry import import_part
 
 __all__ = ["DEEP_CHUNK", "DEVICE_CHUNK", "SMALL_CHUNK", "Loss", "Passes", "Share", "passes_of"]
 
@@ -40,8 +40,7 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     """
     declared = getattr(type(model.module), "passes", None)
     if isinstance(declared, str):
-        module, _, name = declared.partition(":")
-        declared = getattr(importlib.import_module(module), name)
+        declared = import_part(declared)
     if declared is not None and declared.suit(model, input_shape):
         return declared(model)  # type: ignore[no-any-return]
     if model.weights.device.type != "cpu":

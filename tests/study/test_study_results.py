@@ -169,9 +169,7 @@ def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_
         "no relevant difference between as it was and a bit more to 50 %: a bit more is "
         "1.00× [1.00, 1.00] sooner than as it was, less than 1.05×."
     )
-    path = write_study(
-        grid={UP: rates}, seeds=[0, 1, 2], compare={**compared, "relevant_ratio": 1}
-    )
+    path = write_study(grid={UP: rates}, seeds=[0, 1, 2], compare={**compared, "relevant_ratio": 1})
     (sentence,) = ran(path, tmp_path / "every").verdicts
     assert sentence.startswith("a bit more before as it was in 3 of 3 seeds")
     path = write_study(grid={UP: rates}, compare={**compared, "relevant_ratio": 0.9})

@@ -23,8 +23,9 @@ from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
+from simfed.learn.training import dealt
 from simfed.learn.units import Distil, Evaluate, Infer, MeasureLoss, Result, Send, Train, Unit
-from simfed.learn.worker import Worker, stretch
+from simfed.learn.worker import Worker
 from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.scenario import Scenario
@@ -125,16 +126,14 @@ class Engine:
         """Units that train these clients, those of a prototype together as far as that is
         faster."""
         alike: dict[tuple[str, int], list[Task]] = {}
-        for task in tasks:
-            size = task.prototype, self.worker.training_count(task.client)
-            alike.setdefault(size, []).append(task)
+        worker = self.worker
+        for task in sorted(tasks, key=lambda of: -worker.training_count(of.client)):
+            alike.setdefault((task.prototype, worker.alike(task.client)), []).append(task)
         units = []
         for (name, samples), mine in alike.items():
-            count = -(-len(mine) // self.worker.together(self.prototypes[name], samples))
+            most = worker.together(self.prototypes[name], samples)
             # who is with whom decides no bit, so every process may get some
-            count = max(count, min(len(mine), -(-self.workers // len(alike))))
-            for part in range(count):
-                some = mine[slice(*stretch(len(mine), count, part))]
+            for some in dealt(mine, most, -(-self.workers // len(alike))):
                 clients, keys = (t.client for t in some), (t.key for t in some)
                 units.append(Train(tuple(clients), round, tuple(keys), rate))
         return units

@@ -55,6 +55,10 @@ class Passes:
 
     samples_together = 1
     """Up to so many, `gradients` is faster for several shares at once than one by one."""
+    stacks = False
+    """Whether there is `gradients_of_rows`: models of one architecture in one pass."""
+    stacked_together = 1
+    """Models in one such pass, at most; more would be slower."""
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         self.model = model
@@ -118,6 +122,17 @@ class Passes:
             self.gradient(part, loss, into, training=training)
             for part, (loss, into) in zip(parts, shares, strict=True)
         ]
+
+    def gradients_of_rows(
+        self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
+    ) -> Tensor:
+        """The mean cross-entropy of each of m models on n samples of its own, in training mode; the
+        gradients overwrite `into`.
+
+        weights, into: (m, d), a model per row, neighbours in memory along the row; samples (m, n,
+        *input_shape); labels (m, n). What a row gets hangs on no other row. Only where `stacks`.
+        """
+        raise NotImplementedError
 
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False

@@ -41,7 +41,8 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """`cross_entropy` of several models at once: logits (m, n, classes) and labels (m, n) → values
     (m,), equal up to rounding, and gradients, equal bit for bit.
 
-    >>> values, gradients = cross_entropies(torch.zeros(3, 1, 2), torch.ones(3, 1, dtype=torch.int64))
+    >>> labels = torch.ones(3, 1, dtype=torch.int64)
+    >>> values, gradients = cross_entropies(torch.zeros(3, 1, 2), labels)
     >>> values.shape, gradients[0].tolist()
     (torch.Size([3]), [[0.5, -0.5]])
     """

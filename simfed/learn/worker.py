@@ -197,9 +197,7 @@ class Worker:
                 for client, key in zip(unit.clients, unit.keys, strict=True)
             ]
             residuals = [prototype.residuals[row] for row in rows]
-            with keyed_noise(
-                self.streams, self.data.device, prototype.may_draw, client, key
-            ):
+            with keyed_noise(self.streams, self.data.device, prototype.may_draw, client, key):
                 losses = self._gradients(prototype, batches, residuals)
             for row in rows:
                 prototype.statistics[row].copy_(scratch.statistics)

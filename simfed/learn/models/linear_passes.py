@@ -67,7 +67,9 @@ class LinearPasses(Passes):
         flat = not isinstance(model.module, nn.Sequential) or (
             len(input_shape) == 1 or type(model.module[0]) is nn.Flatten
         )
-        return layers is not None and flat and all(p.requires_grad for p in model.module.parameters())
+        return (
+            layers is not None and flat and all(p.requires_grad for p in model.module.parameters())
+        )
 
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
@@ -167,7 +169,9 @@ def _pairs(children: Sequence[nn.Module]) -> list[tuple[nn.Linear, str]] | None:
             found.append((child, ""))
         elif type(child) in _ACTIVATIONS and found and not found[-1][1]:
             found[-1] = found[-1][0], _ACTIVATIONS[type(child)]
-        elif type(child) is nn.Flatten and place == 0 and (child.start_dim, child.end_dim) == (1, -1):
+        elif (
+            type(child) is nn.Flatten and place == 0 and (child.start_dim, child.end_dim) == (1, -1)
+        ):
             continue
         elif type(child) is not nn.Identity:
             return None

@@ -108,6 +108,8 @@ class Engine:
 
     def run(self, units: Sequence[Unit]) -> list[Result]:
         """The results of units of any kinds, in order; the time goes to the activities' account."""
+        if not units:
+            return []
         begin, before = time.perf_counter(), self.worker.stopwatch.totals()
         results = self._results(units)
         wall, after = time.perf_counter() - begin, self.worker.stopwatch.totals()
@@ -164,7 +166,11 @@ class Engine:
                     statistics.add_(prototype.statistics[part.row], alpha=part.weight)
             for part in mine:
                 indices, values = prototype.sent(part.row, part.entries)
-                prototype.server.weights.index_add_(0, indices, values * (part.scale * part.weight))
+                share = values * (part.scale * part.weight)
+                if part.entries < prototype.parameters:
+                    prototype.server.weights.index_add_(0, indices, share)
+                else:
+                    prototype.server.weights.add_(share)
             prototype.moved()
         self._wall["server"] += time.perf_counter() - begin
 

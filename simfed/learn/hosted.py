@@ -393,10 +393,12 @@ class HostedWorkload:
         task, arm = upload.task, upload.arm
         place, key = (task.client, name), (task.client, name, arm)
         is_update = name == "update"
-        draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
+        player = self._player(arm)
+        draws = None
+        if player.codec.draws:
+            draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
         layout = task.who.size.shapes if is_update else None
         memory = self._memories.get(key)
-        player = self._player(arm)
         kept = self._residuals.get(place)
         if not of_plan.feedback or not isinstance(player, ErrorFeedback):
             # what an arm with feedback left behind is not lost when one without is played

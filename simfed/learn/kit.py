@@ -214,9 +214,9 @@ class Kit:
                     )
                 )
             trained = trainer.train(courses, rate, pull)
-            for place, (weights, statistics, losses) in zip(places, trained, strict=True):
+            for place, (weights, statistics, loss) in zip(places, trained, strict=True):
                 after = {"weights": weights.clone(), "buffers": statistics.clone()}
-                found[place] = after, losses.double().mean().item()
+                found[place] = after, loss.item()
         return [found[place] for place in range(len(participations))]
 
     def together(self, prototype: str) -> int:

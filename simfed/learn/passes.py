@@ -134,6 +134,13 @@ class Passes:
         """
         raise NotImplementedError
 
+    def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
+        """The same losses; `weights` take a plain step along these gradients, in place."""
+        gradient = torch.empty_like(weights)
+        values = self.gradients_of_rows(weights, samples, labels, gradient)
+        weights.sub_(gradient, alpha=rate)
+        return values
+
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
     ) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -49,8 +49,8 @@ class Trained(NamedTuple):
 
     weights: Tensor
     statistics: Tensor
-    losses: Tensor
-    """(steps,) of each batch, before its step."""
+    loss: Tensor
+    """The mean over its batches of their losses before their steps."""
 
 
 class Trainer:
@@ -126,37 +126,40 @@ class Trainer:
         model.reset_counters()
         with course.noise():
             losses = self.descend(course.batches, rate, corrections=corrections)
-        return Trained(model.weights, model.statistics, torch.stack(losses))
+        return Trained(model.weights, model.statistics, torch.stack(losses).double().mean())
 
-    def _train_together(
-        self, courses: Sequence[Course], rate: float, pull: float
-    ) -> Iterator[Trained]:
+    @torch.inference_mode()  # views and versions need no account
+    def _train_together(self, courses: Sequence[Course], rate: float, pull: float) -> list[Trained]:
         order = sorted(range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches])
-        sorted_courses = [courses[i] for i in order]
-        weights = _stacked([of.weights for of in sorted_courses])
+        queues = [courses[i].batches for i in order]
+        weights = _stacked([courses[i].weights for i in order])
         begun = weights.clone() if pull else weights
-        drifts = [of.drift for of in sorted_courses if of.drift is not None]
-        drift = _stacked(drifts) if drifts else None
-        gradient = _rows(weights, *weights.shape)
+        drifts = [courses[i].drift for i in order]
+        drift = None if drifts[0] is None else _stacked(cast(list[Tensor], drifts))
+        plain = self._training.plain_sgd and drift is None and not pull
+        gradient = weights if plain else _rows(weights, *weights.shape)
         descent = Descent(self._training, rate, len(courses))
-        losses: list[list[Tensor]] = [[] for _ in courses]
-        for rows, batches in _waves([of.batches for of in sorted_courses]):
+        total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
+        for rows, batches in _waves(queues):
             own, found = weights[rows], gradient[rows]
             samples, labels = self._data.at(np.concatenate(batches))
             shape = len(batches), len(batches[0])
-            values = self._passes.gradients_of_rows(
-                own, samples.view(*shape, *samples.shape[1:]), labels.view(shape), found
-            )
+            samples, labels = samples.view(*shape, *samples.shape[1:]), labels.view(shape)
+            if plain:
+                total[rows] += self._passes.step_rows(own, samples, labels, rate)
+                continue
+            total[rows] += self._passes.gradients_of_rows(own, samples, labels, found)
             if drift is not None:
                 found += drift[rows]
             if pull:
                 found += pull * (own - begun[rows])
             descent.step(own, found, rows)
-            for of_row, value in zip(losses[rows], values.unbind(), strict=True):
-                of_row.append(value)
-        for i, course in enumerate(courses):
-            row = order.index(i)
-            yield Trained(weights[row], course.statistics, torch.stack(losses[row]))
+        means = total / torch.tensor([len(of) for of in queues], device=total.device)
+        trained = zip(order, weights.unbind(), means.unbind(), strict=True)
+        found_of = {
+            place: Trained(after, courses[place].statistics, mean) for place, after, mean in trained
+        }
+        return [found_of[place] for place in range(len(courses))]
 
 
 def dealt(things: Sequence[Thing], most: int, least_parts: int) -> list[list[Thing]]:
@@ -178,6 +181,8 @@ def _rows(like: Tensor, rows: int, length: int) -> Tensor:
 
 def _stacked(rows: Sequence[Tensor]) -> Tensor:
     whole = _rows(rows[0], len(rows), rows[0].numel())
+    if all(row is rows[0] for row in rows):
+        return whole.copy_(rows[0])
     for into, row in zip(whole, rows, strict=True):
         into.copy_(row)
     return whole

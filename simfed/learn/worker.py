@@ -286,8 +286,9 @@ class Worker:
             change = begun - after.weights
             residual = prototype.residuals[row]
             residual += change / unit.rate if self._method.sends_gradients else change
-            prototype.statistics[row].copy_(after.statistics)
-            losses.append(after.losses.mean())
+            if prototype.buffers:
+                prototype.statistics[row].copy_(after.statistics)
+            losses.append(after.loss)
         return losses
 
     def player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
@@ -306,19 +307,19 @@ class Worker:
         with self.stopwatch.spending("compression"):
             payload = self._played(unit, prototype.residuals[row], prototype)
             indices, values = prototype.sent(row, payload.k)
-            if payload.indices is None:
-                torch.arange(payload.k, out=indices)
-                values.copy_(codec.decode(payload))
-            else:
+            if payload.k < prototype.parameters:
                 indices.copy_(payload.indices)
                 values.copy_(payload.values)
+            else:  # all entries, in order
+                in_order = isinstance(codec, Chain) and codec.keeps_all and codec.values is None
+                values.copy_(payload.values if in_order else codec.decode(payload))
             size = None if self._is_sized(unit, prototype) else payload.wire_bytes(self._index_code)
         return Sent(payload.k, payload.state, payload.seed, codec.undo(payload), size)
 
     def _played(self, unit: Send, residual: Tensor, prototype: Prototype) -> Payload:
         """The payload; what it leaves out is in the residual, or in the codec's own memory."""
         player = self.player(unit.arm)
-        draws = self.streams(unit.arm, unit.client, unit.key)
+        draws = self.streams(unit.arm, unit.client, unit.key) if player.codec.draws else None
         state, layout = unit.memory, prototype.shapes
         unseen = residual.device.type == "cpu" and not _looks(player.codec)
         # the sum may overflow where every value is finite

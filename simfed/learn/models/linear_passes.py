@@ -97,6 +97,13 @@ class LinearPasses(Passes):
         self._backward_rows(weights, inputs, gradient, into)
         return values
 
+    @torch.inference_mode()
+    def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
+        inputs, logits = self._forward_rows(weights, samples.flatten(2))
+        values, gradient = cross_entropies(logits, labels)
+        self._backward_rows(weights, inputs, gradient, weights, rate)
+        return values
+
     def _forward_rows(self, rows: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """(m, n, inputs) → what goes into each layer, and the logits (m, n, classes)."""
         inputs = []
@@ -114,17 +121,30 @@ class LinearPasses(Passes):
         return inputs, x
 
     def _backward_rows(
-        self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor, into: Tensor
+        self,
+        rows: Tensor,
+        inputs: Sequence[Tensor],
+        gradient: Tensor,
+        into: Tensor,
+        rate: float | None = None,
     ) -> None:
-        """The gradients of all parameters, from that in the logits, into the rows of `into`."""
+        """The gradients of all parameters, from that in the logits, into the rows of `into`; with
+        a `rate`, `into` moves by −rate times them."""
         for place in reversed(range(len(self._layers))):
-            layer, x = self._layers[place], inputs[place]
-            torch.bmm(gradient.transpose(1, 2), x, out=layer.weight(into))
-            if layer.biased:
-                torch.sum(gradient, 1, keepdim=True, out=layer.bias(into))
+            layer, x, outer = self._layers[place], inputs[place], gradient
             if place:
                 gradient = gradient.bmm(layer.weight(rows))
                 gradient = _through(self._layers[place - 1].activation, gradient, x)
+            # a product of its own: where rows are not neighbours, one into them would be made row
+            # by row
+            found = [(layer.weight(into), outer.transpose(1, 2).bmm(x))]
+            if layer.biased:
+                found.append((layer.bias(into), outer.sum(1, keepdim=True)))
+            for place_of, value in found:
+                if rate is None:
+                    place_of.copy_(value)
+                else:
+                    place_of.sub_(value, alpha=rate)
 
 
 def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:

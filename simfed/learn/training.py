@@ -146,9 +146,9 @@ class Trainer:
             shape = len(batches), len(batches[0])
             samples, labels = samples.view(*shape, *samples.shape[1:]), labels.view(shape)
             if plain:
-                total[rows] += self._passes.step_rows(own, samples, labels, rate)
+                total[rows].add_(self._passes.step_rows(own, samples, labels, rate))
                 continue
-            total[rows] += self._passes.gradients_of_rows(own, samples, labels, found)
+            total[rows].add_(self._passes.gradients_of_rows(own, samples, labels, found))
             if drift is not None:
                 found += drift[rows]
             if pull:
@@ -198,19 +198,17 @@ def _waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[
     >>> [(rows.start, rows.stop, len(batches[0])) for rows, batches in _waves(queues)]
     [(0, 3, 2), (0, 2, 2), (0, 3, 1)]
     """
+    sizes = [[*map(len, queue), 0] for queue in queues]
     at = [0] * len(queues)
     while True:
-        sizes = [
-            len(queue[place]) if place < len(queue) else 0
-            for queue, place in zip(queues, at, strict=True)
-        ]
-        size = max(sizes)
+        now = [of[place] for of, place in zip(sizes, at, strict=True)]
+        size = max(now)
         if not size:
             return
         start = 0
         while start < len(queues):
             stop = start
-            while stop < len(queues) and sizes[stop] == size:
+            while stop < len(queues) and now[stop] == size:
                 stop += 1
             if stop > start:
                 yield slice(start, stop), [queues[i][at[i]] for i in range(start, stop)]

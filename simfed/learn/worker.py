@@ -305,14 +305,19 @@ class Worker:
         )
         codec = self.player(unit.arm).codec
         with self.stopwatch.spending("compression"):
-            payload = self._played(unit, prototype.residuals[row], prototype)
+            residual = prototype.residuals[row]
+            if codec.sends_all:
+                self._require_finite(residual, unit)
+                prototype.values[row].copy_(residual)
+                residual.zero_()
+                return Sent(prototype.parameters, unit.memory, None, unit.memory)
+            payload = self._played(unit, residual, prototype)
             indices, values = prototype.sent(row, payload.k)
             if payload.k < prototype.parameters:
                 indices.copy_(payload.indices)
                 values.copy_(payload.values)
-            else:  # all entries, in order
-                in_order = isinstance(codec, Chain) and codec.keeps_all and codec.values is None
-                values.copy_(payload.values if in_order else codec.decode(payload))
+            else:
+                values.copy_(codec.decode(payload))
             size = None if self._is_sized(unit, prototype) else payload.wire_bytes(self._index_code)
         return Sent(payload.k, payload.state, payload.seed, codec.undo(payload), size)
 
@@ -321,10 +326,8 @@ class Worker:
         player = self.player(unit.arm)
         draws = self.streams(unit.arm, unit.client, unit.key) if player.codec.draws else None
         state, layout = unit.memory, prototype.shapes
-        unseen = residual.device.type == "cpu" and not _looks(player.codec)
-        # the sum may overflow where every value is finite
-        if unseen and not math.isfinite(residual.sum()) and not torch.isfinite(residual).all():
-            raise _diverged(unit)
+        if not _looks(player.codec):
+            self._require_finite(residual, unit)
         try:
             k = entries_for(residual, unit.k)
             if isinstance(player, ErrorFeedback):
@@ -337,6 +340,13 @@ class Worker:
             raise _diverged(unit) from None
         residual.zero_()
         return payload
+
+    def _require_finite(self, residual: Tensor, unit: Send) -> None:
+        """On a processor; an accelerator would have to be waited for."""
+        if residual.device.type != "cpu" or math.isfinite(residual.sum()):
+            return
+        if not torch.isfinite(residual).all():  # the sum may overflow where every value is finite
+            raise _diverged(unit)
 
     def _is_sized(self, unit: Send, prototype: Prototype) -> bool:
         """Whether the size on the wire is known without the data."""

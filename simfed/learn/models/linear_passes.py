@@ -34,7 +34,7 @@ class _Linear:
     def weight(self, rows: Tensor) -> Tensor:
         """(m, outputs, inputs): a view of rows (m, d)."""
         stop = self.start + self.outputs * self.inputs
-        return rows[:, self.start : stop].view(len(rows), self.outputs, self.inputs)
+        return rows[:, self.start : stop].view(-1, self.outputs, self.inputs)
 
     def bias(self, rows: Tensor) -> Tensor:
         """(m, 1, outputs): a view of rows (m, d)."""

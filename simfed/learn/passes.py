@@ -27,6 +27,9 @@ Share = tuple[Loss, Tensor]
 """A loss of some of the samples, and the flat vector to which its gradient is added."""
 
 
+_LINEAR = "simfed.learn.models.linear_passes:LinearPasses"
+"""Of chains of linear layers and activations, which need declare nothing."""
+
 SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
 """Samples per forward pass, as measured: for small models, for deep ones, on an accelerator."""
 
@@ -38,12 +41,13 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     where it is, `"module:class"`) whose `suit(model, input_shape)` says whether they are this
     model's. They must compute what the module does, with gradients equal up to float32 rounding.
     """
-    declared = getattr(type(model.module), "passes", None)
-    if isinstance(declared, str):
-        module, _, name = declared.partition(":")
-        declared = getattr(importlib.import_module(module), name)
-    if declared is not None and declared.suit(model, input_shape):
-        return declared(model)  # type: ignore[no-any-return]
+    for declared in (getattr(type(model.module), "passes", None), _LINEAR):
+        made = declared
+        if isinstance(declared, str):
+            module, _, name = declared.partition(":")
+            made = getattr(importlib.import_module(module), name)
+        if made is not None and made.suit(model, input_shape):
+            return made(model)  # type: ignore[no-any-return]
     if model.weights.device.type != "cpu":
         return Passes(model, DEVICE_CHUNK)
     deep = sum(isinstance(layer, nn.Conv2d) for layer in model.module.modules()) > 4

@@ -12,8 +12,6 @@ __all__ = ["LogisticRegression"]
 class LogisticRegression(nn.Module):
     """One linear layer on the flattened sample: 7,850 parameters on 1×28×28 with 10 classes."""
 
-    passes = "simfed.learn.models.linear_passes:LinearPasses"
-
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
         self.linear = nn.Linear(prod(input_shape), classes)

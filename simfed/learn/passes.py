@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,7 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     model's. They must compute what the module does, with gradients equal up to float32 rounding.
     """
     for declared in (getattr(type(model.module), "passes", None), _LINEAR):
-        made = declared
+        made: Any = declared
         if isinstance(declared, str):
             module, _, name = declared.partition(":")
             made = getattr(importlib.import_module(module), name)
@@ -134,7 +135,8 @@ class Passes:
         gradients overwrite `into`.
 
         weights, into: (m, d), a model per row, neighbours in memory along the row; samples (m, n,
-        *input_shape); labels (m, n). What a row gets hangs on no other row. Only where `stacks`.
+        *input_shape); labels (m, n). What a row gets hangs on no other row. Called in inference
+        mode, and only where `stacks`.
         """
         raise NotImplementedError
 

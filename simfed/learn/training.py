@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -65,10 +65,15 @@ class Trainer:
         self._data = data
         self._training = training
 
-        self.stacks = passes.stacks and not model.statistics.numel()
+    @cached_property
+    def stacks(self) -> bool:
         """Whether clients step together."""
-        self.together = passes.stacked_together if self.stacks else 1
+        return self._passes.stacks and not self._model.statistics.numel()
+
+    @cached_property
+    def together(self) -> int:
         """Clients in one pass, at most."""
+        return self._passes.stacked_together if self.stacks else 1
 
     def train(self, courses: Sequence[Course], rate: float, pull: float = 0.0) -> Iterator[Trained]:
         """Each course at this learning rate, in the order given; every step's gradient also has

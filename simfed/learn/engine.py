@@ -23,8 +23,9 @@ from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
+from simfed.learn.training import dealt
 from simfed.learn.units import Distil, Evaluate, Infer, MeasureLoss, Result, Send, Train, Unit
-from simfed.learn.worker import Worker, stretch
+from simfed.learn.worker import Worker
 from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.scenario import Scenario
@@ -107,6 +108,8 @@ class Engine:
 
     def run(self, units: Sequence[Unit]) -> list[Result]:
         """The results of units of any kinds, in order; the time goes to the activities' account."""
+        if not units:
+            return []
         begin, before = time.perf_counter(), self.worker.stopwatch.totals()
         results = self._results(units)
         wall, after = time.perf_counter() - begin, self.worker.stopwatch.totals()
@@ -125,16 +128,14 @@ class Engine:
         """Units that train these clients, those of a prototype together as far as that is
         faster."""
         alike: dict[tuple[str, int], list[Task]] = {}
-        for task in tasks:
-            size = task.prototype, self.worker.training_count(task.client)
-            alike.setdefault(size, []).append(task)
+        worker = self.worker
+        for task in sorted(tasks, key=lambda of: -worker.training_count(of.client)):
+            alike.setdefault((task.prototype, worker.alike(task.client)), []).append(task)
         units = []
         for (name, samples), mine in alike.items():
-            count = -(-len(mine) // self.worker.together(self.prototypes[name], samples))
+            most = worker.together(self.prototypes[name], samples)
             # who is with whom decides no bit, so every process may get some
-            count = max(count, min(len(mine), -(-self.workers // len(alike))))
-            for part in range(count):
-                some = mine[slice(*stretch(len(mine), count, part))]
+            for some in dealt(mine, most, -(-self.workers // len(alike))):
                 clients, keys = (t.client for t in some), (t.key for t in some)
                 units.append(Train(tuple(clients), round, tuple(keys), rate))
         return units
@@ -165,7 +166,11 @@ class Engine:
                     statistics.add_(prototype.statistics[part.row], alpha=part.weight)
             for part in mine:
                 indices, values = prototype.sent(part.row, part.entries)
-                prototype.server.weights.index_add_(0, indices, values * (part.scale * part.weight))
+                share = values * (part.scale * part.weight)
+                if part.entries < prototype.parameters:
+                    prototype.server.weights.index_add_(0, indices, share)
+                else:
+                    prototype.server.weights.add_(share)
             prototype.moved()
         self._wall["server"] += time.perf_counter() - begin
 

@@ -23,7 +23,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Train:
     """Local training of clients of one prototype, from the server's weights; each one's update is
-    added to its residual. Numbers: the loss of each one's last batch."""
+    added to its residual. Numbers: the mean loss of each one's batches."""
 
     clients: tuple[int, ...]
     round: int

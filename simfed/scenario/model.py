@@ -22,6 +22,7 @@ from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
 from simfed.scenario.device import Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
+from simfed.scenario.faults import Faults
 from simfed.scenario.fields import (
     BelowOne,
     ChosenLevel,
@@ -433,6 +434,7 @@ class Scenario(Section):
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: Evaluation = Field(default=Evaluation(), description="on the test set")
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
+    faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
 
     @model_validator(mode="before")

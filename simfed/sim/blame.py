@@ -18,6 +18,7 @@ from typing import Any
 import simpy
 
 from simfed.net import Network
+from simfed.net.topology import Direction
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Done
 
@@ -72,12 +73,12 @@ def blame(
     return Blame(critical.client, phase, link, saved_s)
 
 
-def blame_last(last: Flight | None, work: Sequence[Done]) -> Blame:
+def blame_last(last: Flight | None, work: Sequence[Done], otherwise: str = "deadline") -> Blame:
     """The blame where the merge did not wait for all: on the last arrival that it waited for, or
-    (None) on the deadline. What it would be without that client is not asked: another one would
+    (None) on what ended the wait `otherwise`. What it would be without that client is not asked: another one would
     have been the last."""
     if last is None:
-        return Blame(None, "deadline", None, None)
+        return Blame(None, otherwise, None, None)
     phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
     return Blame(last.client, phase, _longest_limit(last.limited_s.get(phase, {}), spent_s), None)
 
@@ -90,13 +91,33 @@ def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:
     elapsed_s: list[float] = []
     done = env.event()
 
+    def again(
+        flight: Flight, phase: str, way: Direction
+    ) -> Generator[simpy.Event, Any, float]:
+        """All transmissions of a message, with the pauses between them; their seconds."""
+        spent_s = 0.0
+        for leg in flight.transmissions(phase):
+            if leg.pause:
+                yield env.timeout(leg.duration_s)
+                spent_s += leg.duration_s
+            else:
+                weight = float(leg.copies)
+                spent_s += yield network.send(
+                    flight.client, leg.size_bytes, way, weight=weight
+                ).done
+        return spent_s
+
     def story(flight: Flight) -> Generator[simpy.Event, Any, None]:
         downlink_s = uplink_s = 0.0
-        if flight.downlink_bytes > 0:
+        if flight.legs:
+            downlink_s = yield from again(flight, "download", "down")
+        elif flight.downlink_bytes > 0:
             downlink_s = yield network.send(flight.client, flight.downlink_bytes, "down").done
         for unit in flight.units:
             yield env.timeout(unit.duration_s)
-        if flight.uplink_bytes > 0:
+        if flight.legs:
+            uplink_s = yield from again(flight, "upload", "up")
+        elif flight.uplink_bytes > 0:
             uplink_s = yield network.send(flight.client, flight.uplink_bytes, "up").done
         elapsed_s.append(downlink_s + flight.training_s + flight.compression_s + uplink_s)
         if len(elapsed_s) == len(flights):

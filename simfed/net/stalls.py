@@ -127,7 +127,5 @@ def stall(
         return (access if link < first else lines) and isfinite(rates[link])
 
     topology.vary(
-        StalledLinks(
-            topology.traces, rates, lambda link: strikes(topology.link_name(link)), stalls
-        )
+        StalledLinks(topology.traces, rates, lambda link: strikes(topology.link_name(link)), stalls)
     )

@@ -59,7 +59,8 @@ class Messages(Section):
     @classmethod
     def _of_lost(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("lost"):
-            return {"timeout": "1 s", "tries": 5} | {k: v for k, v in value.items() if v is not None}
+            given = {key: of for key, of in value.items() if of is not None}
+            return {"timeout": "1 s", "tries": 5, **given}
         return value
 
     @model_validator(mode="after")

@@ -75,8 +75,8 @@ def blame(
 
 def blame_last(last: Flight | None, work: Sequence[Done], otherwise: str = "deadline") -> Blame:
     """The blame where the merge did not wait for all: on the last arrival that it waited for, or
-    (None) on what ended the wait `otherwise`. What it would be without that client is not asked: another one would
-    have been the last."""
+    (None) on what ended the wait `otherwise`. What it would be without that client is not asked:
+    another one would have been the last."""
     if last is None:
         return Blame(None, otherwise, None, None)
     phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
@@ -91,9 +91,7 @@ def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:
     elapsed_s: list[float] = []
     done = env.event()
 
-    def again(
-        flight: Flight, phase: str, way: Direction
-    ) -> Generator[simpy.Event, Any, float]:
+    def again(flight: Flight, phase: str, way: Direction) -> Generator[simpy.Event, Any, float]:
         """All transmissions of a message, with the pauses between them; their seconds."""
         spent_s = 0.0
         for leg in flight.transmissions(phase):

@@ -169,9 +169,7 @@ def end_pause(flight: Flight, now_s: float, timeout_s: float) -> None:
     flight.phase_started_at_s = now_s
 
 
-def stretched_by_freezes(
-    flight: Flight, faults: Faults, start_at_s: float, work_s: float
-) -> float:
+def stretched_by_freezes(flight: Flight, faults: Faults, start_at_s: float, work_s: float) -> float:
     """Seconds of the unit of work that is about to begin, with the freezes of its device."""
     strikes = faults.freezes_of(flight.client)
     if strikes is None:

@@ -403,6 +403,10 @@ class ClientGroup(Section):
         return self
 
 
+MOST_CLIENTS = 10_000_000
+"""Of a scenario; idle ones take some 80 bytes each."""
+
+
 class Scenario(Section):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
@@ -461,6 +465,9 @@ class Scenario(Section):
     def _hangs_together(self) -> Scenario:
         if not self.clients:
             raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
+        if self.client_count > MOST_CLIENTS:
+            allowed = f"at most {MOST_CLIENTS:,} clients"
+            raise ValueError(InputError(allowed, where="clients", got=self.client_count))
         if not self.prototypes:
             raise ValueError(InputError("at least one prototype", where="prototypes", got={}))
         if self.training.local_steps is not None and self.training.local_epochs is not None:

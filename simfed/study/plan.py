@@ -289,7 +289,7 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
 
 
 MOST_RUNS = 100_000
-"""Of a study: each is a folder of files, and all scenarios are checked before the first one runs."""
+"""Of a study: each is a folder of files, and all scenarios are checked before the first runs."""
 
 
 def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:

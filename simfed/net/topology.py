@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -186,6 +187,13 @@ class Topology:
         self._lossy = any(line.loss for line in self.lines)
         self._ways: dict[int, tuple[_Way, _Way]] = {}
         self._kept_steps = 0
+        # one number out of a view takes a third of the time that it takes out of an array
+        self._views = tuple(
+            memoryview(column)
+            for column in (
+                self._nodes, *self._latencies_s, self._losses, self.capacities_bytes_per_s,
+            )
+        )  # fmt: skip
 
     def vary(self, traces: Mapping[int, LinkTrace]) -> None:
         """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
@@ -283,23 +291,43 @@ class Topology:
         binds: list[bool] = ((slowest < inf) & (slowest <= inflow)).tolist()
         return binds
 
+    @cached_property
+    def ways_apart(self) -> bool:
+        """Whether no line carries both uploads and downloads."""
+        routes = self.routes
+        seen: list[set[int]] = []
+        for starts in (routes.up, routes.down):
+            lines: set[int] = set()
+            walked: set[int] = set()
+            for step in starts:
+                while step != NO_STEP and step not in walked:
+                    walked.add(step)
+                    lines.add(routes.line[step])
+                    step = routes.after[step]
+            seen.append(lines)
+        return seen[0].isdisjoint(seen[1])
+
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""
         if not 0 <= client < self.clients:
             raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
-        k = 0 if direction == "up" else 1
-        route = int(self._nodes[client])
-        ways = self._ways.get(route) or self._work_out(route)
-        way = ways[k]
-        here_s = float(self._latencies_s[k, client]) + way.latency_s
-        back_s = float(self._latencies_s[1 - k, client]) + ways[1 - k].latency_s
-        access, links, crossed = 2 * client + k, way.links, way.crossed
-        if self.capacities_bytes_per_s[access] < inf:
-            links = (access, *links) if k == 0 else (*links, access)
-            crossed = (access, *crossed) if k == 0 else (*crossed, access)
+        nodes, up_s, down_s, losses, rates = self._views
+        route, loss = nodes[client], losses[client]
+        up, down = self._ways.get(route) or self._work_out(route)
+        up_s, down_s = up_s[client] + up.latency_s, down_s[client] + down.latency_s
+        if direction == "up":
+            access, way, here_s = 2 * client, up, up_s
+        else:
+            access, way, here_s = 2 * client + 1, down, down_s
+        links, crossed = way.links, way.crossed
+        if rates[access] < inf:
+            if direction == "up":
+                links, crossed = (access, *links), (access, *crossed)
+            else:
+                links, crossed = (*links, access), (*crossed, access)
         # written so that a path without loss has exactly 0
-        loss = float(self._losses[client]) + (1 - float(self._losses[client])) * (1 - way.success)
-        return Path(links, crossed, here_s, here_s + back_s, loss)
+        loss += (1 - loss) * (1 - way.success)
+        return Path(links, crossed, here_s, up_s + down_s, loss)
 
     def _work_out(self, route: int) -> tuple[_Way, _Way]:
         """Both ways of a route, kept for its next transfer."""

@@ -38,6 +38,7 @@ def participation(
     device: Device,
     network: Network,
     size_of: Callable[[Flight], float],
+    landed: Callable[[Flight], None],
     *,
     fails: Callable[[Flight, str], bool] | None = None,
     faults: Faults | None = None,
@@ -46,9 +47,10 @@ def participation(
     """One client's part, from the server's first byte to its upload's last; from where `flight`
     stands.
 
-    `size_of(flight)` gives the upload's bytes; it is asked when the upload starts. `fails(flight,
-    phase)` is asked at the end of each: then nothing of it arrives. `faults`: what freezes its
-    device and becomes of its messages. `numbers` counts beginnings.
+    `size_of(flight)` gives the upload's bytes; it is asked when the upload starts. `landed(flight)`
+    is called when it is over. `fails(flight, phase)` is asked at the end of each phase: then
+    nothing of it arrives. `faults`: what freezes its device and becomes of its messages. `numbers`
+    counts beginnings.
     Interrupted (`process.interrupt("dropped")`), it ends where it is: the interrupt's cause is its
     outcome, and what it has spent so far stays spent.
     """
@@ -102,6 +104,7 @@ def participation(
         cut_short(env, flight, str(cut.cause))
     flight.phase = "over"
     flight.ended_at_s = env.now
+    landed(flight)
 
 
 def transmit(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from simfed.contract import Contribution, Task
 from simfed.method import Work
 from simfed.net import Transfer
+from simfed.net.topology import Direction
 from simfed.policy import Pull
 
 __all__ = ["Flight", "Leg", "Unit"]
@@ -44,6 +45,11 @@ class Leg(NamedTuple):
     def pause(self) -> bool:
         """Nothing travels."""
         return not self.copies
+
+    @property
+    def direction(self) -> Direction:
+        """Which way it travels."""
+        return "down" if self.phase == "download" else "up"
 
 
 @dataclass(slots=True, eq=False)

@@ -27,13 +27,17 @@ from simfed.device import (
     profile_names,
     work_size,
 )
+from simfed.distributions import Choice, Law
 from simfed.errors import InputError, InputErrors, listed
+from simfed.faults import Exponential, Faults, Messages, Rhythm
 from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.levels import energy_of, split_arm
 from simfed.method import Work
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
+from simfed.scenario.distribution import QUANTITIES as DRAWN
+from simfed.scenario.distribution import Distribution
 from simfed.seeding import Streams
 from simfed.tasks import Tasks, policy_of
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from simfed.net import Model, Topology
     from simfed.policy import Policy
     from simfed.scenario.device import Device as DeviceSpec
+    from simfed.scenario.faults import Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
@@ -191,11 +196,39 @@ class Parts:
         """Links and paths of all clients."""
         from simfed import net
 
-        return net.build(
+        topology = net.build(
             self.scenario.network.plain(),
             self.fleet.links(),
             self.streams,
             link_of_client=self.fleet.group,
+        )
+        spec = self.scenario.faults
+        if self.faults is not None and spec is not None and spec.stalls is not None:
+            which = spec.stalls.links
+            net.stall(
+                topology,
+                self.faults.stalls_of,
+                access=which in ("clients", "all"),
+                lines=which in ("network", "all"),
+            )
+        return topology
+
+    @cached_property
+    def faults(self) -> Faults | None:
+        """What goes wrong, and when."""
+        spec = self.scenario.faults
+        if spec is None:
+            return None
+        messages = None
+        if spec.messages is not None:
+            given = spec.messages
+            messages = Messages(given.lost, given.doubled, given.timeout or 0.0, given.tries or 1)
+        return Faults(
+            self.streams,
+            stalls=_rhythm(spec.stalls),
+            freezes=_rhythm(spec.freezes),
+            messages=messages,
+            restarts=_rhythm(spec.restarts),
         )
 
     @cached_property
@@ -439,6 +472,23 @@ class Parts:
             device.nominal_s(
                 piece.quantity, model=piece.model, strategy=strategy, **work_size(piece)
             )
+
+
+def _rhythm(strike: Strike | None) -> Rhythm | None:
+    """The laws of times between strikes and of their lengths."""
+    if strike is None:
+        return None
+    return Rhythm(
+        _law(strike.between, Exponential), _law(strike.lasts, lambda length_s: Choice((length_s,)))
+    )
+
+
+def _law(spec: float | Distribution, of_number: Callable[[float], Law]) -> Law:
+    if not isinstance(spec, Distribution):
+        return of_number(float(spec))
+    law = spec.law(DRAWN["stay"])
+    assert law is not None  # a column is refused where it is written
+    return law
 
 
 def check(

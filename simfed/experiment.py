@@ -272,6 +272,7 @@ def simulation_of(
         server_device=parts.server_device(),
         presence=parts.fleet.presence(),
         samples_of=parts.samples_of,
+        faults=parts.faults,
     )
 
 

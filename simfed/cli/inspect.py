@@ -18,6 +18,12 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option(
+        "--allow-outside", help="`extends` may name files outside the scenario's own folder."
+    ),
+]
 
 
 def validate(
@@ -29,6 +35,7 @@ def validate(
     time_only: Annotated[
         bool, typer.Option("--time-only", help="As for a run without learning.")
     ] = False,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Check scenario files: every error of every file, one line each."""
     from simfed.assembly import checked
@@ -38,7 +45,7 @@ def validate(
     errors: list[InputError] = []
     for path in scenarios:
         try:
-            scenario = load_scenario(path, pairs)
+            scenario = load_scenario(path, pairs, allow_outside=allow_outside)
             parts = checked(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors

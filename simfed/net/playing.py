@@ -25,6 +25,8 @@ class Send(NamedTuple):
     direction: Direction = "up"
     after: int | None = None
     """The number of the transfer that must have arrived: this one starts `at_s` after it."""
+    weight: float = 1.0
+    """Its share against others'."""
 
 
 class Arrival(NamedTuple):
@@ -68,7 +70,12 @@ def play(
         send = sends[number]
         path = topology.path(send.client, send.direction)
         flow = made.flow(
-            number, send.size_bytes, path, lambda link: engine.capacity_at(link, at_s), 1.0, inf
+            number,
+            send.size_bytes,
+            path,
+            lambda link: engine.capacity_at(link, at_s),
+            send.weight,
+            inf,
         )
         flows[number] = flow
         return flow

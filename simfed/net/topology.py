@@ -173,7 +173,7 @@ class Topology:
         self.lines = tuple(lines)
         self.routes = routes
         self.server = server
-        self.traces: dict[int, LinkTrace] = {}
+        self.traces: Mapping[int, LinkTrace] = {}
         self.capacities_bytes_per_s: Floats = np.full(2 * n + len(lines), inf)
         """Per link; of a link in `traces` its highest capacity."""
         self._nodes = np.zeros(n, dtype=np.int64)
@@ -197,6 +197,12 @@ class Topology:
         self._of_clients = (view_of(self._nodes), *latencies_s, view_of(self._losses))
         self._rates = view_of(self.capacities_bytes_per_s)
 
+    def vary(self, traces: Mapping[int, LinkTrace]) -> None:
+        """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
+        self.traces = traces
+        self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
+        self._ways.clear()
+
     def _fill(self, access: Access) -> None:
         n, rates = self.clients, self.capacities_bytes_per_s
         rates[0 : 2 * n : 2] = access.up_bytes_per_s
@@ -207,15 +213,17 @@ class Topology:
         self._latencies_s[0] = access.latency_s
         self._latencies_s[1] = down_latency_s
         self._losses[:] = access.loss
+        traces = {}
         for (client, direction), trace in access.traces.items():
-            self.traces[2 * client + (direction == "down")] = trace
+            traces[2 * client + (direction == "down")] = trace
         for k, line in enumerate(self.lines):
             if isinstance(line.capacity_bytes_per_s, LinkTrace):
-                self.traces[2 * n + k] = line.capacity_bytes_per_s
+                traces[2 * n + k] = line.capacity_bytes_per_s
             else:
                 rates[2 * n + k] = line.capacity_bytes_per_s
-        for link, trace in self.traces.items():
+        for link, trace in traces.items():
             rates[link] = trace.trace.peak_bytes_per_s
+        self.traces = traces
 
     def _check(self) -> None:
         n = self.clients

@@ -22,6 +22,7 @@ from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
 from simfed.scenario.device import Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
+from simfed.scenario.faults import Faults
 from simfed.scenario.fields import (
     BelowOne,
     ChosenLevel,
@@ -402,6 +403,10 @@ class ClientGroup(Section):
         return self
 
 
+MOST_CLIENTS = 10_000_000
+"""Of a scenario; idle ones take some 80 bytes each."""
+
+
 class Scenario(Section):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
@@ -433,6 +438,7 @@ class Scenario(Section):
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: Evaluation = Field(default=Evaluation(), description="on the test set")
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
+    faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
 
     @model_validator(mode="before")
@@ -459,6 +465,9 @@ class Scenario(Section):
     def _hangs_together(self) -> Scenario:
         if not self.clients:
             raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
+        if self.client_count > MOST_CLIENTS:
+            allowed = f"at most {MOST_CLIENTS:,} clients"
+            raise ValueError(InputError(allowed, where="clients", got=self.client_count))
         if not self.prototypes:
             raise ValueError(InputError("at least one prototype", where="prototypes", got={}))
         if self.training.local_steps is not None and self.training.local_epochs is not None:

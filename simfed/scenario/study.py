@@ -130,15 +130,17 @@ def list_of(axes: dict[str, Any] | None) -> list[Any]:
     return [*(axes or {}).values()]
 
 
-def load_study_file(path: str | Path) -> Study:
-    """Read and validate a study file; the base scenario is not opened.
+def load_study_file(path: str | Path, *, allow_outside: bool = False) -> Study:
+    """Read and validate a study file; the base scenario is not opened. `allow_outside`: see
+    `simfed.scenario.load.read_yaml`.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
         InputErrors: one sentence for each thing that is wrong in it.
     """
     path = Path(path)
-    return study_from(read_yaml(path), source=str(path), folder=path.parent)
+    data = read_yaml(path, allow_outside=allow_outside)
+    return study_from(data, source=str(path), folder=path.parent)
 
 
 def study_from(data: dict[str, Any], *, source: str, folder: Path) -> Study:

@@ -60,7 +60,7 @@ def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network) -> 
     if not others:
         return Blame(critical.client, phase, link, None)
     links = links_of(network, critical.client)
-    apart = network.topology.ways_apart
+    apart = network.topology.ways_apart and not any(flight.legs for flight in flights)
     if any_limited_by(others, links, *(("download",) if apart else ("download", "upload"))):
         waited_s = play_again(others, network)
     elif critical.uplink_bytes > 0 and any_limited_by(others, links, "upload"):
@@ -73,12 +73,12 @@ def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network) -> 
     return Blame(critical.client, phase, link, saved_s)
 
 
-def blame_last(last: Flight | None, work: Sequence[Done]) -> Blame:
+def blame_last(last: Flight | None, work: Sequence[Done], otherwise: str = "deadline") -> Blame:
     """The blame where the merge did not wait for all: on the last arrival that it waited for, or
-    (None) on the deadline. What it would be without that client is not asked: another one would
-    have been the last."""
+    (None) on what ended the wait `otherwise`. What it would be without that client is not asked:
+    another one would have been the last."""
     if last is None:
-        return Blame(None, "deadline", None, None)
+        return Blame(None, otherwise, None, None)
     phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
     return Blame(last.client, phase, _longest_limit(last.limited_s.get(phase, {}), spent_s), None)
 
@@ -89,8 +89,14 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
     began_s = min(flight.started_at_s for flight in flights)
     sends: list[Send] = []
     of_flight: list[tuple[Flight, int]] = []
+    pauses_s: list[float] = []
     for flight in flights:
         at_s, after = flight.started_at_s - began_s, None
+        pauses_s.append(0.0)
+        if flight.legs:
+            pauses_s[-1] = _send_legs(flight, at_s, sends)
+            of_flight.append((flight, len(sends)))
+            continue
         if flight.downlink_bytes > 0:
             sends.append(Send(at_s, flight.client, flight.downlink_bytes, "down"))
             at_s, after = 0.0, len(sends) - 1
@@ -102,10 +108,29 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
     if found_s is None:
         return None
     waited_s, first = 0.0, 0
-    for flight, after_last in of_flight:
+    for (flight, after_last), paused_s in zip(of_flight, pauses_s, strict=True):
         spent_s = flight.training_s + flight.compression_s + sum(found_s[first:after_last])
+        spent_s += paused_s
         waited_s, first = max(waited_s, spent_s), after_last
     return waited_s
+
+
+def _send_legs(flight: Flight, at_s: float, sends: list[Send]) -> float:
+    """Add all transmissions of a flight's messages to `sends`, each after the one before it and the
+    pause or work between; seconds of its pauses."""
+    assert flight.legs is not None
+    after, paused_s, working = None, 0.0, True
+    for leg in flight.legs:
+        if leg.phase == "upload" and working:
+            at_s, working = at_s + sum([unit.duration_s for unit in flight.units]), False
+        if leg.pause:
+            at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
+            continue
+        sends.append(
+            Send(at_s, flight.client, leg.size_bytes, leg.direction, after, float(leg.copies))
+        )
+        at_s, after = 0.0, len(sends) - 1
+    return paused_s
 
 
 def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) -> float | None:

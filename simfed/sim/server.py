@@ -22,6 +22,7 @@ import simpy
 from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
+from simfed.faults import Faults
 from simfed.net import LinkUse, Network
 from simfed.net.instants import at, end_of_instant
 from simfed.policy import Policy, gain, reward
@@ -76,16 +77,21 @@ class Simulation:
         server_device: Device | None = None,
         presence: Presence | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
+        faults: Faults | None = None,
     ) -> None:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes
         part; `server_device` None: the server's work takes no simulated time; `presence` None:
-        everybody is always there; `samples_of(client)`: what a selection may look at."""
+        everybody is always there; `samples_of(client)`: what a selection may look at; `faults`:
+        what goes wrong with devices, messages and the server (links stall in `make_network`'s)."""
         self._scenario = scenario
         self._workload = workload
         self._make_network = make_network
         self._recorder = recorder
         self._streams = streams
         self._server_device = server_device
+        self._faults = faults
+        self._restarts = 0
+        """How many there have been."""
         self._mode = mode_of(scenario)
         self._population = Population(
             scenario, make_policy, make_device, streams, presence, samples_of
@@ -169,6 +175,7 @@ class Simulation:
             "flights": [flight.plain() for flight in flying],
             "network": self._network.state() if self._in_flight else None,
             "held": sorted(self._held.items()) if self._held is not None else None,
+            "restarts": self._restarts,
         }
         return Checkpoint(self._round, {"simulation": own, "workload": facts}, arrays)
 
@@ -186,6 +193,7 @@ class Simulation:
             self._server_device.restore(own["server_device"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
         begun, self._starts = own.get("counts", (0, 0))
+        self._restarts = own.get("restarts", 0)
         self._phase_numbers = itertools.count(begun + 1)
         self._set_out()
         self._take_up(own.get("flights", ()), own.get("network"))
@@ -227,18 +235,24 @@ class Simulation:
             started_at_s = self._now_s
             delay_s = yield from self._start()
             yield from self._wait()
-            last = self._last_awaited()
-            if not mode.keeps_late or self._round + 1 == rounds:
+            struck = not self._due()
+            last = None if struck else self._last_awaited()
+            if struck or not mode.keeps_late or self._round + 1 == rounds:
                 yield from self._cut_off()
             merge_at_s = self._env.now
             taken = self._take()
-            if mode.waits_for_all:
+            if struck:
+                for flight in taken:
+                    if not flight.lost:  # it had arrived, and nobody knows of it any longer
+                        flight.lose("dropped")
+            waits_for_all = mode.waits_for_all and not struck
+            if waits_for_all:
                 # all started at once, so the longest sum of durations is exact where a difference
                 # of instants would not be
                 waited_s = delay_s + max(flight.elapsed_s for flight in taken)
             else:
                 waited_s = merge_at_s - started_at_s
-            work = self._server_work(taken)
+            work = [self._restart()] if struck else self._server_work(taken)
             server_s = sum(piece.duration_s for piece in work)
             yield self._env.timeout(server_s)
             yield end_of_instant(self._env)
@@ -246,10 +260,10 @@ class Simulation:
             self._now_s = self._env.now
             played = Played(
                 self._round, started_at_s, self._now_s, waited_s, server_s, merge_at_s, delay_s,
-                self._mode.waits_for_all, self._mode.filled,
+                waits_for_all, self._mode.filled,
             )  # fmt: skip
             outcome = self._merge(taken)
-            self._record(played, taken, work, outcome, last)
+            self._record(played, taken, work, outcome, last, "restart" if struck else "deadline")
             self._border(outcome)
 
     def _start(self) -> Generator[simpy.Event, Any, float]:
@@ -275,8 +289,11 @@ class Simulation:
         return delay_s
 
     def _wait(self) -> Story:
-        """Until the mode says: merge."""
-        while not self._due():
+        """Until the mode says: merge, or a restart strikes."""
+        strikes_at_s = self._next_restart_s()
+        if strikes_at_s < math.inf:
+            self._alarm(at(self._env, strikes_at_s))
+        while not self._due() and self._env.now < strikes_at_s:
             self._wake = self._env.event()
             if self._mode.filled and len(self._in_flight) < (self._mode.concurrency or 0):
                 self._alarm(self._somebody_back(patient=bool(self._in_flight)))
@@ -289,7 +306,7 @@ class Simulation:
                     f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
                     "it takes"
                 )
-            if self._mode.filled and not self._due():
+            if self._mode.filled and not self._due() and self._env.now < strikes_at_s:
                 ids = self._population.choose(
                     self._mode, self._streams, self._round + 1, self._starts, self._env.now
                 )
@@ -307,6 +324,21 @@ class Simulation:
         if self._cohort:
             return self._cohort_ended == self._cohort
         return bool(self._ended)  # nobody was free to be started
+
+    def _next_restart_s(self) -> float:
+        """When the server goes down next; one that was due while it merged comes now."""
+        restarts = None if self._faults is None else self._faults.restarts
+        if restarts is None:
+            return math.inf
+        return max(restarts.border_s(2 * self._restarts), self._env.now)
+
+    def _restart(self) -> Done:
+        """The server is down and comes back with what it had after its last merge."""
+        assert self._faults is not None
+        assert self._faults.restarts is not None
+        begins_s, ends_s = (self._faults.restarts.border_s(2 * self._restarts + k) for k in (0, 1))
+        self._restarts += 1
+        return Done("restart", "restart", None, ends_s - begins_s)
 
     def _cut_off(self) -> Story:
         """Nobody is waited for any longer."""
@@ -356,6 +388,7 @@ class Simulation:
                 self._size_of,
                 self._landed,
                 fails=self._fails if self._population.may_fail else None,
+                faults=self._faults,
                 numbers=self._phase_numbers,
             )
         )
@@ -524,12 +557,13 @@ class Simulation:
         work: Sequence[Done],
         outcome: Outcome,
         last: Flight | None,
+        otherwise: str,
     ) -> None:
         verdicts = [self._reward(flight, outcome) for flight in taken]
-        if self._mode.waits_for_all:
+        if played.waits_for_all:
             who = blame(taken, work, self._network)
         else:
-            who = blame_last(last, work)
+            who = blame_last(last, work, otherwise)
         with self._recording:
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who))

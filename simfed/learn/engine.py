@@ -4,9 +4,9 @@ here."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -121,14 +121,20 @@ class Engine:
     def _results(self, units: Sequence[Unit]) -> list[Result]:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
-    def trainings(self, tasks: Iterable[Task], round: int, rate: float) -> list[Train]:
+    def trainings(
+        self, tasks: Iterable[Task], round: int, rate: float, shifts: Mapping[int, Any] | None = None
+    ) -> list[Train]:
         """Units that train these clients, those of a prototype together as far as that is
-        faster."""
+        faster; alone who begins beside the weights, by its `Train.shift`."""
         alike: dict[tuple[str, int], list[Task]] = {}
+        units = []
         for task in tasks:
+            if shifts and task.client in shifts:
+                alone = (task.client,), round, (task.key,), rate
+                units.append(Train(*alone, shifts[task.client]))
+                continue
             size = task.prototype, self.worker.training_count(task.client)
             alike.setdefault(size, []).append(task)
-        units = []
         for (name, samples), mine in alike.items():
             count = -(-len(mine) // self.worker.together(self.prototypes[name], samples))
             # who is with whom decides no bit, so every process may get some

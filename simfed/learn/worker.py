@@ -181,6 +181,9 @@ class Worker:
         with self.stopwatch.spending("gradients"), noise:
             scratch = prototype.fresh_scratch(prototype.held)
             scratch.reset_counters()
+            if unit.shift is not None:
+                scratch.weights.add_(beside(unit.shift, self.data.device))
+                prototype.scratch_epoch = -1
             if self._one_step:
                 # into the residuals that are there: residual + gradient without a pass of its own
                 batches = [
@@ -261,12 +264,13 @@ class Worker:
         """Local steps on the scratch model; their sum goes to the residual. The last batch's
         loss."""
         scratch = prototype.scratch
+        begin = prototype.held.weights if unit.shift is None else scratch.weights.clone()
         gradient = torch.empty_like(scratch.weights)
         descent = Descent(self.scenario.training, unit.rate)
         for batch in self.batches(client, unit.keys[0]):
             [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
             descent.step(scratch.weights, gradient)
-        change = prototype.held.weights - scratch.weights
+        change = begin - scratch.weights
         prototype.scratch_epoch = -1
         residual = prototype.residuals[prototype.row[client]]
         residual += change / unit.rate if self._method.sends_gradients else change

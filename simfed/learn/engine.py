@@ -122,7 +122,11 @@ class Engine:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
     def trainings(
-        self, tasks: Iterable[Task], round: int, rate: float, shifts: Mapping[int, Any] | None = None
+        self,
+        tasks: Iterable[Task],
+        round: int,
+        rate: float,
+        shifts: Mapping[int, Any] | None = None,
     ) -> list[Train]:
         """Units that train these clients, those of a prototype together as far as that is
         faster; alone who begins beside the weights, by its `Train.shift`."""

@@ -207,7 +207,7 @@ def _draw_map(
                 ha="center",
                 va="center",
                 fontsize=5.5,
-                color="white" if abs(depth) > 0.7 else "black" if is_sure else "0.45",
+                color="white" if abs(depth) > 0.5 else "black" if is_sure else "0.45",
             )
         y = places[of.first]
         frame = Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor="none", edgecolor="black")

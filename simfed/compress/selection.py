@@ -56,9 +56,9 @@ def energy_entries(values: NDArray[np.float32], share: float) -> int:
     """The smallest K whose K largest |values| hold `share` of the sum of squares; at least 1.
 
     A share of 1 wants all that are not zero. Squares are summed in 64 bits. Of a long vector, a
-    sample says between which magnitudes the share is reached, and one pass looks closer there; where
-    the sample was wrong, as it is of few large entries among many small ones, and of a short vector,
-    squares are summed by the upper half of the magnitudes' bits at first.
+    sample says between which magnitudes the share is reached, and one pass looks closer there.
+    Where the sample was wrong, as it is of few large entries among many small ones, and of a short
+    vector, squares are summed by the upper half of the magnitudes' bits at first.
 
     Raises: `InputError` for a NaN or an infinity.
 

@@ -495,11 +495,12 @@ class Scenario(Section):
         for i, group in enumerate(self.clients):
             for arm in () if method.moves_point else self.arms_of_group(group):
                 if codec_from_spec(split_arm(arm)[0]).moves_point:
+                    own = f"clients[{i}].policy" if group.policy else "policy"
                     raise ValueError(
                         InputError(
                             f"a codec whose gradient is taken at the weights themselves with "
                             f"method {kind}, whose clients train there",
-                            where=f"clients[{i}].policy" if group.policy else "policy",
+                            where="compression.strategies" if arm in self.compression.arms else own,
                             got=arm,
                             hint="fedkd and fedavg move them; with weight 0 it is plain error "
                             "feedback",

@@ -90,6 +90,10 @@ def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
     for method in ("fedkd", "fedavg"):
         made = scenario(method=method, policy=detached)
         assert made.policy.strategy == "detached-ef(top-k)"
+    with pytest.raises(InputErrors, match=r"compression\.strategies: a codec whose gradient"):
+        scenario(
+            method="fedprox", compression={"strategies": ["detached-ef"]}, policy={"kind": "ascend"}
+        )
     with pytest.raises(InputErrors) as caught:
         scenario(method="fedprox", policy=detached)
     (error,) = str(caught.value).splitlines()

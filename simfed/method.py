@@ -266,6 +266,8 @@ class Method:
     sizes_vary: ClassVar[bool] = False
     """Some of its fields are `bounded`: its bytes depend on what is learned. Its runs are not
     answered from recorded trajectories, and time-only ones need a recorded run."""
+    moves_point: ClassVar[bool] = False
+    """Its clients begin where their codec says (`Codec.point`), which may be beside the weights."""
     workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
     """`module:class` of its learning side: the one for all methods, unless it brings its own."""
 

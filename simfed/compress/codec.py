@@ -210,6 +210,11 @@ class Codec(ABC):
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
 
+    def point(self, state: State) -> Any:
+        """By how much, in units of the update, a client in this state moves its weights before it
+        trains; None for not at all."""
+        return None
+
     # ---- who it is -------------------------------------------------------------------------------
 
     @cached_property

@@ -4,9 +4,9 @@ here."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -124,14 +124,24 @@ class Engine:
     def _results(self, units: Sequence[Unit]) -> list[Result]:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
-    def trainings(self, tasks: Iterable[Task], round: int, rate: float) -> list[Train]:
+    def trainings(
+        self,
+        tasks: Iterable[Task],
+        round: int,
+        rate: float,
+        shifts: Mapping[int, Any] | None = None,
+    ) -> list[Train]:
         """Units that train these clients, those of a prototype together as far as that is
-        faster."""
+        faster; alone who begins beside the weights, by its `Train.shift`."""
         alike: dict[tuple[str, int], list[Task]] = {}
         worker = self.worker
-        for task in sorted(tasks, key=lambda of: -worker.training_count(of.client)):
-            alike.setdefault((task.prototype, worker.alike(task.client)), []).append(task)
         units = []
+        for task in sorted(tasks, key=lambda of: -worker.training_count(of.client)):
+            if shifts and task.client in shifts:
+                alone = (task.client,), round, (task.key,), rate
+                units.append(Train(*alone, shifts[task.client]))
+                continue
+            alike.setdefault((task.prototype, worker.alike(task.client)), []).append(task)
         for (name, samples), mine in alike.items():
             most = worker.together(self.prototypes[name], samples)
             # who is with whom decides no bit, so every process may get some

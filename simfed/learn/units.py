@@ -31,6 +31,9 @@ class Train:
     """What keys each one's draws, see `Task.key`."""
     rate: float
     """The learning rate of this round."""
+    shift: Any = None
+    """What the codec of the only client of this unit wants added to the weights before it trains,
+    float32 of length d; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

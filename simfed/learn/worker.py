@@ -191,6 +191,9 @@ class Worker:
             client, key = unit.clients[0], unit.keys[0]
             scratch = prototype.fresh_scratch(prototype.held)
             scratch.reset_counters()
+            if unit.shift is not None:
+                scratch.weights.add_(beside(unit.shift, self.data.device))
+                prototype.scratch_epoch = -1
             # into the residuals that are there: residual + gradient without a pass of its own
             batches = [
                 self.batches(client, key)[0]
@@ -267,6 +270,8 @@ class Worker:
     def _descend(self, prototype: Prototype, unit: Train) -> list[Tensor]:
         """Local steps of every client; their sum goes to its residual. The mean losses."""
         begun, server = prototype.held.weights, prototype.server
+        if unit.shift is not None:
+            begun = begun + beside(unit.shift, self.data.device)
         courses = [
             Course(
                 begun,

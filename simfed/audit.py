@@ -40,7 +40,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     run = open_run(path)
     where = Path(path) / "scenario.yaml"
     try:
-        scenario = validated(run.scenario, source=where.name, folder=Path(path))
+        scenario = validated(run.scenario, source=where.name, folder=Path(path), recorded=True)
         parts = Parts(scenario, where)
         return [sentence for check in _CHECKS for sentence in check(run, parts)]
     except InputErrors as several:

@@ -3,7 +3,7 @@ client."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -17,8 +17,8 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
     PositiveInt,
-    Section,
 )
+from simfed.scenario.section import Only, Section
 
 __all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
 
@@ -37,14 +37,12 @@ class Noise(Section):
     kind: Literal["lognormal", "measured"] = Field(
         default="lognormal", description="measured: as in the profile"
     )
-    cv: NonNegative | None = Field(default=None, description="lognormal only; at most 100")
+    cv: Annotated[NonNegative | None, Only("kind", "lognormal", needed=True)] = Field(
+        default=None, description="coefficient of variation, at most 100"
+    )
 
     @model_validator(mode="after")
-    def _cv_of_kind(self) -> Noise:
-        if (self.cv is None) != (self.kind == "measured"):
-            raise ValueError(
-                InputError("cv beside kind lognormal and not beside kind measured", got=self.cv)
-            )
+    def _within_reason(self) -> Noise:
         if self.cv is not None and self.cv > _WILDEST:
             raise ValueError(
                 InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)

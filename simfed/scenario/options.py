@@ -39,7 +39,8 @@ from pydantic_core import InitErrorDetails
 
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.registry import NameOf, registry
-from simfed.scenario.fields import Named, Number, Section, Strategy, WholeNumber
+from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
+from simfed.scenario.section import Section, said
 
 __all__ = ["OfKind"]
 
@@ -267,20 +268,14 @@ def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitError
     keys = [key for key in model.model_fields if key != "kind"]
     hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
     allowed = f"a key of {what} {kind}: {listed(keys) or 'it has none'}"
-    return _said(InputError(allowed, got=key, hint=hint), (), value)
+    return said(InputError(allowed, got=key, hint=hint), (), value)
 
 
 def _detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
     """An error of pydantic's, to be raised again."""
     if error["type"] == "missing" and len(error["loc"]) == 1:
-        said = InputError(f"this key is required with kind {kind}")
-        return _said(said, error["loc"], error["input"])
+        missing = InputError(f"this key is required with kind {kind}")
+        return said(missing, error["loc"], error["input"])
     return InitErrorDetails(
         type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})
-    )
-
-
-def _said(error: InputError, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:
-    return InitErrorDetails(
-        type="value_error", loc=loc, input=value, ctx={"error": ValueError(error)}
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from simfed.errors import InputError
 from simfed.scenario.distribution import Distribution, DrawnNumber
@@ -20,7 +20,17 @@ from simfed.scenario.fields import (
 )
 from simfed.scenario.section import Only, Section
 
-__all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
+__all__ = [
+    "AnyDevice",
+    "Assumed",
+    "Background",
+    "ClockStep",
+    "Cores",
+    "Device",
+    "Dvfs",
+    "Noise",
+    "Thermal",
+]
 
 
 _WILDEST = 100.0
@@ -146,11 +156,6 @@ class Device(Section):
         description="draw the profile's constants, per run, from what its fit does not know",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"profile": value} if isinstance(value, str) else value
-
     @field_validator("cores", mode="before")
     @classmethod
     def _count_alone(cls, value: Any) -> Any:
@@ -166,6 +171,14 @@ class Device(Section):
         if isinstance(self.speed, Distribution):
             del plain["speed"]
         return plain
+
+
+def _name_alone(value: Any) -> Any:
+    return {"profile": value} if isinstance(value, str) else value
+
+
+AnyDevice = Annotated[Device, BeforeValidator(_name_alone, json_schema_input_type=Device | str)]
+"""A device, or the name of its profile alone."""
 
 
 def _plain(value: Any) -> Any:

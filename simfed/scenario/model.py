@@ -31,7 +31,7 @@ from simfed.levels import Level, all_pairs, energy_of, split_arm
 from simfed.method import Method
 from simfed.registry import registry
 from simfed.scenario.aggregation import Aggregation
-from simfed.scenario.device import Device
+from simfed.scenario.device import AnyDevice, Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.fields import (
     BelowOne,
@@ -313,7 +313,7 @@ class Participation(Section):
 class Server(Section):
     """The server's processor; null: its work takes no simulated time."""
 
-    device: Device | None = Field(default=None, description="null: the server takes no time")
+    device: AnyDevice | None = Field(default=None, description="null: the server takes no time")
 
     @field_validator("device")
     @classmethod
@@ -394,7 +394,7 @@ class ClientGroup(Section):
 
     count: PositiveInt = Field(default=1, description="clients of this kind")
     prototype: str = Field(description="a key of `prototypes`")
-    device: Device = Field(description="processor; a name alone is its `profile`")
+    device: AnyDevice = Field(description="processor; a name alone is its `profile`")
     link: Link = Field(
         default=Link(), description="access link; omitted: unlimited, with a warning"
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.fields import (
     Int,
     NonNegative,
@@ -14,7 +15,7 @@ from simfed.scenario.fields import (
     PositiveDuration,
     PositiveInt,
 )
-from simfed.scenario.section import Only, Section
+from simfed.scenario.section import Section
 
 __all__ = ["Aggregation", "Staleness"]
 

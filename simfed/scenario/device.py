@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.distribution import Distribution, DrawnNumber
 from simfed.scenario.fields import (
     BelowOne,
@@ -18,7 +19,7 @@ from simfed.scenario.fields import (
     PositiveDuration,
     PositiveInt,
 )
-from simfed.scenario.section import Only, Section
+from simfed.scenario.section import Section
 
 __all__ = [
     "AnyDevice",

@@ -27,6 +27,7 @@ from simfed import distributions as laws
 from simfed import units
 from simfed.distributions import Law
 from simfed.errors import InputError, listed
+from simfed.registry import Only
 from simfed.scenario.fields import (
     BelowOne,
     Duration,
@@ -36,7 +37,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
 )
-from simfed.scenario.section import Only, Section
+from simfed.scenario.section import Section
 
 __all__ = [
     "KINDS",

@@ -29,7 +29,7 @@ from simfed.compress.feedback import with_error_feedback
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.levels import Level, all_pairs, energy_of, split_arm
 from simfed.method import Method
-from simfed.registry import registry
+from simfed.registry import Only, registry
 from simfed.scenario.aggregation import Aggregation
 from simfed.scenario.device import AnyDevice, Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
@@ -48,7 +48,7 @@ from simfed.scenario.network import Link, Network
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import AnyPolicy, Policy, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.scenario.section import Only, OnlyWith, Section, misplaced, said, without_unused
+from simfed.scenario.section import OnlyWith, Section, misplaced, said, without_unused
 from simfed.vocabulary import IndexCode
 
 __all__ = [

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
 from simfed.scenario.fields import (
     BelowOne,
@@ -28,7 +29,7 @@ from simfed.scenario.fields import (
     Rate,
     Size,
 )
-from simfed.scenario.section import Only, Section
+from simfed.scenario.section import Section
 
 __all__ = ["Edge", "Generator", "Link", "Network", "ServerLink", "TcpOptions", "Tier", "Trace"]
 

@@ -38,7 +38,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import InitErrorDetails
 
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.registry import NameOf, registry
+from simfed.registry import NameOf, Only, registry
 from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
 from simfed.scenario.section import Section, said
 
@@ -177,7 +177,10 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
                     ),
                     got=one.name,
                 )
-            fields[one.name] = _field(hints.get(one.name, Any), one.default)
+            hint = hints.get(one.name, Any)
+            kind, field = _field(hint, one.default)
+            marks = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Only)]
+            fields[one.name] = (Annotated[kind, marks[0]] if marks else kind), field
     made = create_model(
         f"{base.__name__}.{kind}", __base__=base, __doc__=inspect.getdoc(part), **fields
     )

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SerializeAsAny, field_validator
 
 from simfed.errors import InputError
-from simfed.registry import registry
+from simfed.registry import Only, registry
 from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import Only, OnlyWith, Section
+from simfed.scenario.section import OnlyWith, Section
 
 __all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
 from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.distribution import DrawnStay
 from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration
-from simfed.scenario.section import Only, Section
+from simfed.scenario.section import Section
 
 __all__ = ["AvailabilityOf", "Daily", "Failure", "Markov", "Presence", "time_of_day_s"]
 

@@ -26,65 +26,9 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from simfed.errors import InputError, listed
-from simfed.registry import registry
+from simfed.registry import Only, registry, written
 
-__all__ = ["Only", "OnlyWith", "Section", "misplaced", "said", "without_unused"]
-
-
-@dataclass(frozen=True, init=False)
-class Only:
-    """This key says something only where another key has one of `values`; without values: where
-    it is given at all.
-
-    `key` stands beside this one; with a dot, as in `network.model`, it is a path from the top of
-    the scenario. `needed`: where the key says something it is required.
-    """
-
-    key: str
-    values: tuple[Any, ...] = ()
-    needed: bool = False
-
-    def __init__(self, key: str, *values: Any, needed: bool = False) -> None:
-        object.__setattr__(self, "key", key)
-        object.__setattr__(self, "values", values)
-        object.__setattr__(self, "needed", needed)
-
-    @property
-    def from_the_top(self) -> bool:
-        """Whether the scenario as a whole decides."""
-        return "." in self.key
-
-    def chosen(self, section: Any) -> Any:
-        """What the other key says, seen from the mapping that `key` starts at."""
-        return functools.reduce(getattr, self.key.split("."), section)
-
-    def holds(self, section: Any) -> bool:
-        """Whether this key says something there."""
-        chosen = self.chosen(section)
-        return chosen in self.values if self.values else bool(chosen)
-
-    def refusal(self, name: str, section: Any, mapping: type[Section]) -> InputError:
-        """What is said about the key where it says nothing."""
-        if not self.values:
-            return InputError(f"the key {name!r} only beside {self.key.rpartition('.')[2]}")
-        chosen = self.chosen(section)
-        if chosen is None:
-            return InputError(f"the key {name!r} only beside {self}")
-        own = [
-            key
-            for key, only in marked(mapping)
-            if isinstance(only, Only) and only.key == self.key and chosen in only.values
-        ]
-        return InputError(
-            f"a key of {self.key} {_written(chosen)}: {listed(own) or 'it has none'}",
-            got=name,
-            hint=f"{name} belongs to {self}",
-        )
-
-    def __str__(self) -> str:
-        if not self.values:
-            return self.key
-        return f"{self.key} {listed(map(_written, self.values))}"
+__all__ = ["OnlyWith", "Section", "misplaced", "said", "without_unused"]
 
 
 @dataclass(frozen=True)
@@ -107,16 +51,10 @@ class OnlyWith:
 
     def holds(self, section: Any) -> bool:
         """Whether this key says something there."""
-        return self._is_one(self._kind(section))
+        return self._is_one(self.kind(section))
 
-    def refusal(self, name: str, section: Any, mapping: type[Section]) -> InputError:
-        """What is said about the key where it says nothing."""
-        return InputError(
-            f"no {name} with {self.part} {self._kind(section)}, which does not use it",
-            hint=f"{name} belongs to {self}",
-        )
-
-    def _kind(self, section: Any) -> str:
+    def kind(self, section: Any) -> str:
+        """Which part is chosen there."""
         return str((section.method if self.from_the_top else section).kind)
 
     def _is_one(self, kind: str) -> bool:
@@ -239,12 +177,30 @@ def _wrong(
     given = name in section.model_fields_set and getattr(section, name) is not None
     if only.holds(decides):
         if isinstance(only, Only) and only.needed and not given:
-            beside = f"{only.key} {_written(only.chosen(decides))}" if only.values else only.key
+            beside = f"{only.key} {written(only.chosen(decides))}" if only.values else only.key
             return InputError(f"the key {name!r} beside {beside}")
         return None
     if not given or (context or {}).get("recorded"):
         return None
-    return only.refusal(name, decides, type(section))
+    return _refusal(name, only, decides, type(section))
+
+
+def _refusal(name: str, only: Mark, decides: Any, mapping: type[Section]) -> InputError:
+    """What is said about a key where it says nothing."""
+    belongs = f"{name} belongs to {only}"
+    if isinstance(only, OnlyWith):
+        allowed = f"no {name} with {only.part} {only.kind(decides)}, which does not use it"
+        return InputError(allowed, hint=belongs)
+    chosen = only.chosen(decides)
+    if not only.values or chosen is None:
+        return InputError(f"the key {name!r} only beside {str(only).rpartition('.')[2]}")
+    own = [
+        key
+        for key, mark in marked(mapping)
+        if isinstance(mark, Only) and mark.key == only.key and chosen in mark.values
+    ]
+    allowed = f"a key of {only.key} {written(chosen)}: {listed(own) or 'it has none'}"
+    return InputError(allowed, got=name, hint=belongs)
 
 
 def _from_the_top(
@@ -263,7 +219,3 @@ def _from_the_top(
     elif isinstance(part, tuple):
         for at, inner in enumerate(part):
             yield from _from_the_top(inner, (*where, at))
-
-
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

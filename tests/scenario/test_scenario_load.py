@@ -176,7 +176,7 @@ BAD = [
     ),
     (
         {"policy": {"kind": "uniform", "strategy": "top-k", "reward": {"rho": 1}}},
-        "policy: no reward with policy uniform, which does not use it (reward belongs to policy ascend",
+        "policy: no reward with policy uniform, which does not use it (reward belongs to policy",
     ),
     (
         {"clients[0].policy": {"kind": "exp3", "mixing": 2}},

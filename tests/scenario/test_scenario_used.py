@@ -7,14 +7,14 @@ import yaml
 from pydantic import ValidationError
 
 from simfed.errors import InputErrors
-from simfed.registry import registry
+from simfed.registry import Only, registry
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.load import apply_overrides, validated
 from simfed.scenario.network import Network
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import Policy
 from simfed.scenario.reference import scenario_schema
-from simfed.scenario.section import Only, OnlyWith, Section, _from_the_top, marked
+from simfed.scenario.section import OnlyWith, Section, _from_the_top, marked
 
 STAR = """
 name: used
@@ -132,6 +132,17 @@ def test_kinds_of_policies_that_do_not_learn_have_no_reward():
         said = str(complaint(Policy, {"kind": kind, "reward": {}, **options}))
         learns = getattr(registry("policy").get(kind), "learns", True)
         assert ("no reward with policy" in said) is not learns
+
+
+def test_options_of_parts_are_marked_in_their_constructors():
+    for method, said in (
+        ({"kind": "fedopt", "optimizer": "momentum", "beta2": 0.9}, "beta2 belongs to optimizer"),
+        ({"kind": "fedasync", "b": 2}, "b belongs to staleness hinge"),
+        ({"kind": "feddf", "held_out": 0, "patience": 2}, "'patience' only beside held_out"),
+    ):
+        with pytest.raises(InputErrors, match=said):
+            load({"method": method})
+    assert load({"method": {"kind": "fedopt", "beta2": 0.9}}).method.made.beta2 == 0.9
 
 
 def complaint(mapping, value):

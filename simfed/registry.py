@@ -7,6 +7,7 @@ not import torch) or to an object. Installed packages add theirs by an entry poi
 
 from __future__ import annotations
 
+import functools
 import importlib
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -14,7 +15,16 @@ from typing import Any
 
 from simfed.errors import InputError, did_you_mean, listed
 
-__all__ = ["REGISTRIES", "NameOf", "Registry", "import_part", "register", "registry"]
+__all__ = [
+    "REGISTRIES",
+    "NameOf",
+    "Only",
+    "Registry",
+    "import_part",
+    "register",
+    "registry",
+    "written",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,52 @@ class NameOf:
     """
 
     kind: str
+
+
+@dataclass(frozen=True, init=False)
+class Only:
+    """In the annotation of a key or an option: it says something only where another one has one of
+    `values`; without values: where the other one is given at all.
+
+    `beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"] = 0.99`:
+    a scenario that gives `beta2` beside another optimizer is refused with this as the reason. The
+    other key stands beside this one; with a dot, as in `network.model`, it is a path from the top
+    of the scenario. `needed`: where the key says something, it is required.
+
+    >>> print(Only("network.topology", "tree", "graph"))
+    network.topology tree or graph
+    """
+
+    key: str
+    values: tuple[Any, ...] = ()
+    needed: bool = False
+
+    def __init__(self, key: str, *values: Any, needed: bool = False) -> None:
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "needed", needed)
+
+    @property
+    def from_the_top(self) -> bool:
+        """Whether the scenario as a whole decides."""
+        return "." in self.key
+
+    def chosen(self, section: Any) -> Any:
+        """What the other key says, seen from the mapping that `key` starts at."""
+        return functools.reduce(getattr, self.key.split("."), section)
+
+    def holds(self, section: Any) -> bool:
+        """Whether the key says something there."""
+        chosen = self.chosen(section)
+        return chosen in self.values if self.values else bool(chosen)
+
+    def __str__(self) -> str:
+        return f"{self.key} {listed(map(written, self.values))}" if self.values else self.key
+
+
+def written(value: Any) -> str:
+    """A value as a scenario has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Registry:

@@ -93,14 +93,40 @@ def run(
         _print_timings(result)
 
 
-def verify(folder: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="RUN")],
+    replay_draws: Annotated[
+        bool,
+        typer.Option("--replay-draws", help="Let the clock play again, with all keyed draws."),
+    ] = False,
+    recompute: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Learn again, up to the last of N sampled rounds."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
+    ] = None,
+) -> None:
     """Check every invariant of a run directory; exit code 3 if one is broken."""
     from simfed import audit
 
-    broken = audit.verify(folder)
+    for name, number in (("--recompute", recompute), ("--workers", workers)):
+        if number is not None and number < 1:
+            raise InputError("a whole number of at least 1", where=name, got=number)
+    broken, played = audit.verify(folder), []
+    if not broken and (replay_draws or recompute is not None):
+        from simfed import again
+
+        if replay_draws:
+            played.append(again.replay_draws(folder))
+        if recompute is not None:
+            played.append(again.recompute(folder, recompute, workers=workers))
+        broken += [sentence for found in played for sentence in found]
     if broken:
         raise BrokenInvariant("\n".join(f"{folder}: {sentence}" for sentence in broken))
     typer.echo(f"{folder}: all invariants hold")
+    for found in played:
+        typer.echo(f"{folder}: {found.said} played again: the same")
 
 
 def _summarise(result: RunResult, drawn: list[str]) -> None:

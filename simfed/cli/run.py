@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Overrides
+from simfed.cli.inspect import AllowOutside, Imports, Overrides
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
 from simfed.units import format_duration
@@ -42,6 +42,7 @@ def run(
         bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
     ] = False,
     allow_outside: AllowOutside = False,
+    import_: Imports = None,
     figures: Annotated[
         bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
     ] = True,
@@ -106,6 +107,7 @@ def verify(
     workers: Annotated[
         int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
     ] = None,
+    import_: Imports = None,
 ) -> None:
     """Check every invariant of a run directory; exit code 3 if one is broken."""
     from simfed import audit

@@ -9,10 +9,12 @@ variable `SIMFED_IMPORT`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
@@ -31,6 +33,7 @@ __all__ = [
     "Registry",
     "import_file",
     "import_part",
+    "of_ones_own",
     "register",
     "registry",
     "written",
@@ -156,6 +159,16 @@ class Registry:
             raise InputError(f"a new name for a {self.kind}; this one is taken", got=name)
         self._added[name] = part
 
+    def own_parts(self) -> dict[str, Any]:
+        """The parts that were added in this process, and those of installed packages that were
+        loaded."""
+        loaded = {
+            name: getattr(sys.modules[entry.module], entry.attr, None)
+            for name, entry in self._entry_points().items()
+            if entry.module in sys.modules
+        }
+        return {**loaded, **self._added}
+
     def remove(self, name: str) -> None:
         """Forget a name that was added in this process."""
         del self._added[name]
@@ -222,6 +235,38 @@ def import_part(name: str) -> Any:
     """
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def of_ones_own(error: BaseException) -> str | None:
+    """One sentence for an error that a part of the user's raised: which part, how it was called,
+    what it said and where. None for errors of no such part.
+
+    A part is known by the file of its code; where several stand in one file, by the name of the
+    function or of the method's class as far as that tells.
+    """
+    files: dict[str, list[tuple[str, str, Any]]] = {}
+    for kind, known in REGISTRIES.items():
+        for name, part in known.own_parts().items():
+            with contextlib.suppress(TypeError, OSError):
+                files.setdefault(inspect.getfile(part), []).append((kind, name, part))
+    frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
+    mine = [frame for frame in frames if frame.filename in files]
+    if not mine:
+        return None
+    called, last = mine[0], mine[-1]
+    code = called.frame.f_code
+    parts = files[called.filename]
+    of_class = type(called.frame.f_locals.get("self"))
+    known_as = [(kind, name) for kind, name, part in parts if part is of_class
+                or getattr(part, "__code__", None) is code] or [parts[0][:2]]  # fmt: skip
+    kind, name = known_as[0]
+    asked = [word for word in code.co_varnames[: code.co_argcount] if word != "self"]
+    said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    where = f"{Path(last.filename).name}, line {last.lineno}, in {last.function}"
+    return (
+        f"your {kind} {name!r}, called as {called.function}({', '.join(asked)}), raised {said} "
+        f"({where}; --debug shows more)"
+    )
 
 
 def _plural(kind: str) -> str:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"simfed: {_of_the_system(error)}", file=sys.stderr)
         return 1
     except Exception as error:
-        return _usage_or_bug(error)
+        return _usage_or_bug(error, debug)
 
 
 def _print_what_the_terminal_can() -> None:
@@ -69,7 +69,7 @@ def _of_the_system(error: OSError) -> str:
     return f"{place}{error.strerror or error}; what was written before is kept"
 
 
-def _usage_or_bug(error: Exception) -> int:
+def _usage_or_bug(error: Exception, debug: bool) -> int:
     # click's errors, known by what they can do: typer may bring a click of its own
     show = getattr(error, "show", None)
     if callable(show):
@@ -77,7 +77,13 @@ def _usage_or_bug(error: Exception) -> int:
         return 2
     if type(error).__name__ in ("Exit", "Abort"):
         return _said(int(getattr(error, "exit_code", 130)))
-    raise error
+    from simfed.registry import of_ones_own
+
+    said = None if debug else of_ones_own(error)
+    if said is None:
+        raise error
+    print(f"simfed: {said}", file=sys.stderr)
+    return 1
 
 
 def _said(code: int) -> int:

@@ -81,3 +81,18 @@ def test_a_file_that_does_not_run_is_one_sentence(parts, tmp_path, capsys, text,
     error = capsys.readouterr().err
     assert said.format(path=path) in error
     assert len(error.splitlines()) == 1
+
+
+def test_a_part_that_raises_is_one_sentence_with_its_name(parts, capsys):
+    raises = "    def pull(self, rng):\n        return 1 / 0\n\n\nsimfed.register"
+    parts.write_text(PARTS.replace("\nsimfed.register", raises))
+    scenario, out = str(parts.with_name("own.yaml")), str(parts.with_name("out"))
+    words = ["run", scenario, "--out", out, "--time-only", "--quiet", "--import", str(parts)]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        "simfed: your policy 'always-second', called as pull(rng), raised ZeroDivisionError: "
+        "division by zero (parts.py, line 13, in pull; --debug shows more)\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        main([*words, "--overwrite", "--debug"])

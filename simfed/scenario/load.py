@@ -51,6 +51,8 @@ def load_scenario(
     """
     path = Path(path)
     data = read_yaml(path, allow_outside=allow_outside)
+    if "base" in data and "clients" not in data:
+        raise InputError("a scenario; this is a study", where=str(path), hint="simfed study run")
     pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
     data = apply_overrides(data, pairs, Scenario)
     return validated(data, source=str(path), folder=path.parent)

@@ -141,6 +141,8 @@ def load_study_file(path: str | Path, *, allow_outside: bool = False) -> Study:
     """
     path = Path(path)
     data = read_yaml(path, allow_outside=allow_outside)
+    if "clients" in data and "base" not in data:
+        raise InputError("a study; this is a scenario", where=str(path), hint="simfed run")
     return study_from(data, source=str(path), folder=path.parent)
 
 

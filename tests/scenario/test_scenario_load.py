@@ -13,6 +13,7 @@ from simfed.errors import InputError, InputErrors
 from simfed.registry import REGISTRIES, registry
 from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
 from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
+from simfed.scenario.study import load_study_file
 
 TINY = """
 name: tiny
@@ -493,3 +494,15 @@ def test_the_schema_knows_every_key():
     schema = Scenario.model_json_schema()
     assert set(Scenario.model_fields) == set(schema["properties"])
     assert "ascend" in schema["$defs"]["Policy"]["properties"]["kind"]["enum"]
+
+
+def test_the_other_kind_of_file_is_one_sentence(tmp_path):
+    path = tmp_path / "file.yaml"
+    path.write_text("name: s\nbase: other.yaml\nseeds: [0]\n")
+    with pytest.raises(InputError) as error:
+        load_scenario(path)
+    assert str(error.value) == f"{path}: a scenario; this is a study (simfed study run)"
+    path.write_text("name: s\nclients: []\n")
+    with pytest.raises(InputError) as error:
+        load_study_file(path)
+    assert str(error.value) == f"{path}: a study; this is a scenario (simfed run)"

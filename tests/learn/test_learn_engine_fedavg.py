@@ -25,7 +25,7 @@ from simfed.seeding import Streams
 def scenario(**changes):
     plain = {
         "method": "fedavg",
-        "dataset": {"name": "mnist-mini", "public": 0},
+        "dataset": {"name": "mnist-mini"},
         "prototypes": {"only": {"model": "logistic-regression"}},
         "clients": [{"count": 6, "prototype": "only", "device": "any"}],
         "training": {"batch_size": 10, "learning_rate": 0.05, "local_epochs": 2},

@@ -640,10 +640,6 @@ def _clients_are_evaluated_when_prototypes_are(facts: Facts) -> Broken:
     if every:
         due = (rounds % every == 0) | (rounds == facts.rounds)
         yield from _rows("clients", ~due, facts, "are of a round that is not evaluated")
-    if (scenario.get("evaluation") or {}).get("clients"):
-        per_round = np.unique(rounds, return_counts=True)[1]
-        if (per_round > count).any() or len(set(per_round.tolist())) > 1:
-            yield "clients.parquet: not the same number of clients in every evaluated round"
     for name in ("accuracy", "own_accuracy"):
         yield from _rows("clients", found[name] > 1, facts, f"have a {name} above 1")
 

@@ -270,21 +270,21 @@ def seal_checkpoint(folder):
 
 KINDS = {
     # kind: (file or folder of the corpus, its reader, share of all inputs, seal)
-    "scenario": ("scenario.yaml", scenario, 0.20, None),
-    "study": ("study.yaml", study, 0.08, None),
-    "profile": ("profile.yaml", profile, 0.10, None),
-    "measured": ("measured.csv", measured, 0.05, None),
-    "devices": ("devices.csv", devices, 0.05, None),
-    "there": ("there.csv", there, 0.05, None),
-    "csv trace": ("up.csv", csv_trace, 0.07, None),
-    "mahimahi": ("mahimahi.txt", mahimahi, 0.05, None),
-    "pensieve": ("pensieve.txt", pensieve, 0.05, None),
-    "gml": ("graph.gml", graph, 0.05, None),
-    "graphml": ("graph.graphml", graph, 0.05, None),
-    "cases": ("cases.json", cases, 0.08, None),
+    "scenario": ("scenario.yaml", scenario, 0.14, None),
+    "study": ("study.yaml", study, 0.10, None),
+    "profile": ("profile.yaml", profile, 0.03, None),
+    "measured": ("measured.csv", measured, 0.08, None),
+    "devices": ("devices.csv", devices, 0.08, None),
+    "there": ("there.csv", there, 0.08, None),
+    "csv trace": ("up.csv", csv_trace, 0.10, None),
+    "mahimahi": ("mahimahi.txt", mahimahi, 0.07, None),
+    "pensieve": ("pensieve.txt", pensieve, 0.07, None),
+    "gml": ("graph.gml", graph, 0.06, None),
+    "graphml": ("graph.graphml", graph, 0.06, None),
+    "cases": ("cases.json", cases, 0.07, None),
     "run": ("run", run, 0.02, seal_run),
-    "checkpoint": ("begun", checkpoint, 0.05, seal_checkpoint),
-    "cache": ("cache", kept, 0.05, lambda folder: None),
+    "checkpoint": ("begun", checkpoint, 0.02, seal_checkpoint),
+    "cache": ("cache", kept, 0.02, lambda folder: None),
 }
 """What simfed reads."""
 

@@ -99,9 +99,9 @@ def test_mutations_are_read_or_refused_in_a_sentence(good, tmp_path, kind):
 
 COMMANDS = {
     "scenario": lambda path: ["validate", "--resolved", str(path)],
-    "study": lambda path: ["study", "status", str(path)],
     "profile": lambda path: ["validate", str(path.with_name("scenario.yaml"))],
     "measured": lambda path: ["calibrate", "fit", str(path), "--name", "x", "--out", os.devnull],
+    "csv trace": lambda path: ["validate", str(path.with_name("scenario.yaml"))],
     "cases": lambda path: ["network", "replay", str(path)],
     "run": lambda path: ["verify", str(path)],
 }

@@ -27,13 +27,17 @@ from simfed.device import (
     profile_names,
     work_size,
 )
+from simfed.distributions import Choice, Law
 from simfed.errors import InputError, InputErrors, listed
+from simfed.faults import Exponential, Faults, Messages, Rhythm
 from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.levels import energy_of, split_arm
 from simfed.method import Work
 from simfed.record.read import open_run
 from simfed.scenario import Scenario
+from simfed.scenario.distribution import QUANTITIES as DRAWN
+from simfed.scenario.distribution import Distribution
 from simfed.seeding import Streams
 from simfed.tasks import Tasks, policy_of
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from simfed.net import Model, Topology
     from simfed.policy import Policy
     from simfed.scenario.device import Device as DeviceSpec
+    from simfed.scenario.faults import Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
@@ -194,11 +199,39 @@ class Parts:
         """Links and paths of all clients."""
         from simfed import net
 
-        return net.build(
+        topology = net.build(
             self.scenario.network.plain(),
             self.fleet.links(),
             self.streams,
             link_of_client=self.fleet.group,
+        )
+        spec = self.scenario.faults
+        if self.faults is not None and spec is not None and spec.stalls is not None:
+            which = spec.stalls.links
+            net.stall(
+                topology,
+                self.faults.stalls_of,
+                access=which in ("clients", "all"),
+                lines=which in ("network", "all"),
+            )
+        return topology
+
+    @cached_property
+    def faults(self) -> Faults | None:
+        """What goes wrong, and when."""
+        spec = self.scenario.faults
+        if spec is None:
+            return None
+        messages = None
+        if spec.messages is not None:
+            given = spec.messages
+            messages = Messages(given.lost, given.doubled, given.timeout or 0.0, given.tries or 1)
+        return Faults(
+            self.streams,
+            stalls=_rhythm(spec.stalls),
+            freezes=_rhythm(spec.freezes),
+            messages=messages,
+            restarts=_rhythm(spec.restarts),
         )
 
     @cached_property
@@ -224,7 +257,7 @@ class Parts:
         if not time_only:  # a clock without learning deals no samples
             self._gather(found, None, self._check_data)
         for i in range(len(self.scenario.clients)):
-            self._gather(found, "compression.strategies", partial(self._try_codecs, i))
+            self._gather(found, None, partial(self._try_codecs, i))
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
             if time_only:
@@ -311,12 +344,15 @@ class Parts:
     def _try_codecs(self, index: int) -> None:
         """Codecs that look at the shapes of layers find what they need in the prototype's."""
         task = self._task_of_group(index)
+        offered = {split_arm(arm)[0] for arm in self.scenario.compression.arms}
+        own = f"clients[{index}].policy" if self.scenario.clients[index].policy else "policy"
         for field in task.plan.compressed.values():
             for codec, k in self._codecs(index, self._arms(index), field.entries):
                 try:
                     self.tasks.field_bytes(task, field, codec, k)
                 except InputError as error:
-                    raise error.within(f"prototype {task.prototype}") from None
+                    where = "compression.strategies" if codec in offered else own
+                    raise error.within(f"prototype {task.prototype}").within(where) from None
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
@@ -442,6 +478,23 @@ class Parts:
             device.nominal_s(
                 piece.quantity, model=piece.model, strategy=strategy, **work_size(piece)
             )
+
+
+def _rhythm(strike: Strike | None) -> Rhythm | None:
+    """The laws of times between strikes and of their lengths."""
+    if strike is None:
+        return None
+    return Rhythm(
+        _law(strike.between, Exponential), _law(strike.lasts, lambda length_s: Choice((length_s,)))
+    )
+
+
+def _law(spec: float | Distribution, of_number: Callable[[float], Law]) -> Law:
+    if not isinstance(spec, Distribution):
+        return of_number(float(spec))
+    law = spec.law(DRAWN["stay"])
+    assert law is not None  # a column is refused where it is written
+    return law
 
 
 def check(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from simfed.assembly import Parts
-from simfed.contract import FORCED_ARM
+from simfed.contract import FORCED_ARM, Task
 from simfed.errors import InputError, InputErrors
+from simfed.faults import Fate
 from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run
-from simfed.record.schema import CLIENT_KINDS
+from simfed.record.schema import CLIENT_KINDS, HELD_UP
 from simfed.scenario.load import validated
 from simfed.tasks import pull_for
 
@@ -58,14 +60,15 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
     from simfed.sim import TimeOnlyWorkload
 
     sizes, seen, clients = TimeOnlyWorkload(parts.tasks), _Seen(), parts.scenario.client_count
-    held = _held_versions(run, parts)
+    held, turns = _held_versions(run, parts), _turns(run, parts)
     for at, row in enumerate(_rows(run, "participations")):
         client, number = row["client"], row["round"]
         who = f"round {number}, client {client}"
         if not 0 <= client < clients:
             seen.add("are of a client that the scenario does not have", who)
             continue
-        task = parts.tasks.task(number, client, row["model_version"], held=held.get(at))
+        turn = turns.get(at, 0)
+        task = parts.tasks.task(number, client, row["model_version"], turn, held.get(at))
         codec, ks = _allowed_k(row, parts, task.plan.longest)
         k = row["k"]
         if row["prototype"] != task.prototype:
@@ -74,6 +77,7 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
             seen.add("keep another K than the scenario's", who)
         elif row["outcome"] in ("aggregated", "late"):
             received, planned = row["downlink_bytes"], task.downlink_bytes
+            planned *= _copies(parts, task, "download")
             varies = parts.tasks.downlink_varies(task)  # the plan then says the most
             if not (_near(received, planned) or (varies and 0 < received < planned)):
                 seen.add("did not receive what the plan sends", who)
@@ -81,6 +85,7 @@ def _participations_are_those_of_the_scenario(run: Run, parts: Parts) -> Broken:
                 sent = sizes.size_bytes(task, codec, k)
             except InputError:  # it depends on the data
                 continue
+            sent *= _copies(parts, task, "upload")
             if not _near(row["uplink_bytes"], sent):
                 seen.add("sent another number of bytes than arm, K and plan come to", who)
     yield from seen.sentences("participations")
@@ -107,7 +112,7 @@ def _held_versions(run: Run, parts: Parts) -> dict[int, int]:
     """Row of participations → the version that its client had before, where changes travel down."""
     if parts.scenario.downlink.compression is None:
         return {}
-    rows = list(enumerate(_rows(run, "participations")))
+    rows, turns = list(enumerate(_rows(run, "participations"))), _turns(run, parts)
     held: dict[int, int] = {}
     found: dict[int, int] = {}
     for at, row in sorted(rows, key=lambda of: (of[1]["started_at_s"], of[0])):
@@ -115,13 +120,165 @@ def _held_versions(run: Run, parts: Parts) -> dict[int, int]:
         if client in held:
             found[at] = held[client]
         # a client takes part in one thing at a time
-        task = parts.tasks.task(row["round"], client, version, held=held.get(client))
+        turn = turns.get(at, 0)
+        task = parts.tasks.task(row["round"], client, version, turn, held.get(client))
         lost = row["outcome"] in ("dropped", "failed")
         worked = row["training_s"] > 0 or row["compression_s"] > 0
-        moved = _near(row["downlink_bytes"], task.downlink_bytes) and row["outcome"] == "dropped"
+        whole = task.downlink_bytes * _copies(parts, task, "download")
+        moved = _near(row["downlink_bytes"], whole) and row["outcome"] == "dropped"
         if not lost or worked or moved:
             held[client] = version
     return found
+
+
+def _turns(run: Run, parts: Parts) -> dict[int, int]:
+    """Row of participations → how often its client was started before in the same round; empty
+    where nothing is drawn by it."""
+    if parts.faults is None or parts.faults.messages is None:
+        return {}
+    rows = list(enumerate(_rows(run, "participations")))
+    counts: dict[tuple[int, int], int] = {}
+    found = {}
+    for at, row in sorted(rows, key=lambda of: (of[1]["started_at_s"], of[0])):
+        key = row["round"], row["client"]
+        found[at] = counts.get(key, 0)
+        counts[key] = found[at] + 1
+    return found
+
+
+def _fates(parts: Parts, task: Task, phase: str) -> list[Fate]:
+    """Of the transmissions of a message, up to the one that arrives or is the last."""
+    if parts.faults is None or parts.faults.messages is None:
+        return [Fate(1, False)]
+    found: list[Fate] = []
+    while len(found) < parts.faults.messages.tries and (not found or found[-1].lost):
+        found.append(parts.faults.fate(task.client, task.key, phase, len(found)))
+    return found
+
+
+def _copies(parts: Parts, task: Task, phase: str) -> float:
+    """How often a message's bytes travel until it has arrived; NaN: it never does."""
+    fates = _fates(parts, task, phase)
+    return np.nan if fates[-1].lost else float(sum(fate.copies for fate in fates))
+
+
+def _messages_fared_as_drawn(run: Run, parts: Parts) -> Broken:
+    """Which were lost, doubled and sent again, and who failed by it."""
+    if parts.faults is None or parts.faults.messages is None:
+        return
+    tracks: dict[tuple[int, str], list[tuple[float, str]]] = {}
+    for span in _rows(run, "spans"):
+        if span["kind"] in ("download", "upload") and span["client"] is not None:
+            shown = tracks.setdefault((span["client"], span["kind"]), [])
+            shown.append((span["started_at_s"], span["name"]))
+    for shown in tracks.values():
+        shown.sort()
+    seen, turns = _Seen(), _turns(run, parts)
+    for at, row in enumerate(_rows(run, "participations")):
+        client, number = row["client"], row["round"]
+        task = parts.tasks.task(number, client, row["model_version"], turns[at])
+        who, lost = f"round {number}, client {client}", row["outcome"] in ("dropped", "failed")
+        for phase in ("download", "upload"):
+            shown = tracks.get((client, phase), [])
+            first = bisect_left(shown, (row["started_at_s"], ""))
+            last = bisect_left(shown, (row["finished_at_s"], ""))
+            names = [name for _, name in shown[first:last]]
+            fates = _fates(parts, task, phase)
+            drawn = [_name_of(fate, phase) for fate in fates]
+            if not lost and fates[-1].lost:
+                seen.add("were merged although a message of theirs never arrives", who)
+            elif names and names != drawn and not (lost and _is_begun(names, fates, phase)):
+                seen.add(f"have another fate of their {phase} than is drawn", who)
+    yield from seen.sentences("participations")
+
+
+def _name_of(fate: Fate, phase: str) -> str:
+    if fate.lost:
+        return "lost"
+    return "doubled" if fate.copies == 2 else phase
+
+
+def _is_begun(names: list[str], fates: list[Fate], phase: str) -> bool:
+    """Whether these are the first transmissions of the drawn ones, the last perhaps cut short
+    (its loss is then not known yet)."""
+    if len(names) > len(fates):
+        return False
+    drawn = [_name_of(fate, phase) for fate in fates[: len(names)]]
+    cut = _name_of(fates[len(names) - 1]._replace(lost=False), phase)
+    return names[:-1] == drawn[:-1] and names[-1] in (drawn[-1], cut)
+
+
+def _devices_froze_as_drawn(run: Run, parts: Parts) -> Broken:
+    """Work stands still in the freezes of its device, and never else."""
+    if parts.faults is None or parts.faults.freezes is None:
+        return
+    seen, elsewhere = _Seen(), ("download", "upload", "waiting", "offline", "timeout")
+    for span in _rows(run, "spans"):
+        client = span["client"]
+        if not span["track"].startswith("client ") or client is None or span["kind"] in elsewhere:
+            continue
+        begun, ended = span["started_at_s"], span["finished_at_s"]
+        slack_s = 64 * np.spacing(ended)
+        strikes = parts.faults.freezes_of(client)
+        if strikes is None or ended - begun <= 2 * slack_s:
+            continue
+        number = strikes.passed(begun + slack_s)
+        same = strikes.border_s(number) >= ended - slack_s
+        if not same or (span["kind"] == "frozen") != bool(number % 2):
+            seen.add("do not stand still as their device does", f"{span['track']} at {begun!r} s")
+    yield from seen.sentences("spans")
+
+
+def _links_stalled_as_drawn(run: Run, parts: Parts) -> Broken:
+    """Links carry nothing in their stalls, and, where they have no trace, in these alone."""
+    if parts.faults is None or parts.faults.stalls is None:
+        return
+    seen, topology = _Seen(), parts.topology
+    number = {topology.link_name(link): link for link in topology.traces}
+    strikes: dict[str, Any] = {}
+    for row in _rows(run, "links"):
+        name, begun, ended = row["link"], row["from_s"], row["to_s"]
+        link = number.get(name)
+        slack_s = 64 * np.spacing(ended)
+        if link is None or ended - begun <= 2 * slack_s:
+            continue
+        if name not in strikes:
+            strikes[name] = topology.traces[link].trace
+        of_link = strikes[name]
+        drawn = of_link.rate_bytes_per_s(of_link.moment((begun + ended) / 2))
+        if not _near(row["capacity_bytes_per_s"], drawn):
+            seen.add("have another capacity than is drawn", f"{name} from {begun!r} s")
+    yield from seen.sentences("links")
+
+
+def _server_restarted_as_drawn(run: Run, parts: Parts) -> Broken:
+    """The server goes down when it is drawn, or at the end of the merge that it was at, and nothing
+    is merged then."""
+    if parts.faults is None or parts.faults.restarts is None:
+        return
+    strikes, rounds = parts.faults.restarts, list(_rows(run, "rounds"))
+    seen, count = _Seen(), 0
+    merged = {
+        row["merge"] for row in _rows(run, "participations")
+        if row["outcome"] in ("aggregated", "late")
+    }  # fmt: skip
+    for row in rounds:
+        who, due_s = f"round {row['round']}", strikes.border_s(2 * count)
+        down_s = row["finished_at_s"] - row["server_s"]
+        slack_s = 64 * np.spacing(row["finished_at_s"])
+        if row["critical_phase"] != "restart":
+            if due_s < down_s - slack_s:
+                seen.add("go on although the server is down", who)
+            continue
+        length_s = strikes.border_s(2 * count + 1) - due_s
+        count += 1
+        if abs(max(due_s, row["started_at_s"]) - down_s) > slack_s:
+            seen.add("end by a restart that is not drawn", who)
+        if abs(row["server_s"] - length_s) > 1e-9 * length_s + slack_s:
+            seen.add("have a restart of another length than is drawn", who)
+        if row["round"] in merged:
+            seen.add("merge what the server lost", who)
+    yield from seen.sentences("rounds")
 
 
 def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
@@ -376,6 +533,8 @@ def _work_is_that_of_the_plans(run: Run, parts: Parts) -> Broken:
             continue
         if span["kind"] in CLIENT_KINDS and span["kind"] != "training":
             continue
+        if parts.faults is not None and span["kind"] in HELD_UP:
+            continue
         plan = parts.tasks.task(*key, versions[key]).plan
         units = {
             (work.kind or work.quantity, work.name or work.kind or work.quantity)
@@ -393,6 +552,10 @@ _CHECKS = (
     _participations_are_those_of_the_scenario,
     _cohorts_are_those_drawn,
     _policies_chose_and_learned_as_recorded,
+    _messages_fared_as_drawn,
+    _devices_froze_as_drawn,
+    _links_stalled_as_drawn,
+    _server_restarted_as_drawn,
     _gains_are_those_of_the_losses,
     _energy_is_power_by_time,
     _links_have_their_capacities,

@@ -6,23 +6,29 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from simfed.errors import InputError
 
-__all__ = ["named_in_errors", "parse_yaml", "read_text", "why_unreadable"]
+__all__ = ["MOST_CHARACTERS", "named_in_errors", "parse_yaml", "read_text", "why_unreadable"]
+
+MOST_CHARACTERS = 100_000_000
+"""Of a file that people write: more is no scenario, and would be read for minutes."""
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a UTF-8 file, without a byte order mark.
+    """The text of a UTF-8 file, without a byte order mark; of at most `MOST_CHARACTERS`.
 
     Raises: `InputError` that names the file.
     """
-    with named_in_errors(path):
-        return Path(path).read_text(encoding="utf-8-sig")
+    with named_in_errors(path), open(path, encoding="utf-8-sig") as file:
+        text = file.read(MOST_CHARACTERS + 1)
+    if len(text) > MOST_CHARACTERS:
+        allowed = f"a text of at most {MOST_CHARACTERS:,} characters"
+        raise InputError(allowed, where=str(path), got="more")
+    return text
 
 
 @contextmanager

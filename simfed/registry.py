@@ -2,20 +2,39 @@
 
 A registry maps a name to `"module:attribute"` (imported on first use, so that naming a model does
 not import torch) or to an object. Installed packages add theirs by an entry point in the group
-`simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`.
+`simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`, and so does a
+file named by `--import FILE.py` (or, for processes that know of no command line, by the environment
+variable `SIMFED_IMPORT`).
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
+import importlib.util
+import os
+import sys
+import traceback
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from simfed.errors import InputError, did_you_mean, listed
 
-__all__ = ["REGISTRIES", "NameOf", "Only", "Registry", "register", "registry", "written"]
+__all__ = [
+    "IMPORTS",
+    "REGISTRIES",
+    "NameOf",
+    "Only",
+    "Registry",
+    "import_file",
+    "import_part",
+    "register",
+    "registry",
+    "written",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +134,7 @@ class Registry:
             part = self._added[name] if name in self._added else self._builtin[name]
             if not isinstance(part, str):
                 return part
-            module, _, attribute = part.partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            return import_part(part)
         if name in self._entry_points():
             return self._entry_points()[name].load()
         raise self.unknown(name, where=where)
@@ -127,7 +145,7 @@ class Registry:
             f"a {self.kind}: {listed(self.names())}",
             where=where,
             got=name,
-            hint=did_you_mean(str(name), self.names()),
+            hint=did_you_mean(str(name), self.names()) or "parts of your own: --import FILE.py",
         )
 
     def add(self, name: str, part: Any, *, replace: bool = False) -> None:
@@ -145,7 +163,65 @@ class Registry:
     def _entry_points(self) -> dict[str, Any]:
         if self._installed is None:
             self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
+            _import_named_files()
         return self._installed
+
+
+IMPORTS = "SIMFED_IMPORT"
+"""The environment variable that names Python files to be run before names are looked up."""
+
+
+def import_file(path: str | os.PathLike[str]) -> None:
+    """Run a Python file that registers parts of one's own: here, and in processes started from
+    here. Once per process, however often it is asked for.
+
+    Raises: `InputError` for a file that is not there, or that raises.
+    """
+    file = Path(path).resolve()
+    named = os.environ.get(IMPORTS, "").split(os.pathsep)
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*filter(None, named), str(file)]))
+    name = f"simfed_import_{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
+    if name in sys.modules:
+        return
+    if not file.is_file():
+        raise InputError("a Python file", where=f"--import {path}", got="none")
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InputError("a Python file, NAME.py", where=f"--import {path}", got=file.name)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+              if frame.filename == str(file)]  # fmt: skip
+        line = f" (line {at[-1]})" if at else ""
+        raise InputError(
+            "a Python file that runs", where=f"--import {path}",
+            got=f"{type(error).__name__}: {error}{line}",
+        ) from error  # fmt: skip
+
+
+_looked = False
+
+
+def _import_named_files() -> None:
+    """Those of `SIMFED_IMPORT`."""
+    global _looked
+    if not _looked:
+        _looked = True
+        for path in filter(None, os.environ.get(IMPORTS, "").split(os.pathsep)):
+            import_file(path)
+
+
+def import_part(name: str) -> Any:
+    """What `"module:attribute"` names; its module is imported.
+
+    >>> import_part("math:pi") > 3
+    True
+    """
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def _plural(kind: str) -> str:

@@ -24,12 +24,16 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _PARQUET = (".parquet", ".pq")
 
+MOST_FILE_BYTES = 2_000_000_000
+"""Of a table, which is read as a whole."""
+
 
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Floats]:
     """The columns of these names, as float64, all of the same length, at least one row.
 
     Raises: `InputError` that names the file, and the column and row of what is no finite number.
     """
+    _check_size(path)
     frame = _parquet(path, names) if Path(path).suffix.lower() in _PARQUET else _csv(path, names)
     if not len(frame):
         raise InputError("a table with at least one row", where=str(path), got="none")
@@ -63,6 +67,17 @@ def _parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataF
         raise _unreadable(path, error) from None
     except ArrowInvalid:
         raise InputError("a Parquet file", where=str(path)) from None
+
+
+def _check_size(path: str | os.PathLike[str]) -> None:
+    try:
+        size = Path(path).stat().st_size if Path(path).is_file() else None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if size is not None and size > MOST_FILE_BYTES:
+        raise InputError(f"a table of at most {MOST_FILE_BYTES:,} bytes", where=str(path), got=size)
+    if size is None and Path(path).exists() and not Path(path).is_dir():
+        raise InputError("a file that has an end", where=str(path))  # a device or a pipe
 
 
 def _check_names(path: object, names: Sequence[str], known: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
-from simfed.registry import REGISTRIES, Registry
+from simfed.registry import REGISTRIES, Registry, import_file
 
 __all__ = ["list_parts", "schema", "validate"]
 
@@ -18,6 +18,27 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option(
+        "--allow-outside", help="`extends` may name files outside the scenario's own folder."
+    ),
+]
+
+
+def _import(files: list[Path] | None) -> list[Path] | None:
+    for file in files or ():
+        import_file(file)
+    return files
+
+
+Imports = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--import", metavar="FILE.py", callback=_import,
+        help="Run a Python file that registers parts of your own; may be repeated.",
+    ),
+]  # fmt: skip
 
 
 def validate(
@@ -29,6 +50,8 @@ def validate(
     time_only: Annotated[
         bool, typer.Option("--time-only", help="As for a run without learning.")
     ] = False,
+    allow_outside: AllowOutside = False,
+    import_: Imports = None,
 ) -> None:
     """Check scenario files: every error of every file, one line each."""
     from simfed.assembly import checked
@@ -38,7 +61,7 @@ def validate(
     errors: list[InputError] = []
     for path in scenarios:
         try:
-            scenario = load_scenario(path, pairs)
+            scenario = load_scenario(path, pairs, allow_outside=allow_outside)
             parts = checked(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors
@@ -81,6 +104,7 @@ def list_parts(
     kind: Annotated[
         str, typer.Argument(help="compressors, policies, models, datasets, selections, profiles")
     ],
+    import_: Imports = None,
 ) -> None:
     """List what a scenario can name, with one line of explanation each."""
     if kind in ("profile", "profiles"):

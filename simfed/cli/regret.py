@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import Overrides
+from simfed.cli.inspect import AllowOutside, Imports, Overrides
 from simfed.errors import InputError, listed
 from simfed.interrupt import sigterm_is_ctrl_c
 
@@ -31,6 +31,8 @@ def regret(
     seed: Annotated[int | None, typer.Option(help="In place of the scenario's seed.")] = None,
     rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
     set_: Overrides = None,
+    allow_outside: AllowOutside = False,
+    import_: Imports = None,
     workers: Annotated[
         int | None, typer.Option(help="Learning processes; the results do not depend on it.")
     ] = None,
@@ -46,13 +48,17 @@ def regret(
 
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
     pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
-    own = load_scenario(scenario, pairs)
+    own = load_scenario(scenario, pairs, allow_outside=allow_outside)
     kinds = _kinds(policies)
     loaded = {own.policy.kind: own}
     if kinds:
         reward = own.policy.reward.model_dump(mode="json")
         loaded = {
-            kind: load_scenario(scenario, [*pairs, ("policy", {"kind": kind, "reward": reward})])
+            kind: load_scenario(
+                scenario,
+                [*pairs, ("policy", {"kind": kind, "reward": reward})],
+                allow_outside=allow_outside,
+            )
             for kind in kinds
         }
     found: dict[str, Regret] = {}

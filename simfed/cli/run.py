@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import Overrides
+from simfed.cli.inspect import AllowOutside, Imports, Overrides
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
 from simfed.units import format_duration
@@ -41,6 +41,8 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
     ] = False,
+    allow_outside: AllowOutside = False,
+    import_: Imports = None,
     figures: Annotated[
         bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
     ] = True,
@@ -60,7 +62,7 @@ def run(
         raise InputError("cpu or cuda", where="--device", got=device)
     if workers is not None and workers < 1:
         raise InputError("a whole number of at least 1", where="--workers", got=workers)
-    loaded = load_scenario(scenario, pairs)
+    loaded = load_scenario(scenario, pairs, allow_outside=allow_outside)
     if resume and out is None:
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
@@ -105,6 +107,7 @@ def verify(
     workers: Annotated[
         int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
     ] = None,
+    import_: Imports = None,
 ) -> None:
     """Check every invariant of a run directory; exit code 3 if one is broken."""
     from simfed import audit

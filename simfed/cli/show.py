@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfed.cli.inspect import AllowOutside, Imports
 from simfed.errors import InputErrors
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def fleet(
         list[str] | None,
         typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
     ] = None,
+    allow_outside: AllowOutside = False,
+    import_: Imports = None,
     width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
 ) -> None:
     """Print and draw what the clients of a scenario have: speeds, links, K, when they are there."""
@@ -49,7 +52,7 @@ def fleet(
     pairs = [parse_assignment(text) for text in set_ or []]
     if seed is not None:
         pairs.append(("seed", seed))
-    loaded = load_scenario(scenario, pairs)
+    loaded = load_scenario(scenario, pairs, allow_outside=allow_outside)
     width_in = parse_width(width)
     parts = Parts(loaded, scenario)
     if errors := parts.errors(time_only=True):

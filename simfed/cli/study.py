@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfed.cli.inspect import AllowOutside, Imports
 from simfed.errors import InputError, RunFailed, listed
 from simfed.interrupt import sigterm_is_ctrl_c
 
@@ -46,6 +47,8 @@ def run(
     cache: Annotated[
         bool, typer.Option(help="Answer learning from what was learned before (see simfed cache).")
     ] = True,
+    allow_outside: AllowOutside = False,
+    import_: Imports = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
     """Run what is not yet done of a study; killed or stopped, the same command goes on."""
@@ -62,6 +65,7 @@ def run(
             result = run_study(
                 study, folder, executor=executor, jobs=jobs, retry_failed=retry_failed,
                 device=device, time_only=time_only, trajectories=cache, progress=not quiet,
+                allow_outside=allow_outside,
             )  # fmt: skip
     except RunFailed:
         if not quiet and (folder / "study.json").exists():

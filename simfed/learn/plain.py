@@ -106,6 +106,8 @@ def _require_no_clock(scenario: Scenario) -> None:
         raise InputError(
             "mode synchronous in learning without a clock", where="aggregation.mode", got=mode
         )
+    if scenario.faults is not None:
+        raise InputError("null in learning without a clock", where="faults")
     if Fleet(scenario, Streams(scenario.seed)).presence() is not None:
         raise InputError(
             "clients that are always there and never fail, in learning without a clock",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simfed.net.maxmin import max_min, why_not_max_min
     from simfed.net.models import Fluid, Model, Tcp
     from simfed.net.playing import Arrival, Send, play
+    from simfed.net.stalls import stall
     from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
     from simfed.net.trace_files import read_csv, read_mahimahi, read_pensieve
     from simfed.net.traces import LinkTrace, Trace, lognormal_ar1, markov_on_off
@@ -32,6 +33,7 @@ _HOMES = {
     "maxmin": ("max_min", "why_not_max_min"),
     "models": ("Fluid", "Model", "Tcp"),
     "playing": ("Arrival", "Send", "play"),
+    "stalls": ("stall",),
     "topology": ("Access", "Line", "Path", "Routes", "Star", "Topology"),
     "trace_files": ("read_csv", "read_mahimahi", "read_pensieve"),
     "traces": ("LinkTrace", "Trace", "lognormal_ar1", "markov_on_off"),
@@ -71,6 +73,7 @@ __all__ = [
     "read_mahimahi",
     "read_pensieve",
     "replay",
+    "stall",
     "tree",
     "why_not_max_min",
 ]

@@ -54,7 +54,10 @@ class Meter:
         """It has no longer, or the capacity is about to change."""
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
-            self.on_use(Use(id, from_s, now_s, left_before - left_bytes, capacity_bytes_per_s, 1))
+            carried = left_before - left_bytes
+            # of a link that stands still a rounding error is left, of either sign
+            carried = carried if carried > 0 else 0.0
+            self.on_use(Use(id, from_s, now_s, carried, capacity_bytes_per_s, 1))
 
     def load_changes(self, link: Link, now_s: float) -> None:
         """The capped flows across `link` are about to change."""
@@ -87,7 +90,7 @@ class Meter:
                 link.id,
                 piece.from_s,
                 now_s,
-                piece.bytes,
+                piece.bytes if piece.bytes > 0 else 0.0,
                 link.capacity_bytes_per_s,
                 len(link.flows),
             )

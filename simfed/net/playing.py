@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
+from simfed.errors import InputError
 from simfed.net.engine import Engine
+from simfed.net.flows import Flow
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.models import Model, make_model
 from simfed.net.topology import Direction, Topology
@@ -21,6 +23,10 @@ class Send(NamedTuple):
     client: int
     size_bytes: float
     direction: Direction = "up"
+    after: int | None = None
+    """The number of the transfer that must have arrived: this one starts `at_s` after it."""
+    weight: float = 1.0
+    """Its share against others'."""
 
 
 class Arrival(NamedTuple):
@@ -32,14 +38,20 @@ class Arrival(NamedTuple):
 
 
 def play(
-    topology: Topology, sends: Iterable[Send], model: str | Mapping[str, Any] | Model = "fluid"
+    topology: Topology,
+    sends: Iterable[Send],
+    model: str | Mapping[str, Any] | Model = "fluid",
+    *,
+    epoch_s: float = 0.0,
 ) -> list[Arrival]:
     """Durations and bottlenecks of transfers whose starts are known, in their order.
 
-    The same as `Network` gives for them; a twentieth of a millisecond per transfer. Instants are on
-    the clock of the topology's traces and at least 0.
+    The same as `Network` gives for them; a twentieth of a millisecond per transfer. Instants are at
+    least 0 and count from `epoch_s` on the clock of the topology's traces; late ones have coarse
+    digits, so a late beginning is better said by `epoch_s`.
 
-    Raises: `simfed.net.engine.DeadLink` where transfers wait for a capacity that stays 0.
+    Raises: `simfed.net.engine.DeadLink` where transfers wait for a capacity that stays 0;
+    `InputError` for a transfer after one that does not come before it.
 
     >>> from simfed.net import Send, Star, play
     >>> star = Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0)
@@ -49,22 +61,43 @@ def play(
     """
     made = make_model(model)
     engine = Engine(topology.capacities_bytes_per_s, topology.traces)
-    started = []
-    for number, send in enumerate(sends):
+    engine.restart_clock(epoch_s)
+    sends = list(sends)
+    flows: list[Flow | None] = [None] * len(sends)
+    follow: dict[int, list[int]] = {}
+
+    def flow_of(number: int, at_s: float) -> Flow:
+        send = sends[number]
+        path = topology.path(send.client, send.direction)
         flow = made.flow(
             number,
             send.size_bytes,
-            topology.path(send.client, send.direction),
-            lambda link, at_s=send.at_s: engine.capacity_at(link, at_s),  # type: ignore[misc]
-            1.0,
+            path,
+            lambda link: engine.capacity_at(link, at_s),
+            send.weight,
             inf,
         )
-        started.append((send.at_s, flow))
+        flows[number] = flow
+        return flow
+
+    started = []
+    for number, send in enumerate(sends):
+        if send.after is not None and not 0 <= send.after < number:
+            raise InputError("the number of an earlier transfer", where="after", got=send.after)
+        if send.after is None:
+            started.append((send.at_s, flow_of(number, send.at_s)))
+        else:
+            follow.setdefault(send.after, []).append(number)
     engine.start_all(started)
+    while follow:
+        for ended in engine.advance(engine.next_at_s()):
+            for number in follow.pop(ended.id, ()):
+                at_s = engine.now_s + sends[number].at_s
+                engine.start(flow_of(number, at_s), at_s)
     engine.advance(inf)
-    arrivals = []
-    for _, flow in started:
-        link = flow.bottleneck
-        name = None if link == OWN_CAP else topology.link_name(link)
-        arrivals.append(Arrival(flow.spent_s, name))
-    return arrivals
+    return [_arrival(flow, topology) for flow in flows if flow is not None]
+
+
+def _arrival(flow: Flow, topology: Topology) -> Arrival:
+    link = flow.bottleneck
+    return Arrival(flow.spent_s, None if link == OWN_CAP else topology.link_name(link))

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
-from typing import Any, Literal, NamedTuple, get_args, overload
+from typing import Any, Literal, NamedTuple, Protocol, get_args, overload
 
 import numpy as np
 
@@ -24,6 +24,7 @@ __all__ = [
     "LinkTrace",
     "Moment",
     "Trace",
+    "Varies",
     "bin_edges",
     "lognormal_ar1",
     "markov_on_off",
@@ -240,11 +241,23 @@ class Trace:
         return Trace.of(edges[:-1], rates, self.duration_s, self.end)
 
 
+class Varies(Protocol):
+    """What a network asks of a capacity that varies in time; see `Trace`."""
+
+    @property
+    def peak_bytes_per_s(self) -> float: ...
+    @property
+    def lowest_bytes_per_s(self) -> float: ...
+    def moment(self, at_s: float) -> Moment: ...
+    def rate_bytes_per_s(self, moment: Moment) -> float: ...
+    def next_moment(self, moment: Moment) -> tuple[Moment | None, float]: ...
+
+
 @dataclass(frozen=True)
 class LinkTrace:
     """A trace on a link: the link starts `offset_s` into it."""
 
-    trace: Trace
+    trace: Varies
     offset_s: float = 0.0
 
 

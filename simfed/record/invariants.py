@@ -20,7 +20,16 @@ from simfed.errors import InputError
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
 from simfed.record.read import Run, open_run
-from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES, PHASES, TABLES, columns
+from simfed.record.schema import (
+    CHOICES,
+    CLIENT_KINDS,
+    HELD_UP,
+    MESSAGE_NAMES,
+    OUTCOMES,
+    PHASES,
+    TABLES,
+    columns,
+)
 from simfed.record.summary import summarise
 
 __all__ = ["verify"]
@@ -103,6 +112,11 @@ class Facts:
         scenario = self.run.scenario
         own = [g["policy"] for g in scenario.get("clients", []) if g.get("policy")]
         return [scenario.get("policy") or {}, *own]
+
+    @cached_property
+    def faults(self) -> dict[str, Any]:
+        """What the scenario lets go wrong."""
+        return self.run.scenario.get("faults") or {}
 
     @cached_property
     def mode(self) -> str:
@@ -362,8 +376,11 @@ def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
     yield from _overlaps("spans", spans["track"], begun, ended)
     ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
     on_client = np.char.startswith(spans["track"].astype(str), "client ")
-    known = np.isin(spans["kind"].astype(str), CLIENT_KINDS)
-    counted = np.where(known, spans["kind"], "training")  # units of a method's own are local work
+    kinds = spans["kind"].astype(str)
+    if facts.faults:  # what held a phase up is part of it, and named after it
+        kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
+    known = np.isin(kinds, CLIENT_KINDS)
+    counted = np.where(known, kinds, "training")  # units of a method's own are local work
     for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True):
         mine = on_client & (counted == kind)
         keys = _keys(spans["round"][mine], spans["client"][mine])
@@ -417,9 +434,11 @@ def _labels_are_those_of_the_work(facts: Facts, of_round: Array) -> Broken:
     ]
     yield from _spans(wrong, spans, "are named after another arm")
     transfers = np.isin(spans["kind"], ("download", "upload", "waiting", "offline", "busy"))
-    yield from _spans(
-        transfers & (spans["name"] != spans["kind"]), spans, "are not named as their kind"
-    )
+    wrong = transfers & (spans["name"] != spans["kind"])
+    if facts.faults.get("messages"):
+        messages = np.isin(spans["kind"], ("download", "upload"))
+        wrong &= ~(messages & np.isin(spans["name"], MESSAGE_NAMES))
+    yield from _spans(wrong, spans, "are not named as their kind")
 
 
 def _links_are_busy_when_they_carry(facts: Facts) -> Broken:

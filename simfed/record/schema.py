@@ -28,6 +28,8 @@ __all__ = [
     "CHOICES",
     "CLIENT_KINDS",
     "FORMAT",
+    "HELD_UP",
+    "MESSAGE_NAMES",
     "OPTIONAL_TABLES",
     "OUTCOMES",
     "OWN_LOSSES",
@@ -55,6 +57,14 @@ CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "off
 """`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is a unit
 of the method's local work, which counts as `training_s`. On the server's track kinds are those
 of its work (`decompression`, and whatever the method says), on a link's the kind is `busy`."""
+
+
+HELD_UP = ("frozen", "timeout")
+"""`spans.kind` with `faults`, named after the phase that it is part of: the device stood still, or
+waited before it sent again."""
+
+MESSAGE_NAMES = ("lost", "doubled")
+"""`spans.name` of a download or upload with `faults`, where it was not an ordinary one."""
 
 
 class Round(NamedTuple):

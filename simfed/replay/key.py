@@ -35,7 +35,7 @@ __all__ = [
     "part_digests",
 ]
 
-_CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint")
+_CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint", "faults")
 """Keys of a scenario that only the clock side reads."""
 
 _GROUP_CLOCK = ("count", "device", "link", "policy", "k", "devices", "availability", "failure")

@@ -71,9 +71,11 @@ WORK = {
         Phase("distillation", "distillation", "#3F007D"),
         Phase("auxiliary", "auxiliary work", "#7F3B08"),
         Phase("logits", "logits", "#4D4D4D"),
+        Phase("frozen", "frozen", "#A8C7DC", hatch="////", pattern="/"),
+        Phase("timeout", "waits to send again", "#B9A9C9", hatch="....", pattern="."),
     )
 }
-"""Further kinds of a client's local work."""
+"""Further kinds of a client's local work, and what holds it up."""
 
 _OWN_COLOURS = ("#882255", "#004529", "#CC6677", "#6B6B00", "#DDCC77", "#7A0177")
 _OWN_HATCHES = (("", ""), ("\\\\\\\\", "\\"), ("....", "."), ("----", "-"))

@@ -32,7 +32,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def load_scenario(
-    path: str | Path, overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
+    path: str | Path,
+    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
+    *,
+    allow_outside: bool = False,
 ) -> Scenario:
     """Read, extend, override and validate a scenario file.
 
@@ -40,13 +43,14 @@ def load_scenario(
         path: the YAML file. `extends: other.yaml` in it builds on another file: mappings are
             merged key by key, everything else is replaced.
         overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5 Mbps"}`.
+        allow_outside: `extends` may name files that lie neither in the scenario's folder nor below.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
         InputErrors: one sentence for each thing that is wrong in it.
     """
     path = Path(path)
-    data = read_yaml(path)
+    data = read_yaml(path, allow_outside=allow_outside)
     pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
     data = apply_overrides(data, pairs, Scenario)
     return validated(data, source=str(path), folder=path.parent)
@@ -79,11 +83,21 @@ def dump_scenario(
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
 
-def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The mapping in a YAML file, with what it `extends` merged beneath it."""
+MOST_EXTENDED = 100
+"""Files that one builds on, each on the next."""
+
+
+def read_yaml(
+    path: str | Path, *, allow_outside: bool = False, _seen: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """The mapping in a YAML file, with what it `extends` merged beneath it: files in the first
+    one's folder or below (links followed), or with `allow_outside` anywhere."""
     path = Path(path)
     if path.resolve() in _seen:
         raise InputError("a file that does not extend itself", where=str(path))
+    if len(_seen) > MOST_EXTENDED:
+        allowed = f"at most {MOST_EXTENDED} files that extend one another"
+        raise InputError(allowed, where=str(_seen[0]))
     data = parse_yaml(read_text(path), where=str(path))
     if data is None:
         raise InputError("a scenario, but the file is empty", where=str(path))
@@ -94,8 +108,21 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, An
         return data
     if not isinstance(base, str):
         raise InputError("the name of another file", where=f"{path}: extends", got=base)
-    below = read_yaml(path.parent / base, _seen=(*_seen, path.resolve()))
+    seen = (*_seen, path.resolve())
+    if not allow_outside and not _is_within(path.parent / base, seen[0].parent):
+        raise InputError(
+            "a file in the scenario's folder or below", where=f"{path}: extends", got=base,
+            hint="--allow-outside lets it be read",
+        )  # fmt: skip
+    below = read_yaml(path.parent / base, allow_outside=allow_outside, _seen=seen)
     return _merged(below, data)
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a null byte
+        return False
 
 
 def validate_as(

@@ -33,6 +33,7 @@ from simfed.registry import Only, registry
 from simfed.scenario.aggregation import Aggregation
 from simfed.scenario.device import AnyDevice, Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
+from simfed.scenario.faults import Faults
 from simfed.scenario.fields import (
     BelowOne,
     ChosenLevel,
@@ -423,6 +424,10 @@ class ClientGroup(Section):
         return self
 
 
+MOST_CLIENTS = 10_000_000
+"""Of a scenario; idle ones take some 80 bytes each."""
+
+
 class Scenario(Section):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
@@ -456,6 +461,7 @@ class Scenario(Section):
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: Evaluation = Field(default=Evaluation(), description="on the test set")
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
+    faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
 
     @model_validator(mode="before")
@@ -569,6 +575,8 @@ def _contradictions(of: Scenario) -> Iterator[InputError]:
     method, kind, clients = of.method.made, of.method.kind, of.client_count
     if not of.clients:
         yield InputError("at least one group of clients", where="clients", got=[])
+    elif clients > MOST_CLIENTS:
+        yield InputError(f"at most {MOST_CLIENTS:,} clients", where="clients", got=clients)
     if not of.prototypes:
         yield InputError("at least one prototype", where="prototypes", got={})
     elif not method.mixes_prototypes and len(of.prototypes) != 1:
@@ -584,6 +592,16 @@ def _contradictions(of: Scenario) -> Iterator[InputError]:
         if code == "rice" and any(energy_of(level) is not None for level in levels):
             allowed = "an index code whose length tells K, beside a level of energy"
             yield InputError(allowed, where="compression.index_code", got=code)
+        for arm in () if method.moves_point else of.arms_of_group(group):
+            if codec_from_spec(split_arm(arm)[0]).moves_point:
+                own = f"clients[{i}].policy" if group.policy else "policy"
+                yield InputError(
+                    "a codec whose gradient is taken at the weights themselves with method "
+                    f"{kind}, whose clients train there",
+                    where="compression.strategies" if arm in of.compression.arms else own,
+                    got=arm,
+                    hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
+                )
         if group.prototype not in of.prototypes:
             yield InputError(
                 f"a prototype of this scenario: {listed(of.prototypes)}",

@@ -21,7 +21,8 @@ what is wrong, `simfed validate FILE --resolved` spells all defaults out.
 - **Units.** Durations are written `20 ms`, `1.5 s`, `2 min`; rates `50 Mbps`, `2 MB/s`; sizes
   `10 MB`, `5 KiB`; power `4 W`. A number without a unit is an error, except 0.
 - **`extends: other.yaml`** at the top builds on another file: mappings are merged, lists and
-  values replaced.
+  values replaced. It lies in the scenario's folder or below, unless a command is told
+  `--allow-outside`.
 - **Short form.** `device: NAME` is `device: {profile: NAME}`.
 - Paths of files start at the scenario's own folder. Unknown keys are errors, with the nearest
   known one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,10 +41,12 @@ def _points(value: Any) -> Any:
     return value
 
 
-def _between(allowed: str, low: float, high: float) -> BeforeValidator:
+def _between(allowed: str, low: float, high: float, least: float | None = None) -> BeforeValidator:
+    """Numbers between two bounds, which are none of them; `least` is one as well."""
+
     def validate(value: Any) -> float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not low < value < high:
+        if not number or (not low < value < high and value != least):
             raise ValueError(InputError(allowed, got=value))
         return float(value)
 
@@ -61,7 +64,12 @@ Axis = Annotated[Values, BeforeValidator(_axis, json_schema_input_type=list[Any]
 Axes = Annotated[dict[str, Axis], BeforeValidator(_axes)]
 Points = Annotated[Values, BeforeValidator(_points, json_schema_input_type=list[Any])]
 Threshold = Annotated[Fraction, _between("an accuracy above 0 and below 1", 0, 1)]
+Ratio = Annotated[float, _between("a ratio of at least 1, such as 1.05", 1, math.inf, least=1)]
 Confidence = Annotated[Fraction, _between("a confidence above 0 and below 1", 0, 1)]
+
+
+RELEVANT_RATIO = 1.05
+"""What is sooner by less is no verdict."""
 
 
 class Compare(Section):
@@ -78,6 +86,9 @@ class Compare(Section):
         default=(), description="mean test accuracies whose first time of reach is compared"
     )
     confidence: Confidence = Field(default=0.95, description="of every interval")
+    relevant_ratio: Ratio = Field(
+        default=RELEVANT_RATIO, description="how many times sooner an arm must be for a verdict"
+    )
 
 
 class Study(Section):
@@ -120,15 +131,17 @@ def list_of(axes: dict[str, Any] | None) -> list[Any]:
     return [*(axes or {}).values()]
 
 
-def load_study_file(path: str | Path) -> Study:
-    """Read and validate a study file; the base scenario is not opened.
+def load_study_file(path: str | Path, *, allow_outside: bool = False) -> Study:
+    """Read and validate a study file; the base scenario is not opened. `allow_outside`: see
+    `simfed.scenario.load.read_yaml`.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
         InputErrors: one sentence for each thing that is wrong in it.
     """
     path = Path(path)
-    return study_from(read_yaml(path), source=str(path), folder=path.parent)
+    data = read_yaml(path, allow_outside=allow_outside)
+    return study_from(data, source=str(path), folder=path.parent)
 
 
 def study_from(data: dict[str, Any], *, source: str, folder: Path) -> Study:

@@ -3,7 +3,8 @@
 The critical client is the one whose upload the merge waited for (ties: the lowest id). Its phase is
 the longest on the way from the round's start to its end; its link is the one that limited that
 phase's transfer for the longest time. How much shorter the round would be without the client is
-found by playing the round again without it, because on shared links the others would be faster too.
+found by playing transfers again without it, because on shared links the others would be faster too:
+those that its absence could change, and those that shared links with them.
 
 What is ignored: another order of the devices' background load, heat and noise (computations keep
 the lengths they had), and everything after this round.
@@ -11,13 +12,12 @@ the lengths they had), and everything after this round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import simpy
-
-from simfed.net import Network
+from simfed.net import Network, Send, play
+from simfed.net.engine import DeadLink
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Done
 
@@ -29,9 +29,8 @@ __all__ = [
     "links_of",
     "longest_phase",
     "play_again",
+    "upload_again",
 ]
-
-MakeNetwork = Callable[[simpy.Environment], Network]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +46,11 @@ class Blame:
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(
-    flights: Sequence[Flight], work: Sequence[Done], network: Network, make_network: MakeNetwork
-) -> Blame:
-    """The blame for one round in which the server waited for all of `flights`.
+def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network) -> Blame:
+    """The blame for one round in which the server waited for all of `flights`, over `network`.
 
-    `network` is the one they used; `make_network(env)` builds it anew. The second play is left out
-    where it could not differ: where no other transfer was ever limited by a link of the critical
-    client's paths.
+    Nothing is played again where it could not differ: where no other transfer was ever limited by a
+    link of the critical client's paths.
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
@@ -63,49 +59,119 @@ def blame(
     others = [flight for flight in flights if flight is not critical]
     if not others:
         return Blame(critical.client, phase, link, None)
-    if any_limited_by(others, links_of(network, critical.client)):
-        waited_s = play_again(others, make_network)
+    links = links_of(network, critical.client)
+    apart = network.topology.ways_apart and not any(flight.legs for flight in flights)
+    if any_limited_by(others, links, *(("download",) if apart else ("download", "upload"))):
+        waited_s = play_again(others, network)
+    elif critical.uplink_bytes > 0 and any_limited_by(others, links, "upload"):
+        waited_s = upload_again(others, critical, network)
     else:
         waited_s = max(flight.elapsed_s for flight in others)
-    saved_s = critical.elapsed_s - waited_s
-    saved_s += sum(piece.duration_s for piece in work if piece.client == critical.client)
+    saved_s = None if waited_s is None else critical.elapsed_s - waited_s
+    if saved_s is not None:
+        saved_s += sum(piece.duration_s for piece in work if piece.client == critical.client)
     return Blame(critical.client, phase, link, saved_s)
 
 
-def blame_last(last: Flight | None, work: Sequence[Done]) -> Blame:
+def blame_last(last: Flight | None, work: Sequence[Done], otherwise: str = "deadline") -> Blame:
     """The blame where the merge did not wait for all: on the last arrival that it waited for, or
-    (None) on the deadline. What it would be without that client is not asked: another one would
-    have been the last."""
+    (None) on what ended the wait `otherwise`. What it would be without that client is not asked:
+    another one would have been the last."""
     if last is None:
-        return Blame(None, "deadline", None, None)
+        return Blame(None, otherwise, None, None)
     phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
     return Blame(last.client, phase, _longest_limit(last.limited_s.get(phase, {}), spent_s), None)
 
 
-def play_again(flights: Sequence[Flight], make_network: MakeNetwork) -> float:
-    """How long the server would have waited for these clients alone: their transfers, simulated
-    again, with computations as long as they were."""
-    env = simpy.Environment(initial_time=flights[0].started_at_s)
-    network = make_network(env)
-    elapsed_s: list[float] = []
-    done = env.event()
-
-    def story(flight: Flight) -> Generator[simpy.Event, Any, None]:
-        downlink_s = uplink_s = 0.0
-        if flight.downlink_bytes > 0:
-            downlink_s = yield network.send(flight.client, flight.downlink_bytes, "down").done
-        for unit in flight.units:
-            yield env.timeout(unit.duration_s)
-        if flight.uplink_bytes > 0:
-            uplink_s = yield network.send(flight.client, flight.uplink_bytes, "up").done
-        elapsed_s.append(downlink_s + flight.training_s + flight.compression_s + uplink_s)
-        if len(elapsed_s) == len(flights):
-            done.succeed()
-
+def play_again(flights: Sequence[Flight], network: Network) -> float | None:
+    """How long the server would have waited for these clients alone: their transfers played again,
+    with computations as long as they were. None: for ever, as a link's trace ends."""
+    began_s = min(flight.started_at_s for flight in flights)
+    sends: list[Send] = []
+    of_flight: list[tuple[Flight, int]] = []
+    pauses_s: list[float] = []
     for flight in flights:
-        env.process(story(flight))
-    env.run(until=done)
-    return max(elapsed_s)
+        at_s, after = flight.started_at_s - began_s, None
+        pauses_s.append(0.0)
+        if flight.legs:
+            pauses_s[-1] = _send_legs(flight, at_s, sends)
+            of_flight.append((flight, len(sends)))
+            continue
+        if flight.downlink_bytes > 0:
+            sends.append(Send(at_s, flight.client, flight.downlink_bytes, "down"))
+            at_s, after = 0.0, len(sends) - 1
+        if flight.uplink_bytes > 0:
+            at_s += sum([unit.duration_s for unit in flight.units])
+            sends.append(Send(at_s, flight.client, flight.uplink_bytes, "up", after))
+        of_flight.append((flight, len(sends)))
+    found_s = _durations(sends, network, began_s)
+    if found_s is None:
+        return None
+    waited_s, first = 0.0, 0
+    for (flight, after_last), paused_s in zip(of_flight, pauses_s, strict=True):
+        spent_s = flight.training_s + flight.compression_s + sum(found_s[first:after_last])
+        spent_s += paused_s
+        waited_s, first = max(waited_s, spent_s), after_last
+    return waited_s
+
+
+def _send_legs(flight: Flight, at_s: float, sends: list[Send]) -> float:
+    """Add all transmissions of a flight's messages to `sends`, each after the one before it and the
+    pause or work between; seconds of its pauses."""
+    assert flight.legs is not None
+    after, paused_s, working = None, 0.0, True
+    for leg in flight.legs:
+        if leg.phase == "upload" and working:
+            at_s, working = at_s + sum([unit.duration_s for unit in flight.units]), False
+        if leg.pause:
+            at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
+            continue
+        sends.append(
+            Send(at_s, flight.client, leg.size_bytes, leg.direction, after, float(leg.copies))
+        )
+        at_s, after = 0.0, len(sends) - 1
+    return paused_s
+
+
+def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) -> float | None:
+    """The same where no download would change: every upload starts when it did, and those that were
+    over before the critical client's began, and met none that was not, stay as they were."""
+    uploads = sorted([f for f in flights if f.uplink_bytes > 0], key=_upload_began_s)
+    first, busy_until_s, touched_s = 0, -math.inf, _upload_began_s(critical)
+    for number, flight in enumerate(uploads):
+        if flight.phase_started_at_s > touched_s:
+            break
+        if flight.phase_started_at_s > busy_until_s:
+            first = number
+        busy_until_s = max(busy_until_s, flight.ended_at_s)
+    again = uploads[first:]
+    began_s = again[0].phase_started_at_s
+    sends = [
+        Send(flight.phase_started_at_s - began_s, flight.client, flight.uplink_bytes, "up")
+        for flight in again
+    ]
+    found_s = _durations(sends, network, began_s)
+    if found_s is None:
+        return None
+    spent_s = [
+        flight.elapsed_s - flight.uplink_s + upload_s
+        for flight, upload_s in zip(again, found_s, strict=True)
+    ]
+    played = {flight.client for flight in again}
+    return max(*spent_s, *(f.elapsed_s for f in flights if f.client not in played), 0.0)
+
+
+def _upload_began_s(flight: Flight) -> float:
+    """Its last phase, where it had one."""
+    return flight.phase_started_at_s
+
+
+def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[float] | None:
+    try:
+        arrivals = play(network.topology, sends, network.model, epoch_s=epoch_s)
+    except DeadLink:
+        return None
+    return [arrival.duration_s for arrival in arrivals]
 
 
 def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
@@ -117,11 +183,13 @@ def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
     return max(spent_s.items(), key=lambda item: item[1])
 
 
-def any_limited_by(flights: Iterable[Flight], links: set[str]) -> bool:
-    """Whether a transfer of these flights was ever limited by one of these links."""
-    return any(
-        not links.isdisjoint(limits) for flight in flights for limits in flight.limited_s.values()
-    )
+def any_limited_by(flights: Iterable[Flight], links: set[str], *phases: str) -> bool:
+    """Whether a transfer of these phases was ever limited by one of these links."""
+    for phase in phases:
+        for flight in flights:
+            if not links.isdisjoint(flight.limited_s.get(phase, ())):
+                return True
+    return False
 
 
 def links_of(network: Network, client: int) -> set[str]:

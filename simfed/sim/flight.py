@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from simfed.contract import Contribution, Task
 from simfed.method import Work
 from simfed.net import Transfer
+from simfed.net.topology import Direction
 from simfed.policy import Pull
 
-__all__ = ["Flight", "Unit"]
+__all__ = ["Flight", "Leg", "Unit"]
 
 
 class Unit(NamedTuple):
@@ -26,6 +27,29 @@ class Unit(NamedTuple):
     duration_s: float
     quantity: str = ""
     """The device profile's word for it."""
+
+
+class Leg(NamedTuple):
+    """One transmission of a message, or the pause after one that was lost."""
+
+    phase: str
+    """`download` or `upload`."""
+    name: str
+    """The phase, or what happened: `lost`, `doubled`, `timeout` (a pause)."""
+    duration_s: float
+    size_bytes: float
+    """Of all copies, as far as they came; a pause has none."""
+    copies: int
+
+    @property
+    def pause(self) -> bool:
+        """Nothing travels."""
+        return not self.copies
+
+    @property
+    def direction(self) -> Direction:
+        """Which way it travels."""
+        return "down" if self.phase == "download" else "up"
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +92,10 @@ class Flight:
     """For `download` and `upload`: seconds for which each link was what limited the transfer."""
     transfer: Transfer | None = None
     """The network's handle of the transfer under way."""
+    legs: list[Leg] | None = None
+    """Of its messages, in order; None where none can be lost or doubled."""
+    frozen: tuple[tuple[int, float, float], ...] = ()
+    """When its device stood still: (index in `units`, seconds since that began, seconds)."""
 
     def __post_init__(self) -> None:
         self.client = self.task.client
@@ -130,6 +158,12 @@ class Flight:
     def cut_unit(self, spent_s: float) -> None:
         """The last unit ended early."""
         self.units[-1] = self.units[-1]._replace(duration_s=spent_s)
+        last = len(self.units) - 1
+        self.frozen = tuple(
+            (unit, since_s, min(length_s, spent_s - since_s) if unit == last else length_s)
+            for unit, since_s, length_s in self.frozen
+            if unit < last or since_s < spent_s
+        )
         compression = [u.duration_s for u in self.units if u.kind == "compression"]
         self.compression_s = sum(compression)
         self.training_s = sum(u.duration_s for u in self.units if u.kind != "compression")
@@ -139,6 +173,48 @@ class Flight:
         yield Unit("download", "download", self.downlink_s)
         yield from self.units
         yield Unit("upload", "upload", self.uplink_s)
+
+    def transmissions(self, phase: str) -> list[Leg]:
+        """Of the message of this phase, with the pauses between them."""
+        return [leg for leg in self.legs or () if leg.phase == phase]
+
+    def pieces(self) -> Iterator[Unit]:
+        """`phases` as its track shows them: each transmission and pause, and work apart from what
+        held it up."""
+        return self._pieces() if self.legs or self.frozen else self.phases()
+
+    def _pieces(self) -> Iterator[Unit]:
+        yield from self._pieces_of("download", self.downlink_s)
+        for number, unit in enumerate(self.units):
+            done_s = 0.0
+            for of, since_s, length_s in self.frozen:
+                if of == number:
+                    yield unit._replace(duration_s=since_s - done_s)
+                    yield Unit("frozen", unit.kind, length_s)
+                    done_s = since_s + length_s
+            yield unit._replace(duration_s=unit.duration_s - done_s)
+        yield from self._pieces_of("upload", self.uplink_s)
+
+    def _pieces_of(self, phase: str, whole_s: float) -> Iterator[Unit]:
+        legs = self.transmissions(phase)
+        if not legs:
+            yield Unit(phase, phase, whole_s)
+        for leg in legs:
+            kind, name = ("timeout", phase) if leg.pause else (phase, leg.name)
+            yield Unit(kind, name, leg.duration_s)
+
+    @property
+    def idle_s(self) -> dict[str, float]:
+        """Seconds of `download`, `upload` and quantities of work in which its device did nothing:
+        it stood still, or waited before it sent again."""
+        found: dict[str, float] = {}
+        for leg in self.legs or ():
+            if leg.pause:
+                found[leg.phase] = found.get(leg.phase, 0.0) + leg.duration_s
+        for number, _, length_s in self.frozen:
+            quantity = self.units[number].quantity
+            found[quantity] = found.get(quantity, 0.0) + length_s
+        return found
 
     def plain(self) -> dict[str, Any]:
         """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
@@ -154,6 +230,8 @@ class Flight:
                 for phase, of in self.limited_s.items()
             },
             "in_transfer": self.transfer is not None,
+            "legs": None if self.legs is None else [list(leg) for leg in self.legs],
+            "frozen": [list(piece) for piece in self.frozen],
         }
 
     @classmethod
@@ -166,6 +244,8 @@ class Flight:
             units=[Unit(*unit) for unit in plain["units"]],
             limited_s={phase: dict(of) for phase, of in plain["limited_s"].items()},
             shared_loss=plain["shared_loss"],
+            legs=None if plain["legs"] is None else [Leg(*leg) for leg in plain["legs"]],
+            frozen=tuple((unit, since_s, length_s) for unit, since_s, length_s in plain["frozen"]),
             **{name: plain[name] for name in _PLAIN},
         )
 

@@ -150,10 +150,11 @@ def slack_of(flight: Flight, played: Played) -> float | None:
 
 
 def client_spans(flight: Flight, end: End) -> Iterable[Span]:
-    """One span per phase that took time; each starts where the one before it ended."""
+    """One span per phase that took time, or per piece of one that faults broke up; each starts
+    where the one before it ended."""
     task = flight.task
     track, at_s, free_s = f"client {task.client}", flight.started_at_s, end.free_at_s
-    for kind, name, seconds, _ in flight.phases():
+    for kind, name, seconds, _ in flight.pieces():
         if seconds > 0:
             until_s = min(at_s + seconds, free_s)
             yield Span(track, kind, name, task.round, task.client, at_s, until_s)
@@ -164,11 +165,18 @@ def client_spans(flight: Flight, end: End) -> Iterable[Span]:
 
 
 def energy_phases(flight: Flight, end: End) -> dict[str, float]:
-    """Seconds of a participation under the names that a device profile gives watts for."""
+    """Seconds of a participation under the names that a device profile gives watts for. A device
+    that stands still, or waits before it sends again, is idle."""
     idle_s = 0.0 if flight.away else end.rest_s
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
     for unit in flight.units:
         spent_s[unit.quantity] = spent_s.get(unit.quantity, 0.0) + unit.duration_s
+    if flight.legs or flight.frozen:
+        names = {"download": "downlink", "upload": "uplink"}
+        for phase, seconds in flight.idle_s.items():
+            name = names.get(phase, phase)
+            spent_s[name] = max(spent_s[name] - seconds, 0.0)
+            spent_s["idle"] += seconds
     return spent_s
 
 

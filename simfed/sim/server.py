@@ -14,7 +14,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import simpy
@@ -22,6 +22,7 @@ import simpy
 from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
+from simfed.faults import Faults
 from simfed.net import LinkUse, Network
 from simfed.net.instants import at, end_of_instant
 from simfed.policy import Policy, gain, reward
@@ -47,9 +48,8 @@ _HOPELESS = 10_000
 Story = Generator[simpy.Event, Any, None]
 OnUse = Callable[[LinkUse], None]
 
-MakeNetwork = Callable[[simpy.Environment, "OnUse | None"], Network]
-"""`(env, on_use)` → the network. Called once for the run, and without `on_use` for what-if
-plays."""
+MakeNetwork = Callable[[simpy.Environment, OnUse], Network]
+"""`(env, on_use)` → the network."""
 
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
@@ -77,16 +77,21 @@ class Simulation:
         server_device: Device | None = None,
         presence: Presence | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
+        faults: Faults | None = None,
     ) -> None:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes
         part; `server_device` None: the server's work takes no simulated time; `presence` None:
-        everybody is always there; `samples_of(client)`: what a selection may look at."""
+        everybody is always there; `samples_of(client)`: what a selection may look at; `faults`:
+        what goes wrong with devices, messages and the server (links stall in `make_network`'s)."""
         self._scenario = scenario
         self._workload = workload
         self._make_network = make_network
         self._recorder = recorder
         self._streams = streams
         self._server_device = server_device
+        self._faults = faults
+        self._restarts = 0
+        """How many there have been."""
         self._mode = mode_of(scenario)
         self._population = Population(
             scenario, make_policy, make_device, streams, presence, samples_of
@@ -112,7 +117,7 @@ class Simulation:
         self._wake: simpy.Event | None = None
         self._uses: list[LinkUse] = []
         self._env: simpy.Environment = None  # type: ignore[assignment]  # made by `run` or `restore`
-        self._wall = {"total": 0.0, "learning": 0.0, "recording": 0.0}
+        self._total, self._learning, self._recording = Stopwatch(), Stopwatch(), Stopwatch()
 
     # ---- from outside ----------------------------------------------------------------------------
 
@@ -130,19 +135,16 @@ class Simulation:
         says yes the state is saved and `Interrupted` raised. save: keeps a checkpoint; called every
         `save_every` rounds and after the last one (0: only when stopped).
         """
-        begun = time.perf_counter()
         if self._env is None:
             self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
         at_once = self._mode.concurrency or self._mode.cohort or len(self._population)
         try:
-            with _fewer_collections(at_once):
+            with self._total, _fewer_collections(at_once):
                 self._env.run(until=self._env.process(self._serve()))
         except Exception as error:
             raise _as_raised(error) from None
-        finally:
-            self._wall["total"] += time.perf_counter() - begun
 
     def lose(self, client: int, outcome: str = "dropped") -> None:
         """This client's participation ends now and nothing of it is merged: `dropped` (the
@@ -151,11 +153,11 @@ class Simulation:
 
     def wall_s(self) -> dict[str, float]:
         """Host seconds of `run`, split: learning (inside the workload), recording, and the rest."""
-        rest = self._wall["total"] - self._wall["learning"] - self._wall["recording"]
+        learning_s, recording_s = self._learning.wall_s, self._recording.wall_s
         return {
-            "learning": self._wall["learning"],
-            "simulation": rest,
-            "recording": self._wall["recording"],
+            "learning": learning_s,
+            "simulation": self._total.wall_s - learning_s - recording_s,
+            "recording": recording_s,
         }
 
     def checkpoint(self) -> Checkpoint:
@@ -173,6 +175,7 @@ class Simulation:
             "flights": [flight.plain() for flight in flying],
             "network": self._network.state() if self._in_flight else None,
             "held": sorted(self._held.items()) if self._held is not None else None,
+            "restarts": self._restarts,
         }
         return Checkpoint(self._round, {"simulation": own, "workload": facts}, arrays)
 
@@ -190,6 +193,7 @@ class Simulation:
             self._server_device.restore(own["server_device"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
         begun, self._starts = own.get("counts", (0, 0))
+        self._restarts = own.get("restarts", 0)
         self._phase_numbers = itertools.count(begun + 1)
         self._set_out()
         self._take_up(own.get("flights", ()), own.get("network"))
@@ -231,18 +235,24 @@ class Simulation:
             started_at_s = self._now_s
             delay_s = yield from self._start()
             yield from self._wait()
-            last = self._last_awaited()
-            if not mode.keeps_late or self._round + 1 == rounds:
+            struck = not self._due()
+            last = None if struck else self._last_awaited()
+            if struck or not mode.keeps_late or self._round + 1 == rounds:
                 yield from self._cut_off()
             merge_at_s = self._env.now
             taken = self._take()
-            if mode.waits_for_all:
+            if struck:
+                for flight in taken:
+                    if not flight.lost:  # it had arrived, and nobody knows of it any longer
+                        flight.lose("dropped")
+            waits_for_all = mode.waits_for_all and not struck
+            if waits_for_all:
                 # all started at once, so the longest sum of durations is exact where a difference
                 # of instants would not be
                 waited_s = delay_s + max(flight.elapsed_s for flight in taken)
             else:
                 waited_s = merge_at_s - started_at_s
-            work = self._server_work(taken)
+            work = [self._restart()] if struck else self._server_work(taken)
             server_s = sum(piece.duration_s for piece in work)
             yield self._env.timeout(server_s)
             yield end_of_instant(self._env)
@@ -250,10 +260,10 @@ class Simulation:
             self._now_s = self._env.now
             played = Played(
                 self._round, started_at_s, self._now_s, waited_s, server_s, merge_at_s, delay_s,
-                self._mode.waits_for_all, self._mode.filled,
+                waits_for_all, self._mode.filled,
             )  # fmt: skip
             outcome = self._merge(taken)
-            self._record(played, taken, work, outcome, last)
+            self._record(played, taken, work, outcome, last, "restart" if struck else "deadline")
             self._border(outcome)
 
     def _start(self) -> Generator[simpy.Event, Any, float]:
@@ -279,8 +289,11 @@ class Simulation:
         return delay_s
 
     def _wait(self) -> Story:
-        """Until the mode says: merge."""
-        while not self._due():
+        """Until the mode says: merge, or a restart strikes."""
+        strikes_at_s = self._next_restart_s()
+        if strikes_at_s < math.inf:
+            self._alarm(at(self._env, strikes_at_s))
+        while not self._due() and self._env.now < strikes_at_s:
             self._wake = self._env.event()
             if self._mode.filled and len(self._in_flight) < (self._mode.concurrency or 0):
                 self._alarm(self._somebody_back(patient=bool(self._in_flight)))
@@ -293,7 +306,7 @@ class Simulation:
                     f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
                     "it takes"
                 )
-            if self._mode.filled and not self._due():
+            if self._mode.filled and not self._due() and self._env.now < strikes_at_s:
                 ids = self._population.choose(
                     self._mode, self._streams, self._round + 1, self._starts, self._env.now
                 )
@@ -311,6 +324,21 @@ class Simulation:
         if self._cohort:
             return self._cohort_ended == self._cohort
         return bool(self._ended)  # nobody was free to be started
+
+    def _next_restart_s(self) -> float:
+        """When the server goes down next; one that was due while it merged comes now."""
+        restarts = None if self._faults is None else self._faults.restarts
+        if restarts is None:
+            return math.inf
+        return max(restarts.border_s(2 * self._restarts), self._env.now)
+
+    def _restart(self) -> Done:
+        """The server is down and comes back with what it had after its last merge."""
+        assert self._faults is not None
+        assert self._faults.restarts is not None
+        begins_s, ends_s = (self._faults.restarts.border_s(2 * self._restarts + k) for k in (0, 1))
+        self._restarts += 1
+        return Done("restart", "restart", None, ends_s - begins_s)
 
     def _cut_off(self) -> Story:
         """Nobody is waited for any longer."""
@@ -351,23 +379,27 @@ class Simulation:
     def _send_off(self, flight: Flight) -> None:
         self._in_flight[flight.client] = flight
         self._population.busy.add(flight.client)
-        story = self._env.process(self._fly(flight))
+        story = self._env.process(
+            participation(
+                self._env,
+                flight,
+                self._population.device(flight.client),
+                self._network,
+                self._size_of,
+                self._landed,
+                fails=self._fails if self._population.may_fail else None,
+                faults=self._faults,
+                numbers=self._phase_numbers,
+            )
+        )
         self._stories[flight.client] = story
         if self._population.may_leave:
             leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
             if leaves_at_s < math.inf:
                 self._env.process(self._leave(flight, leaves_at_s))
 
-    def _fly(self, flight: Flight) -> Story:
-        yield from participation(
-            self._env,
-            flight,
-            self._population.device(flight.client),
-            self._network,
-            self._size_of,
-            fails=self._fails if self._population.may_fail else None,
-            numbers=self._phase_numbers,
-        )
+    def _landed(self, flight: Flight) -> None:
+        """A participation is over, this very moment."""
         del self._stories[flight.client]
         del self._in_flight[flight.client]
         if self._mode.filled:
@@ -425,31 +457,39 @@ class Simulation:
         return bool(draw.random() < chance)
 
     def _size_of(self, flight: Flight) -> float:
-        with self._learning():  # whatever learning is pending for this size happens here
+        with self._learning:  # whatever learning is pending for this size happens here
             return flight.contribution.uplink_bytes()
 
     def _flights(self, ids: Sequence[int]) -> list[Flight]:
         """The flights of these clients, in the order given, before anything moves."""
-        people, round = self._population, self._round + 1
-        flights = []
-        for client in ids:
-            policy = people.policy(client)
+        people, round, filled, held = (
+            self._population,
+            self._round + 1,
+            self._mode.filled,
+            self._held,
+        )
+        policies = [people.policy(client) for client in ids]
+        tasks = []
+        with self._learning:
+            for client in ids:
+                turn = self._turns.get(client, 0)
+                if filled:
+                    self._turns[client] = turn + 1
+                known = None if held is None else held.get(client)
+                tasks.append(self._workload.task(round, client, turn, known))
+        asked = []
+        for task, policy in zip(tasks, policies, strict=True):
             if policy.learns:
-                self._recorder.policies.extend(_policy_rows(round, client, policy))
-            turn = self._turns.get(client, 0)
-            if self._mode.filled:
-                self._turns[client] = turn + 1
-            with self._learning():
-                if self._held is None:
-                    task = self._workload.task(round, client, turn)
-                else:
-                    task = self._workload.task(round, client, turn, self._held.get(client))
+                self._recorder.policies.extend(_policy_rows(round, task.client, policy))
             pull = pull_for(task, policy, self._forced_arm, self._streams)
-            with self._learning():
-                codec, k = people.compression(client, pull, task.plan.longest)
+            asked.append((task, pull, *people.compression(task.client, pull, task.plan.longest)))
+        flights = []
+        with self._learning:
+            for task, pull, codec, k in asked:
                 contribution = self._workload.execute(task, codec, k)
-            flight = Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
-            flights.append(flight)
+                flights.append(
+                    Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
+                )
         self._starts += len(flights)
         return flights
 
@@ -464,7 +504,7 @@ class Simulation:
     def _merge(self, taken: Sequence[Flight]) -> Outcome:
         arrived = [flight for flight in taken if not flight.lost]
         weights = [self._mode.weight(self._round - flight.task.round) for flight in arrived]
-        with self._learning():
+        with self._learning:
             for flight in taken:
                 if flight.lost:
                     self._workload.discard(flight.contribution)
@@ -517,13 +557,14 @@ class Simulation:
         work: Sequence[Done],
         outcome: Outcome,
         last: Flight | None,
+        otherwise: str,
     ) -> None:
         verdicts = [self._reward(flight, outcome) for flight in taken]
-        if self._mode.waits_for_all:
-            who = blame(taken, work, self._network, lambda env: self._make_network(env, None))
+        if played.waits_for_all:
+            who = blame(taken, work, self._network)
         else:
-            who = blame_last(last, work)
-        with self._timed("recording"):
+            who = blame_last(last, work, otherwise)
+        with self._recording:
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who))
             into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
@@ -553,7 +594,7 @@ class Simulation:
         stop = not last and self._stop_requested()
         due = self._save_every and (last or self._round % self._save_every == 0)
         if self._save is not None and (stop or due):
-            with self._timed("recording"):
+            with self._recording:
                 self._save(self.checkpoint())
         if stop:
             kept = "; --resume goes on from there" if self._save is not None else ""
@@ -563,16 +604,20 @@ class Simulation:
         accuracy = {name: found.accuracy for name, found in outcome.evaluation.items()}
         return mean_over_clients(accuracy, self._scenario.clients_of_prototype)
 
-    @contextmanager
-    def _timed(self, what: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._wall[what] += time.perf_counter() - begun
 
-    def _learning(self) -> AbstractContextManager[None]:
-        return self._timed("learning")
+class Stopwatch:
+    """Adds up the host seconds of the blocks that it is around."""
+
+    __slots__ = ("_begun", "wall_s")
+
+    def __init__(self) -> None:
+        self.wall_s = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.wall_s += time.perf_counter() - self._begun
 
 
 @contextmanager

@@ -168,17 +168,22 @@ class TimeOnlyWorkload:
     def execute(self, task: Task, arm: str, k: Level) -> Contribution:
         """A contribution with the size that the full run's would have."""
         k = self.known_k(arm, k)
-        size_bytes = self.tasks.uplink_bytes(task, arm, k)
         if self._recorded is None:
             size_bytes = self.size_bytes(task, arm, k)
-        elif size_bytes is None:
-            size_bytes = self._recorded.uplink_bytes(task, k, self.tasks.index_code)
-        if self._recorded is not None and self.tasks.downlink_varies(task):
-            down_bytes = self._recorded.downlink_bytes(task, k, self.tasks)
-            task = self.tasks.as_recorded(task, down_bytes)
+        else:
+            task, size_bytes = self._as_recorded(self._recorded, task, arm, k)
         made = SizedContribution(task, arm, k, size_bytes)
         self._open[task.client, task.key] = made
         return made
+
+    def _as_recorded(self, recorded: Recorded, task: Task, arm: str, k: int) -> tuple[Task, float]:
+        size_bytes = self.tasks.uplink_bytes(task, arm, k)
+        if size_bytes is None:
+            size_bytes = recorded.uplink_bytes(task, k, self.tasks.index_code)
+        if self.tasks.downlink_varies(task):
+            down_bytes = recorded.downlink_bytes(task, k, self.tasks)
+            task = self.tasks.as_recorded(task, down_bytes)
+        return task, size_bytes
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()

@@ -6,7 +6,9 @@ the code. Not: its name, when it saves checkpoints, who runs it where.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from simfed.assembly import Parts
 from simfed.record.read import read_manifest
@@ -20,7 +22,7 @@ from simfed.replay.key import (
 from simfed.scenario import Scenario
 from simfed.scenario.fields import files_in, renamed
 
-__all__ = ["address", "own_code", "path_key"]
+__all__ = ["address", "address_under", "facts_of", "own_code", "path_key"]
 
 _CODE = (
     "learn",
@@ -41,6 +43,19 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
 
     `source` is the base scenario's file, beside which calibration profiles are looked for.
     """
+    facts = facts_of(scenario, source=source, device=device, time_only=time_only)
+    return address_under(facts, scenario.seed)
+
+
+def address_under(facts: Mapping[str, Any], seed: int) -> str:
+    """The address of a scenario with these facts under a seed."""
+    return digest_of({**facts, "scenario": {**facts["scenario"], "seed": seed}})[:20]
+
+
+def facts_of(
+    scenario: Scenario, *, source: str | Path, device: str, time_only: bool
+) -> dict[str, Any]:
+    """All that an address is a digest of; under other seeds nothing but the seed differs."""
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
     profiles = Parts(scenario, source).profile_files
     stands_for = {name: file_digest(file) for name, file in profiles.items()}
@@ -48,15 +63,13 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
     stands_for |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
-    return digest_of(
-        {
-            "scenario": renamed(plain, stands_for),
-            "data": data_digest(scenario.dataset.name),
-            "parts": part_digests(scenario),
-            "code": own_code(),
-            "mode": "time-only" if time_only else device.partition(":")[0],
-        }
-    )[:20]
+    return {
+        "scenario": renamed(plain, stands_for),
+        "data": data_digest(scenario.dataset.name),
+        "parts": part_digests(scenario),
+        "code": own_code(),
+        "mode": "time-only" if time_only else device.partition(":")[0],
+    }
 
 
 def path_key(scenario: Scenario, *, device: str) -> str | None:

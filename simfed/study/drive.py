@@ -77,6 +77,7 @@ def run_study(
     time_only: bool = False,
     trajectories: TrajectoryStore | bool | None = True,
     progress: bool | Display = True,
+    allow_outside: bool = False,
 ) -> StudyResult:
     """Run what is not yet done of the study in the file `path`; its folder is `out`.
 
@@ -89,6 +90,7 @@ def run_study(
         trajectories: where learning is kept for replay; True is the user's cache, False or None
             computes everything anew.
         progress: True shows it on standard error.
+        allow_outside: as in `simfed.load_scenario`, of the base scenario.
 
     Raises:
         InputError, InputErrors: the study, a scenario, the folder or the executor; nothing was run.
@@ -102,7 +104,7 @@ def run_study(
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     with CtrlC().heard() as ctrl_c:
-        plan = plan_study(path)
+        plan = plan_study(path, allow_outside=allow_outside)
         shown = make_display(plan, progress)
         count = len(plan.runs)  # for thousands, planning takes seconds
         shown.say(f"{plan.study.name}: planning {count} run{'s' * (count != 1)}")
@@ -150,7 +152,7 @@ def _states(
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
     from simfed.assembly import check
     from simfed.replay.key import learning_key
-    from simfed.study.address import address, path_key
+    from simfed.study.address import address_under, facts_of, path_key
 
     source = plan.study.base
     errors: list[tuple[Mapping[str, str], InputError]] = []
@@ -162,11 +164,13 @@ def _states(
             errors += [(run.point, error) for error in several.errors]
     if errors:
         raise InputErrors(each_once(errors, len(points), study_file))
+    addresses = [""] * len(plan.runs)
+    for first, point in enumerate(points):
+        facts = facts_of(point.scenario, source=source, device=device, time_only=time_only)
+        for number in range(first, len(plan.runs), len(points)):
+            addresses[number] = address_under(facts, plan.runs[number].seed)
     states: dict[str, RunState] = {}
-    addresses = []
-    for run in plan.runs:
-        found = address(run.scenario, source=source, device=device, time_only=time_only)
-        addresses.append(found)
+    for run, found in zip(plan.runs, addresses, strict=True):
         if found not in states:
             states[found] = RunState(run, found)
             if replays:
@@ -247,17 +251,22 @@ def _loop(
     ctrl_c: CtrlC,
 ) -> None:
     of_address = {state.address: state for state in states}
+    known = {state.path_key for state in states if state.status == "finished"}
+    left = states
     looked = 0.0
-    while any(state.status in ("waiting", "running") for state in states):
+    while left := [state for state in left if state.status in ("waiting", "running")]:
         slots = executor.slots()
         ctrl_c.check()
-        while (state := _next(states, slots)) is not None:
-            state.status, state.replayed = "running", _is_known(state, states)
+        while (state := _next(left, slots)) is not None:
+            state.status, state.replayed = "running", _is_known(state, known)
             executor.submit(job(state))
             ctrl_c.check()
         for result in executor.ended(_LOOK_EVERY_WALL_S):
-            _take(of_address[result.address], result, folder)
-            shown.ended(states, of_address[result.address])
+            state = of_address[result.address]
+            _take(state, result, folder)
+            if state.status == "finished":
+                known.add(state.path_key)
+            shown.ended(states, state)
         now = time.monotonic()
         if now - looked >= _LOOK_EVERY_WALL_S:
             looked = now
@@ -275,17 +284,20 @@ def _next(states: list[RunState], slots: int) -> RunState | None:
     if len(running) >= slots:
         return None
     learning = {s.path_key for s in running if s.path_key is not None and not s.replayed}
-    ready = [s for s in states if s.status == "waiting" and s.path_key not in learning]
     # the others may still have a beginning in common with one under way: rather something else
     families = {s.family for s in running if s.family is not None and not s.replayed}
-    return next((s for s in ready if s.family not in families), ready[0] if ready else None)
+    first = None
+    for state in states:
+        if state.status == "waiting" and state.path_key not in learning:
+            if state.family not in families:
+                return state
+            first = first or state
+    return first
 
 
-def _is_known(state: RunState, states: list[RunState]) -> bool:
-    """Whether a run that learns the same has finished."""
-    return state.path_key is not None and any(
-        other.path_key == state.path_key and other.status == "finished" for other in states
-    )
+def _is_known(state: RunState, finished: set[str | None]) -> bool:
+    """Whether a run that learns the same has finished; `finished`: the keys of those that have."""
+    return state.path_key is not None and state.path_key in finished
 
 
 def _take(state: RunState, result: Result, folder: StudyFolder) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,20 +86,22 @@ class Plan:
         return find_axis(self.axes, self.study.compare.arms)
 
 
-def plan_study(path: str | Path) -> Plan:
-    """Expand the study file at `path`.
+def plan_study(path: str | Path, *, allow_outside: bool = False) -> Plan:
+    """Expand the study file at `path`. `allow_outside`: see `simfed.load_scenario`, of the base
+    scenario.
 
     Raises:
         InputError, InputErrors: what is wrong in the study file, in the base scenario, or in one
             of the scenarios that an axis makes of it; one sentence each.
     """
-    study = load_study_file(path)
+    study = load_study_file(path, allow_outside=allow_outside)
     source = str(path)
     axes = tuple(_axes(study))
     _check_keys(axes, source)
     _check_compare(study.compare, axes, source)
+    _check_count(axes, len(study.seeds or (0,)), source)
     try:
-        base = read_yaml(study.base)
+        base = read_yaml(study.base, allow_outside=allow_outside)
     except InputError as error:
         raise error.within(f"{source}: base") from None
     points = list(itertools.product(*(axis.points for axis in axes)))
@@ -283,6 +286,20 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
             errors.append(InputError("each value once", where=where, got=got))
     if errors:
         raise InputErrors(errors)
+
+
+MOST_RUNS = 100_000
+"""Of a study: each is a folder of files, and all scenarios are checked before the first runs."""
+
+
+def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
+    """Before any combination is made."""
+    runs = math.prod(len(axis.points) for axis in axes) * seeds
+    if runs > MOST_RUNS:
+        sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
+        allowed = f"at most {MOST_RUNS:,} runs, every combination under every seed counted"
+        got = f"{runs:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
+        raise InputError(allowed, where=source, got=got)
 
 
 def _steps(key: str, axis: Axis, source: str) -> list[str | int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simfed import reading
 from simfed.errors import InputError
 from simfed.reading import parse_yaml, read_text
 
@@ -104,3 +105,9 @@ def test_aliases_that_multiply_are_refused_before_they_do(text):
 def test_aliases_that_only_repeat_are_fine():
     text = "link: &l {up: 1}\nclients: [" + ", ".join(["{link: *l}"] * 1000) + "]"
     assert len(parse_yaml(text, where="a")["clients"]) == 1000
+
+
+def test_a_text_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(reading, "MOST_CHARACTERS", 1000)
+    with pytest.raises(InputError, match="/dev/zero: a text of at most 1,000 characters, got"):
+        read_text("/dev/zero")

@@ -59,3 +59,13 @@ def test_files_that_are_none(tmp_path):
     ):
         with pytest.raises(InputError, match=sentence):
             read_columns(tmp_path / name, ["b"])
+
+
+def test_a_table_that_is_too_large_or_has_no_end_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "large.csv"
+    path.write_text("a\n1\n")
+    monkeypatch.setattr("simfed.tables.MOST_FILE_BYTES", 3)
+    with pytest.raises(InputError, match=r"large\.csv: a table of at most 3 bytes, got 4"):
+        read_columns(path, ("a",))
+    with pytest.raises(InputError, match="/dev/zero: a file that has an end"):
+        read_columns("/dev/zero", ("a",))

@@ -267,6 +267,17 @@ def test_play_gives_what_the_network_gives(model):
         assert arrival.bottleneck == bottleneck
 
 
+def test_transfers_that_follow_others_and_a_late_beginning():
+    rates = Trace.of([0.0, 100.0], [2.0, 4.0], 200.0, "loop")
+    star = Star(2, receive_bytes_per_s=LinkTrace(rates), down_bytes_per_s=1.0)
+    sends = [Send(0.0, 0, 4.0, "down"), Send(2.0, 0, 8.0, "up", after=0), Send(0.0, 1, 4.0)]
+    assert [arrival.duration_s for arrival in play(star, sends)] == [4.0, 4.0, 2.0]
+    late = [arrival.duration_s for arrival in play(star, sends, epoch_s=94.0)]
+    assert late == [4.0, 2.0, 2.0]  # from the hundredth second on 4 bytes/s
+    with pytest.raises(InputError, match="after: the number of an earlier transfer, got 1"):
+        play(star, [Send(0.0, 0, 4.0), Send(0.0, 1, 4.0, after=1)])
+
+
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [

@@ -400,6 +400,39 @@ def test_extends_merges_mappings_and_replaces_the_rest(tiny):
     assert (s.name, s.dataset.name, s.dataset.public, s.rounds) == ("child", "mnist-mini", 64, 3)
 
 
+def test_extends_reads_nothing_outside_the_first_folder_unless_it_may(tiny):
+    folder = tiny.parent / "stranger"
+    (folder / "below").mkdir(parents=True)
+    child, below = folder / "child.yaml", folder / "below" / "base.yaml"
+    refused = "extends: a file in the scenario's folder or below, got "
+    for named in ("../tiny.yaml", str(tiny), "below/../../tiny.yaml", "linked.yaml"):
+        (folder / "linked.yaml").unlink(missing_ok=True)
+        (folder / "linked.yaml").symlink_to(tiny)
+        child.write_text(f"extends: {named}\nname: child\n")
+        (said,) = complaints(child)
+        assert f"{refused}'{named}'" in said
+        assert "--allow-outside" in said
+        assert load_scenario(child, allow_outside=True).rounds == 3
+    below.write_text("extends: ../own.yaml\nname: b\n")  # up again, but not out
+    (folder / "own.yaml").write_text(TINY)
+    child.write_text("extends: below/base.yaml\nname: child\n")
+    assert load_scenario(child).name == "child"
+
+
+def test_a_chain_of_extends_has_an_end(tmp_path):
+    for i in range(102):
+        (tmp_path / f"{i}.yaml").write_text(f"extends: {i + 1}.yaml\n")
+    assert complaints(tmp_path / "0.yaml") == [
+        f"{tmp_path}/0.yaml: at most 100 files that extend one another"
+    ]
+
+
+def test_there_are_bounds_to_a_fleet(tiny):
+    assert complaints(tiny, {"clients[0].count": 10**8}) == [
+        f"{tiny}: clients: at most 10,000,000 clients, got 100000003"
+    ]
+
+
 def test_a_circle_of_extends_is_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")

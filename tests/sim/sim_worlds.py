@@ -88,7 +88,7 @@ class World:
 
 def build(
     plain, *, star=None, devices=None, workload=None, recorder=None, downlink_bytes=0.0, seed=0,
-    server_device=None, recorded=None, samples_of=lambda client: 600, presence=None,
+    server_device=None, recorded=None, samples_of=lambda client: 600, presence=None, faults=None,
 ):  # fmt: skip
     """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
     group_of = plain.group_of_client()
@@ -117,6 +117,7 @@ def build(
         streams=streams,
         server_device=server_device,
         presence=presence,
+        faults=faults,
     )
     return World(plain, simulation, recorder, workload)
 

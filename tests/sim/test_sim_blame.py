@@ -1,5 +1,7 @@
 """Who held the round up, and what the round would have been without them."""
 
+import math
+
 import pytest
 import sim_worlds as sim
 from hypothesis import given, settings
@@ -79,16 +81,22 @@ def test_a_client_alone_has_nobody_to_be_compared_with():
     uploads=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=6),
     training=st.lists(st.floats(0.0, 5.0), min_size=6, max_size=6),
     receive=st.floats(0.2, 8.0),
+    send=st.sampled_from([None, 0.5, 3.0]),
 )
-@settings(max_examples=40, deadline=None)
-def test_the_saving_is_that_of_a_run_in_which_the_client_never_was(uploads, training, receive):
+@settings(max_examples=60, deadline=None)
+def test_the_saving_is_that_of_a_run_in_which_the_client_never_was(
+    uploads, training, receive, send
+):
     def play(clients):
         star = Star(
             len(clients),
             up_bytes_per_s=[SIZE * uploads[c] for c in clients],
             receive_bytes_per_s=SIZE * receive,
+            down_bytes_per_s=[SIZE * uploads[c] for c in clients],
+            send_bytes_per_s=math.inf if send is None else SIZE * send,
         )
-        return one_round(star, [sim.Fixed(training[c], 0.0) for c in clients])
+        devices = [sim.Fixed(training[c], 0.0) for c in clients]
+        return one_round(star, devices, downlink_bytes=SIZE)
 
     everybody = list(range(len(uploads)))
     world = play(everybody)
@@ -101,9 +109,11 @@ def test_the_saving_is_that_of_a_run_in_which_the_client_never_was(uploads, trai
 def test_the_second_play_is_left_out_where_no_link_is_shared(monkeypatch):
     from simfed.sim import blame
 
-    played = []
+    played, play = [], blame.play
     monkeypatch.setattr(
-        blame, "play_again", lambda flights, network: played.append(len(flights)) or 0.0
+        blame,
+        "play",
+        lambda net, sends, *a, **k: played.append(len(sends)) or play(net, sends, *a, **k),
     )
     one_round(Star(3, up_bytes_per_s=SIZE, down_bytes_per_s=SIZE), [sim.Fixed()] * 3)
     assert played == []

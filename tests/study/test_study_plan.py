@@ -223,3 +223,24 @@ def test_short_names_stay_apart():
         "clients[1].link.up": "clients[1].link.up",
         "rounds": "rounds",
     }
+
+
+def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_study):
+    values = list(range(1, 1001))
+    grid = {"compression.k": values, "training.batch_size": values, "rounds": [1, 2]}
+    assert complaints(write_study(grid=grid, seeds=[0, 1, 2])) == [
+        "at most 100,000 runs, every combination under every seed counted, got '6,000,000: "
+        "1,000 of compression.k × 1,000 of training.batch_size × 2 of rounds × 3 seeds'"
+    ]
+
+
+def test_a_run_has_the_same_address_alone_and_among_many(write_study):
+    from simfed.study.address import address
+    from simfed.study.drive import _states
+
+    path = write_study(grid={UP: ["5 Mbps", "50 Mbps"]}, seeds=[3, 4, 5])
+    plan = plan_study(path)
+    _, found = _states(plan, str(path), "cpu", False, replays=False)
+    options = {"source": plan.study.base, "device": "cpu", "time_only": False}
+    assert found == [address(run.scenario, **options) for run in plan.runs]
+    assert len(set(found)) == 6

@@ -1,0 +1,131 @@
+"""Links that carry nothing for a while, whatever their capacity is otherwise.
+
+What is modelled: during a stall the capacity of a link is 0, so transfers over it stand still and
+go on after it. What is ignored: connections that break, back-off and slow start after a stall, and
+a latency that is on its way when one begins. An unlimited link cannot stall: it takes no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import inf, isfinite
+
+from simfed.faults import Strikes
+from simfed.net.topology import Floats, Topology
+from simfed.net.traces import LinkTrace, Moment, Trace
+
+__all__ = ["StalledLink", "StalledLinks", "stall"]
+
+
+class StalledLink:
+    """A capacity, or a trace of it, with stalls; answers as a trace on the run's clock.
+
+    >>> from simfed.distributions import Choice
+    >>> from simfed.faults import Rhythm
+    >>> from simfed.seeding import Streams
+    >>> strikes = Strikes(Rhythm(Choice((10.0,)), Choice((2.0,))), Streams(0), "stall", "client-0")
+    >>> link = StalledLink(5.0, strikes)
+    >>> link.rate_bytes_per_s(link.moment(11.0)), link.next_moment(link.moment(11.0))[1]
+    (0.0, 12.0)
+    """
+
+    lowest_bytes_per_s = 0.0
+
+    def __init__(self, capacity: float | LinkTrace, strikes: Strikes) -> None:
+        if not isinstance(capacity, LinkTrace):
+            capacity = LinkTrace(Trace((0.0,), (capacity,), 1.0, "hold"))
+        assert isinstance(capacity.trace, Trace)
+        self._trace = capacity.trace
+        self._offset_s = capacity.offset_s
+        self._pieces = len(self._trace.starts_s)
+        """A moment counts borders of stalls in steps of this, and the trace's pieces within."""
+        self._strikes = strikes
+
+    @property
+    def peak_bytes_per_s(self) -> float:
+        """The highest capacity."""
+        return self._trace.peak_bytes_per_s
+
+    def moment(self, at_s: float) -> Moment:
+        """The piece in force at an instant."""
+        turn, piece = self._trace.moment(at_s + self._offset_s)
+        return self._numbered(Moment(turn, piece), self._strikes.passed(at_s))
+
+    def rate_bytes_per_s(self, moment: Moment) -> float:
+        """The capacity of a piece."""
+        piece, borders = self._apart(moment)
+        return 0.0 if borders % 2 else self._trace.rate_bytes_per_s(piece)
+
+    def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
+        """What follows a piece, and when; `(None, inf)` where the capacity stays 0 for ever."""
+        piece, borders = self._apart(moment)
+        following, changes_s = self._trace.next_moment(piece)
+        changes_s -= self._offset_s
+        if changes_s == inf and self._trace.rate_bytes_per_s(piece) == 0:
+            return None, inf
+        border_s = self._strikes.border_s(borders)
+        if changes_s > border_s:
+            return self._numbered(piece, borders + 1), border_s
+        if following is None:
+            return None, changes_s
+        return self._numbered(following, borders + (changes_s == border_s)), changes_s
+
+    def _numbered(self, piece: Moment, borders: int) -> Moment:
+        return Moment(piece.turn, piece.piece + self._pieces * borders)
+
+    def _apart(self, moment: Moment) -> tuple[Moment, int]:
+        """The moment of the trace alone, and how many borders of stalls are past."""
+        borders, piece = divmod(moment.piece, self._pieces)
+        return Moment(moment.turn, piece), borders
+
+
+class StalledLinks(Mapping[int, LinkTrace]):
+    """The links of a topology that vary, those that stall among them; made when they are used."""
+
+    def __init__(
+        self,
+        traces: Mapping[int, LinkTrace],
+        capacities_bytes_per_s: Floats,
+        strikes: Callable[[int], Strikes],
+        stalls: Callable[[int], bool],
+    ) -> None:
+        """`stalls(link)`: whether it does, `strikes(link)`: when."""
+        self._traces = traces
+        self._capacities_bytes_per_s = capacities_bytes_per_s
+        self._strikes = strikes
+        self._stalls = stalls
+        self._made: dict[int, LinkTrace] = {}
+
+    def __contains__(self, link: object) -> bool:
+        return link in self._traces or (isinstance(link, int) and self._stalls(link))
+
+    def __getitem__(self, link: int) -> LinkTrace:
+        if link not in self._made:
+            if not self._stalls(link):
+                return self._traces[link]
+            capacity = self._traces.get(link, float(self._capacities_bytes_per_s[link]))
+            self._made[link] = LinkTrace(StalledLink(capacity, self._strikes(link)))
+        return self._made[link]
+
+    def __iter__(self) -> Iterator[int]:
+        return (link for link in range(len(self._capacities_bytes_per_s)) if link in self)
+
+    def __len__(self) -> int:
+        return len(self._capacities_bytes_per_s)
+
+
+def stall(
+    topology: Topology, strikes: Callable[[str], Strikes], *, access: bool, lines: bool
+) -> None:
+    """Have links of finite rate stall: the clients' own, the lines between nodes, or both.
+
+    `strikes(name)`: when the link of this name does.
+    """
+    first, rates = 2 * topology.clients, topology.capacities_bytes_per_s
+
+    def stalls(link: int) -> bool:
+        return (access if link < first else lines) and isfinite(rates[link])
+
+    topology.vary(
+        StalledLinks(topology.traces, rates, lambda link: strikes(topology.link_name(link)), stalls)
+    )

@@ -1,0 +1,418 @@
+"""Links that stall, devices that freeze, messages lost or sent twice, a server that restarts."""
+
+import mode_worlds as modes
+import pytest
+import sim_worlds as sim
+import simpy
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import simfed
+from simfed.audit import verify
+from simfed.cli import main
+from simfed.distributions import Choice
+from simfed.errors import RunFailed
+from simfed.faults import Fate, Faults, Messages, Rhythm
+from simfed.net import Network, Star, stall
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+EVERY_10_S = Rhythm(Choice((10.0,)), Choice((2.0,)))
+
+
+class Told(Faults):
+    """Messages fare as a test says: (client, phase, transmission) → fate; else well."""
+
+    def __init__(self, fates, tries=5, timeout_s=0.5, **others):
+        super().__init__(Streams(0), messages=Messages(1.0, 1.0, timeout_s, tries), **others)
+        self.fates = fates
+
+    def fate(self, client, key, phase, nth):
+        return self.fates.get((client, phase, nth), Fate(1, False))
+
+
+def one_client(faults, rounds=1, device=None, **others):
+    """6000 bytes down in 6 s, one second of training, half of compression, 8000 up in 4 s."""
+    plain = sim.scenario(
+        rounds=rounds,
+        clients=[{"count": 1, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+    )
+    star = Star(1, up_bytes_per_s=2000.0, down_bytes_per_s=1000.0)
+    return sim.build(
+        plain, star=star, devices=[device or sim.Fixed()], downlink_bytes=6000.0, faults=faults,
+        **others,
+    )  # fmt: skip
+
+
+def track(world, of="client 0"):
+    rows = [row for row in world.rows("spans") if row["track"] == of]
+    return [(r["kind"], r["name"], r["started_at_s"], r["finished_at_s"]) for r in rows]
+
+
+def test_a_lost_message_is_sent_again_after_its_timeout():
+    fates = {(0, "upload", 0): Fate(1, True), (0, "upload", 1): Fate(1, True)}
+    world = one_client(Told(fates)).run()
+    (row,) = world.rows("participations")
+    assert (row["outcome"], row["uplink_s"], row["uplink_bytes"]) == ("aggregated", 13.0, 24_000.0)
+    assert track(world)[3:] == [
+        ("upload", "lost", 7.5, 11.5),
+        ("timeout", "upload", 11.5, 12.0),
+        ("upload", "lost", 12.0, 16.0),
+        ("timeout", "upload", 16.0, 16.5),
+        ("upload", "upload", 16.5, 20.5),
+    ]
+    assert sum(row["bytes"] for row in world.rows("links") if row["link"].endswith("up")) == 24_000
+
+
+def test_after_the_last_try_the_participation_has_failed():
+    fates = {(0, "download", nth): Fate(1, True) for nth in range(2)}
+    world = one_client(Told(fates, tries=2)).run()
+    (row,) = world.rows("participations")
+    assert (row["outcome"], row["downlink_s"], row["downlink_bytes"]) == ("failed", 13.0, 12_000.0)
+    assert (row["training_s"], row["uplink_bytes"]) == (0.0, 0.0)
+
+
+def test_a_message_that_leaves_twice_is_two_equal_transfers_of_which_one_counts():
+    world = one_client(Told({(0, "upload", 0): Fate(2, False)})).run()
+    (row,) = world.rows("participations")
+    assert (row["outcome"], row["uplink_s"], row["uplink_bytes"]) == ("aggregated", 8.0, 16_000.0)
+    assert track(world)[-1] == ("upload", "doubled", 7.5, 15.5)
+
+
+@given(
+    up=st.lists(st.floats(100, 5000), min_size=2, max_size=4),
+    receive=st.floats(100, 9000),
+    sizes=st.lists(st.floats(1, 1e5), min_size=4, max_size=4),
+)
+@settings(max_examples=50, deadline=None)
+def test_one_flow_of_two_copies_is_two_flows(up, receive, sizes):
+    ends = []
+    for twice in (False, True):
+        env = simpy.Environment()
+        network = Network(env, Star(len(up), up_bytes_per_s=up, receive_bytes_per_s=receive))
+        sent = [network.send(c, sizes[c]) for c in range(1, len(up))]
+        if twice:
+            sent += [network.send(0, sizes[0]), network.send(0, sizes[0])]
+        else:
+            sent.append(network.send(0, 2 * sizes[0], weight=2.0))
+        ends.append([env.run(transfer.done) for transfer in sent])
+    assert ends[0] == pytest.approx(ends[1][:-1])
+    assert ends[1][-1] == pytest.approx(ends[1][-2])
+
+
+def test_a_frozen_device_does_its_work_later_and_loses_none():
+    faults = Faults(Streams(0), freezes=Rhythm(Choice((6.25,)), Choice((3.0,))))
+    world = one_client(faults).run()
+    (row,) = world.rows("participations")
+    assert (row["training_s"], row["compression_s"], row["uplink_s"]) == (4.0, 0.5, 4.0)
+    assert track(world)[1:5] == [
+        ("training", "training", 6.0, 6.25),
+        ("frozen", "training", 6.25, 9.25),
+        ("training", "training", 9.25, 10.0),
+        ("compression", "top-k", 10.0, 10.5),
+    ]
+
+
+def test_a_device_that_stands_still_or_waits_is_idle():
+    class Counting(sim.Fixed):
+        def energy_j(self, phases_s):
+            self.told = phases_s
+            return sum(phases_s.values())
+
+    device = Counting()
+    fates = {(0, "upload", 0): Fate(1, True)}
+    faults = Told(fates, freezes=Rhythm(Choice((6.25,)), Choice((3.0,))))
+    world = one_client(faults, device=device).run()
+    assert device.told == {
+        "downlink": 6.0, "uplink": 8.0, "idle": 3.5, "training": 1.0, "compression": 0.5,
+    }  # fmt: skip
+    assert world.column("participations", "energy_j") == [19.0]
+
+
+def test_a_stalled_link_carries_nothing_and_then_goes_on():
+    star = Star(2, up_bytes_per_s=10.0)
+    faults = Faults(Streams(0), stalls=EVERY_10_S)
+    stall(star, faults.stalls_of, access=True, lines=True)
+    env = simpy.Environment()
+    uses = []
+    network = Network(env, star, on_use=uses.append)
+    assert env.run(network.send(0, 150.0).done) == 17.0
+    assert [(use.from_s, use.to_s, use.bytes) for use in uses] == [
+        (0.0, 10.0, 100.0),
+        (10.0, 12.0, 0.0),
+        (12.0, 17.0, 50.0),
+    ]
+
+
+def test_an_unlimited_link_cannot_stall():
+    star = Star(1)
+    faults = Faults(Streams(0), stalls=Rhythm(Choice((1e-3,)), Choice((100.0,))))
+    stall(star, faults.stalls_of, access=True, lines=True)
+    env = simpy.Environment()
+    assert env.run(Network(env, star).send(0, 1e9).done) == 0.0
+
+
+def test_stalls_lie_over_traces_whatever_these_do_at_their_end():
+    from simfed.net import LinkTrace, Trace
+
+    faults = Faults(Streams(0), stalls=EVERY_10_S)
+    seconds = {}
+    for end in ("loop", "hold"):
+        trace = LinkTrace(Trace.of([0.0, 4.0], [10.0, 30.0], 5.0, end), 1.0)
+        star = Star(1, traces={(0, "up"): trace})
+        stall(star, faults.stalls_of, access=True, lines=True)
+        env = simpy.Environment()
+        seconds[end] = env.run(Network(env, star).send(0, 400.0).done)
+    # looped: 10 B/s for 3 s, 30 for 1, then 4 and 1 s in turn; the 2 s from 10 and 22 are lost
+    carried = [*[10] * 3, 30, *([10] * 4 + [30]) * 6]
+    for second in (10, 11, 22, 23):
+        carried[second] = 0
+    total, at = 0.0, 0
+    while total + carried[at] <= 400:
+        total += carried[at]
+        at += 1
+    assert seconds["loop"] == pytest.approx(at + (400 - total) / carried[at])
+    assert seconds["hold"] == pytest.approx(3 + 7 + 2 + (400 - 30 - 210) / 30)
+
+
+def test_transfers_over_a_link_that_stays_at_0_under_its_stalls_end_the_run():
+    from simfed.net import LinkTrace, Trace
+
+    star = Star(1, traces={(0, "up"): LinkTrace(Trace.of([0.0, 1.0], [5.0, 0.0], 2.0, "hold"))})
+    stall(star, Faults(Streams(0), stalls=EVERY_10_S).stalls_of, access=True, lines=True)
+    env = simpy.Environment()
+    transfer = Network(env, star).send(0, 50.0)
+    with pytest.raises(RunFailed, match="its capacity is 0 for ever"):
+        env.run(transfer.done)
+
+
+def test_what_came_since_the_last_merge_is_lost_when_the_server_restarts():
+    faults = Faults(Streams(0), restarts=Rhythm(Choice((14.0,)), Choice((3.0,))))
+    plain = sim.scenario(
+        rounds=3,
+        clients=[{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+    )
+    # rounds of 11.5 s and, for the second client, of 15.5 s
+    star = Star(2, up_bytes_per_s=[2000.0, 1000.0], down_bytes_per_s=1000.0)
+    world = sim.build(
+        plain, star=star, devices=[sim.Fixed(), sim.Fixed()], downlink_bytes=6000.0, faults=faults
+    ).run()
+    rows = world.rows("participations")
+    assert [row["outcome"] for row in rows[:2]] == ["dropped", "dropped"]
+    first = world.rows("rounds")[0]
+    assert (first["started_at_s"], first["duration_s"], first["server_s"]) == (0.0, 17.0, 3.0)
+    assert (first["critical_phase"], first["critical_client"]) == ("restart", None)
+    assert track(world, "server")[0] == ("restart", "restart", 14.0, 17.0)
+    assert rows[0]["uplink_bytes"] == 8000.0  # it had arrived
+    assert rows[1]["uplink_bytes"] == 6500.0
+    # the next restart is due at 31 s, 14 s after the first one's end
+    second = world.rows("rounds")[1]
+    assert (second["critical_phase"], second["finished_at_s"]) == ("restart", 34.0)
+    assert {row["model_version"] for row in rows} == {0}
+
+
+def test_a_restart_that_is_due_during_a_merge_comes_after_it():
+    faults = Faults(Streams(0), restarts=Rhythm(Choice((12.0,)), Choice((3.0,))))
+    server = sim.Fixed(decompression=2.0, inference=0.0, distillation=0.0)
+    world = one_client(faults, rounds=2, server_device=server).run()
+    first, second = world.rows("rounds")
+    assert (first["finished_at_s"], first["critical_phase"]) == (13.5, "download")
+    assert (second["finished_at_s"], second["critical_phase"]) == (16.5, "restart")
+    assert world.column("participations", "outcome") == ["aggregated", "dropped"]
+
+
+# ---- whole runs --------------------------------------------------------------------------------
+
+ALL = {
+    "stalls": {
+        "between": "3 s", "lasts": {"uniform": {"low": "0.1 s", "high": "1 s"}}, "links": "all",
+    },
+    "freezes": {"between": "2 s", "lasts": "0.3 s"},
+    "messages": {"lost": 0.15, "doubled": 0.1, "timeout": "0.2 s", "tries": 2},
+    "restarts": {"between": "4 s", "lasts": "0.5 s"},
+}  # fmt: skip
+SEVERAL = ("synchronous", "deadline, merge", "first, drop", "buffered", "asynchronous")
+
+
+def scenario(faults, mode="synchronous", rounds=12, **changes):
+    plain = {
+        "name": "faults",
+        "rounds": rounds,
+        "dataset": {"name": "mnist-mini", "public": 16},
+        "prototypes": {"a": {"model": "logistic-regression"}},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "clients": [
+            {
+                "count": 6,
+                "prototype": "a",
+                "device": {"profile": "x86-2core-vm", "speed": 0.01},
+                "link": {"up": "0.2 Mbps", "down": "0.4 Mbps"},
+            }
+        ],
+        "network": {"server": {"receive": "1 Mbps", "send": "2 Mbps"}},
+        "aggregation": modes.MODES[mode],
+        "faults": faults,
+        **changes,
+    }
+    if mode.startswith("first"):
+        plain["participation"] = {"clients_per_round": 3}
+    return Scenario.model_validate(plain)
+
+
+@pytest.mark.parametrize("mode", SEVERAL)
+def test_runs_with_every_fault_keep_every_invariant_and_resume_to_the_same_bits(tmp_path, mode):
+    made = scenario(ALL, mode, checkpoint={"every": 4})
+    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    names = set(run.spans["name"])
+    assert {"lost", "doubled", "restart"} <= names
+    assert {"frozen", "timeout"} <= set(run.spans["kind"])
+    assert (run.links["capacity_bytes_per_s"] == 0).any()
+    assert verify(tmp_path / "run") == []
+
+    def stop(round, time_s, accuracy):
+        if round == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(simfed.errors.Interrupted):
+        simfed.run(made, tmp_path / "again", time_only=True, progress=stop)
+    again = simfed.run(made, tmp_path / "again", time_only=True, progress=False, resume=True)
+    assert again.fingerprint == run.fingerprint
+
+
+def test_what_is_learned_with_faults_keeps_every_invariant(tmp_path):
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
+    made = scenario(ALL, "synchronous", rounds=5, policy=policy, downlink={"compression": {"k": 9}})
+    run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
+    assert run.participations["reward_raw"].notna().any()
+    assert (run.participations["outcome"] == "dropped").any()
+    assert verify(tmp_path / "run") == []
+
+
+MIXTURES = given(
+    mode=st.sampled_from(sorted(modes.MODES)),
+    seed=st.integers(0, 1000),
+    messages=st.fixed_dictionaries(
+        {"lost": st.floats(0.01, 0.6), "doubled": st.floats(0, 1), "tries": st.integers(1, 4)}
+    ),
+    between=st.floats(0.2, 20.0),
+    lasts=st.floats(0.01, 3.0),
+)
+
+
+def check_mixture(tmp_path_factory, mode, seed, messages, between, lasts):
+    often = {"between": f"{between} s", "lasts": f"{lasts} s"}
+    faults = {
+        "messages": messages,
+        "stalls": {**often, "links": "all"},
+        "freezes": often,
+        "restarts": {"between": f"{5 * between} s", "lasts": f"{lasts} s"},
+    }
+    path = tmp_path_factory.mktemp("faults") / "run"
+    simfed.run(scenario(faults, mode, rounds=5, seed=seed), path, time_only=True, progress=False)
+    assert verify(path) == []
+
+
+@MIXTURES
+@example(  # a stalled link once carried −4e-12 bytes
+    mode="deadline, bound",
+    seed=253,
+    messages={"lost": 0.5, "doubled": 0.0, "tries": 1},
+    between=0.5,
+    lasts=1.0,
+)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_mixture_of_faults_keeps_every_invariant(tmp_path_factory, **world):
+    check_mixture(tmp_path_factory, **world)
+
+
+@pytest.mark.long
+@MIXTURES
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_many_mixtures_of_faults_keep_every_invariant(tmp_path_factory, **world):
+    check_mixture(tmp_path_factory, **world)
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "buffered"])
+def test_faults_that_never_strike_change_nothing(mode):
+    never = {"between": "1000000000 s", "lasts": "1 s"}
+    faults = {
+        "stalls": {**never, "links": "all"},
+        "freezes": never,
+        "messages": {"lost": 1e-300, "doubled": 1e-300},
+        "restarts": never,
+    }
+    with_them, without = (
+        simfed.run(scenario(of, mode, rounds=4), time_only=True, progress=False)
+        for of in (faults, None)
+    )
+    assert with_them.fingerprint == without.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("spans", lambda s: s["name"].replace("lost", "upload"), "fate"),
+        ("spans", lambda s: s["kind"].replace("frozen", "training"), "stand still"),
+        ("links", lambda s: s["capacity_bytes_per_s"].replace(0.0, 99.0), "capacity"),
+        ("rounds", lambda s: s["critical_phase"].replace("restart", "deadline"), "go on although"),
+    ],
+)
+def test_verify_recomputes_every_fault(tmp_path, table, change, said):
+    from simfed import audit
+
+    path = tmp_path / "run"
+    simfed.run(scenario(ALL), path, time_only=True, progress=False)
+    run = simfed.load_run(path)
+    frame = getattr(run, table).copy()
+    changed = change(frame)
+    frame[changed.name] = changed
+    parts = audit.Parts(scenario(ALL), path / "scenario.yaml")
+
+    class Tampered:
+        def table(self, name):
+            import pyarrow as pa
+
+            schema = run.table(name).schema
+            return pa.Table.from_pandas(frame, schema) if name == table else run.table(name)
+
+    told = [line for check in audit._CHECKS for line in check(Tampered(), parts)]
+    assert any(said in line for line in told), told
+
+
+def test_a_run_in_which_no_message_arrives_ends(tmp_path):
+    faults = {"messages": {"lost": 1.0, "timeout": "0.1 s", "tries": 2}}
+    run = simfed.run(scenario(faults, rounds=3), time_only=True, progress=False)
+    assert set(run.participations["outcome"]) == {"failed"}
+    assert (run.participations["downlink_bytes"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({}, "faults: one of stalls, freezes, messages or restarts; null for none, got {}"),
+        ({"messages": {}}, "faults.messages: lost or doubled above 0"),
+        (
+            {"messages": {"doubled": 0.1, "tries": 3}},
+            "faults.messages: the key 'tries' only beside lost",
+        ),
+        (
+            {"freezes": {"between": "1 s", "lasts": {"column": "a", "unit": "s"}}},
+            "faults.freezes.lasts.column: a law, as every time is drawn anew, got 'a'",
+        ),
+        ({"freezes": {"between": "0 s", "lasts": "1 s"}}, "faults.freezes.between: "),
+    ],
+)
+def test_wrong_faults_are_one_sentence_each(tmp_path, capsys, faults, said):
+    plain = scenario(None).model_dump(mode="json")
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({**plain, "faults": faults}))
+    assert main(["validate", str(file)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_learning_without_a_clock_refuses_faults():
+    from simfed.learn.plain import _require_no_clock
+
+    with pytest.raises(simfed.errors.InputError, match="faults: null in learning without a clock"):
+        _require_no_clock(scenario(ALL))

@@ -644,6 +644,25 @@ def _evaluations_are_due(facts: Facts) -> Broken:
         yield f"prototypes.parquet: {unknown[0]!r} is no prototype of scenario.yaml"
 
 
+def _clients_are_evaluated_when_prototypes_are(facts: Facts) -> Broken:
+    """Everybody, or where models are personal everybody who has taken part, once per round."""
+    found, scenario = facts["clients"], facts.run.scenario
+    rounds, clients = found["round"], found["client"]
+    if not len(rounds):
+        return
+    if len(np.unique(_keys(rounds, clients))) != len(rounds):
+        yield "clients.parquet: a client twice in one round"
+    count = sum(int(group.get("count", 1)) for group in scenario.get("clients", []))
+    strange = (clients < 0) | (clients >= count)
+    yield from _rows("clients", strange, facts, "are of a client that the scenario does not have")
+    every = (scenario.get("evaluation") or {}).get("every")
+    if every:
+        due = (rounds % every == 0) | (rounds == facts.rounds)
+        yield from _rows("clients", ~due, facts, "are of a round that is not evaluated")
+    for name in ("accuracy", "own_accuracy"):
+        yield from _rows("clients", found[name] > 1, facts, f"have a {name} above 1")
+
+
 def _prototypes_are_measured_once(facts: Facts) -> Broken:
     found = facts["prototypes"]
     pairs = set(zip(found["round"].tolist(), found["prototype"].tolist(), strict=True))
@@ -745,6 +764,7 @@ _CHECKS = (
     _pulls_follow_the_policy,
     _merges_are_counted,
     _rewards_are_gains_over_time,
+    _clients_are_evaluated_when_prototypes_are,
     _prototypes_are_measured_once,
     _policies_have_every_arm_once,
     _rows_are_in_order,

@@ -367,7 +367,7 @@ class Evaluation(Section):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
     every: PositiveInt = Field(default=10, description="rounds")
-    clients: Annotated[bool, OnlyWith("method", "personal", False)] = Field(
+    clients: bool = Field(
         default=False,
         description="also in each client's own label mix; methods with personal models always do",
     )

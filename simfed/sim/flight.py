@@ -125,7 +125,9 @@ class Flight:
         """Whether all that travels down to it has arrived; asked when it is over."""
         if self.task.downlink_bytes <= 0:
             return True
-        return self.step > 1 or (self.step == 1 and self.outcome != "failed")
+        # who has begun to work has it, however that work ended; a failure at the download's own end
+        # comes before any work
+        return bool(self.units) or self.step > 1 or (self.step == 1 and self.outcome != "failed")
 
     def steps(self) -> tuple[tuple[str, Work | None], ...]:
         """(phase, its work; None for a transfer), in the order in which the client goes through

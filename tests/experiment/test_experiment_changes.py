@@ -84,7 +84,7 @@ LOSING = ["deadline, merge", "buffered", "asynchronous"]
 @pytest.mark.parametrize("mode", several(LOSING, ["buffered"]))
 def test_lost_downloads_are_sent_again(mode, tmp_path):
     plain = worlds.scenario(mode, count=4, rounds=14)
-    groups = [{**g.model_dump(mode="json"), **AWAY} for g in plain.clients]
+    groups = [{**g, **AWAY} for g in plain.model_dump(mode="json")["clients"]]
     made = worlds.scenario(mode, count=4, rounds=14, clients=groups)
     result = played(made, tmp_path / "run")
     table = result.participations
@@ -173,7 +173,7 @@ def test_unpacking_is_the_clients_work_and_packing_the_servers():
 
 def test_unpacking_that_no_profile_knows_takes_no_time_and_a_warning_says_so():
     made = worlds.scenario()
-    groups = [g.model_dump(mode="json") for g in made.clients]
+    groups = made.model_dump(mode="json")["clients"]
     for group in groups:
         group["device"] = {
             "profile": "rtx3090-ryzen4800h",

@@ -111,7 +111,7 @@ def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it()
     register("policy", "by-plan", Fixed, replace=True)
 
     def made(first, second):
-        groups = [g.model_dump(mode="json") for g in scenario(count=2).clients]
+        groups = scenario(count=2).model_dump(mode="json")["clients"]
         groups[0]["policy"] = {"kind": "by-plan", "plan": first}
         groups[1]["policy"] = {"kind": "by-plan", "plan": second}
         return scenario(rounds=3, clients=groups, policy="by-plan")

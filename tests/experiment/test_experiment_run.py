@@ -272,7 +272,7 @@ def test_a_clock_without_learning_takes_more_clients_than_samples(tiny):
 
 
 FEDAVG = {
-    "method": "fedavg", "prototypes": {"small": {"model": "lenet5-half"}},
+    "method": "fedavg", "dataset.public": None, "prototypes": {"small": {"model": "lenet5-half"}},
     "clients[*].prototype": "small", "policy": {"kind": "uniform", "strategy": "top-k"},
 }  # fmt: skip
 
@@ -481,6 +481,7 @@ def test_where_nothing_is_rolled_back_nothing_is_forced(tiny, profile):
         **blind,
         "safeguard.rollback": None,
         "method": "fedavg",
+        "dataset.public": None,
         "prototypes": {"small": {"model": "lenet5-half"}},
         "clients[1].prototype": "small",
     }

@@ -25,7 +25,7 @@ from simfed.seeding import Streams
 def scenario(**changes):
     plain = {
         "method": "fedavg",
-        "dataset": {"name": "mnist-mini", "public": 0},
+        "dataset": {"name": "mnist-mini"},
         "prototypes": {"only": {"model": "logistic-regression"}},
         "clients": [{"count": 6, "prototype": "only", "device": "any"}],
         "training": {"batch_size": 10, "learning_rate": 0.05, "local_epochs": 2},
@@ -109,7 +109,7 @@ def test_a_thousand_clients_of_which_ten_play_learn():
     made = scenario(
         rounds=30,
         clients=[{"count": 1000, "prototype": "only", "device": "any"}],
-        dataset={"name": "mnist-mini", "public": 0, "partition": {"kind": "iid"}},
+        dataset={"name": "mnist-mini", "partition": {"kind": "iid"}},
         training={"batch_size": 10, "learning_rate": 0.03},
         participation={"clients_per_round": 10},
         evaluation={"every": 30},

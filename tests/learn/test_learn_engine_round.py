@@ -515,8 +515,9 @@ def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
 
 @pytest.mark.parametrize("data", ["probe", "full", "batch"])
 def test_local_loss_is_over_the_samples_it_names(data):
+    samples = {"samples": 40} if data == "probe" else {}
     scenario = tiny.scenario(
-        policy={"kind": "ascend", "reward": {"local_loss": {"data": data, "samples": 40}}}
+        policy={"kind": "ascend", "reward": {"local_loss": {"data": data, **samples}}}
     )
     work = workload(scenario)
     samples = work.engine.worker.own_samples(1, 1)

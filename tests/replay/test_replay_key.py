@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from simfed.registry import REGISTRIES, register
 from simfed.replay.key import _machine, last_round_if_special, learning_key, part_digests
 from simfed.scenario.load import validated
+from simfed.scenario.section import marked
 
 CLOCK = (
     "name",
@@ -76,7 +77,12 @@ def scenario(**changes):
 def leaves(value, path=""):
     """Every key path with its value, and how to make a scenario with another value there."""
     if isinstance(value, BaseModel):
-        for name in type(value).model_fields:
+        unused = {
+            name
+            for name, only in marked(type(value))
+            if not only.from_the_top and not only.holds(value)
+        }
+        for name in (name for name in type(value).model_fields if name not in unused):
             inner = getattr(value, name)
             for where, old, change in leaves(inner, f"{path}.{name}" if path else name):
                 yield where, old, lambda new, n=name, c=change: value.model_copy(update={n: c(new)})
@@ -130,7 +136,7 @@ def test_each_key_counts_or_belongs_to_the_clock(where):
 
 def test_k_of_a_group_counts_and_equals_its_default():
     base = scenario()
-    client = dict(base.clients[0].model_dump(mode="json"))
+    client = base.model_dump(mode="json")["clients"][0]
     assert learning_key(scenario(clients=[{**client, "k": 1000}])) == learning_key(base)
     assert learning_key(scenario(clients=[{**client, "k": 500}])) != learning_key(base)
 

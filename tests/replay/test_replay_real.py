@@ -133,6 +133,7 @@ def flying(mode, method="fedavg", *, slower=1.0, uplinks=(0.4, 1.0, 2.5, 4.0), *
     ]
     return scenario(
         clients=clients, prototypes={"small": {"model": "logistic-regression"}}, method=method,
+        dataset={"name": "mnist-mini"},
         policy=TOP, aggregation=FLYING[mode], rounds=8, evaluation={"every": 8}, **changes,
     )  # fmt: skip
 

@@ -30,7 +30,6 @@ WORLDS = {
     "graph": {"network": {"topology": "graph", "edges": [{"between": ["a", "server"]}]},
               "clients[0].link.at": "a"},
     "whole models": {"method": "fedavg"},
-    "personal": {"method": "fedproto"},
     "in flight": {"aggregation": {"mode": "asynchronous", "concurrency": 2}},
     "not charged": {"charge.downlink": False},
     "tcp": {"network.model": "tcp"},

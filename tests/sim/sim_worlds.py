@@ -22,7 +22,7 @@ def scenario(**changes):
     plain = {
         "name": "tiny",
         "rounds": 3,
-        "dataset": {"name": "mnist-mini", "public": 8},
+        "dataset": {"name": "mnist-mini", **({} if "method" in changes else {"public": 8})},
         "prototypes": {"small": {"model": "lenet5-half"}},
         "clients": [{"count": 4, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
         "policy": {"kind": "uniform", "strategy": "top-k"},

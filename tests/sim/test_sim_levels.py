@@ -59,6 +59,7 @@ def world(name="pairs", rounds=5, **changes):
     }
     if "method" in plain:
         plain["clients"] = plain["clients"][:1]
+        plain["dataset"] = {"name": "mnist-mini"}
         del plain["safeguard"]
     return Scenario.model_validate(plain)
 

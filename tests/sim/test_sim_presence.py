@@ -109,7 +109,7 @@ def test_utility_guided_selection_is_told_losses():
 
 
 def test_other_selections_need_cohorts():
-    with pytest.raises(ValueError, match="uniform with mode buffered"):
+    with pytest.raises(ValueError, match="'selection' only beside clients_per_round"):
         scenario(
             aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
             participation={"selection": "oort"},
@@ -125,7 +125,7 @@ def test_wrong_modes_are_one_sentence_each(tmp_path):
         "{mode: deadline, deadline: 0 s}": "a duration above 0",
         "{mode: deadline}": "the key 'deadline' beside mode deadline",
         "{mode: buffered, buffer: 2, concurrency: 9}": "at most the 4 clients",
-        "{mode: synchronous, deadline: 3 s}": "deadline belongs to deadline",
+        "{mode: synchronous, deadline: 3 s}": "deadline belongs to mode deadline",
         "{mode: first, staleness: {kind: constant}}": "staleness only where the late are merged",
         "{mode: frist}": "first",
         "{mode: first}": "clients_per_round: fewer than the 4 clients with mode first",

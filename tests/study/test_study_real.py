@@ -99,7 +99,8 @@ def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_pat
     found = []
     base = load_scenario(write_study().parent / "base.yaml")
     for path in (first, second, third):
-        network = Network.model_construct(**{**dict(base.network), "file": str(path)})
+        graph = {"topology": "graph", "file": str(path)}
+        network = Network.model_construct(**{**dict(base.network), **graph})
         scenario = base.model_copy(update={"network": network})
         assert list(files_in(scenario)) == [str(path)]
         found.append(

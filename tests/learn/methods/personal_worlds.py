@@ -32,7 +32,7 @@ def scenario(method, *, mixed=False, rounds=2, public=None, clients=3, **changes
         groups.append({"count": 1, "prototype": "large", "device": "any"})
     plain = {
         "name": "tiny", "rounds": rounds, "seed": 3, "method": method,
-        "dataset": {"name": "method-stripes", "public": public},
+        "dataset": {"name": "method-stripes", **({} if public is None else {"public": public})},
         "prototypes": {name: {"model": model} for name, model in prototypes.items()},
         "clients": groups,
         "training": {"batch_size": BATCH, "learning_rate": RATE, "local_steps": STEPS},

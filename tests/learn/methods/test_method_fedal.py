@@ -148,7 +148,7 @@ def test_bytes_and_work():
 
 def test_a_public_set_is_needed():
     with pytest.raises(ValueError, match="at least 1 public image with method fedal"):
-        tiny.scenario("fedal")
+        tiny.scenario("fedal", public=0)
 
 
 @pytest.mark.parametrize(

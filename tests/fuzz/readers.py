@@ -1,0 +1,366 @@
+"""Each kind of file with an example of it, and what reads it.
+
+`python tests/fuzz/readers.py 500` prints which share of the readers' lines so many inputs of each
+kind reach.
+"""
+
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import mutations as fuzz
+
+CASES = json.dumps({
+    "format": 1,
+    "cases": [{
+        "name": "two", "links": [{"capacity_bytes_per_s": 1e6, "latency_s": 0.01}],
+        "flows": [{"start_s": 0.0, "size_bytes": 1e6, "path": [0], "finish_s": 2.0},
+                  {"start_s": 0.5, "size_bytes": 5e5, "path": [0]}],
+    }],
+})  # fmt: skip
+GML = """graph [ directed 1
+  node [ id 0 label "server" ] node [ id 1 label "a" ] node [ id 2 label "client-0" ]
+  edge [ source 1 target 0 rate "5 Mbps" latency "2 ms" ]
+  edge [ source 0 target 1 rate "5 Mbps" ] edge [ source 2 target 1 ] edge [ source 1 target 2 ] ]
+"""
+STUDY = """
+name: s
+base: scenario.yaml
+seeds: [0, 1]
+set: {rounds: 3}
+grid: {training.learning_rate: [0.01, 0.02], compression.k: {few: 10, many: 1%}}
+compare: {arms: compression.k, baseline: few, thresholds: [0.5]}
+"""
+SCENARIO = """
+name: tiny
+rounds: 4
+dataset: {name: mnist-mini, public: 16, partition: {kind: dirichlet, alpha: 0.3}}
+prototypes: {small: {model: lenet5-half}}
+clients:
+  - count: 2
+    prototype: small
+    device: {profile: profile.yaml, speed: {lognormal: {median: 1, cv: 0.5}}, noise: {cv: 0.1}}
+    link: {up: {file: up.csv, format: csv, end: hold}, down: {uniform: {low: 5 Mbps, high: 9 Mbps}}}
+    availability: {markov: {on: 2 h, off: 1 min}}
+    failure: {upload: 0.01}
+  - {count: 2, prototype: small, device: profile.yaml, link: {up: 5 Mbps, latency: 10 ms, at: edge},
+     availability: {trace: there.csv, devices: drawn}}
+training: {batch_size: 4, momentum: 0.9, schedule: {kind: step, every: 2}}
+compression: {k: 50, strategies: [top-k, {qsgd: {levels: 4}}], k_choices: [1%, 20]}
+policy: {kind: ascend, warmup: 1, reward: {rho: 0.5, local_loss: {samples: 16}}}
+network: {topology: tree, tiers: [{name: edge, up: 50 Mbps}], model: tcp, tcp: {handshake: false}}
+aggregation: {mode: deadline, deadline: 30 s, late: merge, staleness: {kind: hinge, after: 1}}
+participation: {clients_per_round: 3, selection: {kind: oort, decay: 0.9}}
+server: {device: profile.yaml}
+downlink: {compression: {k: 10%, strategy: top-k}}
+evaluation: {every: 3}
+checkpoint: {every: 1}
+"""
+RUN = """
+name: run
+rounds: 3
+dataset: {name: mnist-mini}
+method: fedavg
+prototypes: {small: {model: logistic-regression}}
+clients:
+  - {count: 3, prototype: small, device: {profile: x86-2core-vm, assume: {training: 1 ms}},
+     link: {up: {file: up.csv, format: csv, end: hold}, down: 5 Mbps}}
+policy: {kind: uniform, strategy: random-k}
+compression: {k: 50}
+checkpoint: {every: 1}
+"""
+
+
+def corpus(folder):
+    """One good example of everything, in this folder."""
+    import simfed
+    from simfed.record.checkpoint import Checkpoint, CheckpointFolder
+    from simfed.record.recorder import Recorder
+
+    folder.mkdir(parents=True, exist_ok=True)
+    calibration = fuzz.ROOT / "calibration"
+    for name, content in {
+        "scenario.yaml": SCENARIO, "study.yaml": STUDY, "graph.gml": GML, "cases.json": CASES,
+        "up.csv": "0,5\n1,7.5\n2,0\n3,1e1\n", "there.csv": "client,from_s,to_s\n0,0,5\n1,2,9\n",
+        "mahimahi.txt": "0\n1\n5\n5\n9\n", "pensieve.txt": "0.5 1.2\n1.0 0\n2 3e1\n",
+        "devices.csv": "speed,up,w\n1,5,1\n0.5,2,3\n", "run.yaml": RUN,
+        "graph.graphml": GRAPHML,
+    }.items():  # fmt: skip
+        (folder / name).write_text(content)
+    shutil.copy(calibration / "x86-2core-vm.yaml", folder / "profile.yaml")
+    shutil.copy(calibration / "rtx3090-ryzen4800h.training.csv", folder / "measured.csv")
+    scenario = simfed.load_scenario(folder / "run.yaml")
+    simfed.run(scenario, folder / "run", source=fuzz.ROOT / "scenarios" / "x.yaml",
+               time_only=True, progress=False)  # fmt: skip
+    begun = folder / "begun"
+    checkpoints = CheckpointFolder(begun, "id")
+    for round in (1, 2):
+        recorder = Recorder(begun / "segments", run="id")
+        if round == 2:
+            loaded = checkpoints.load(recorder)
+            checkpoints.take_up(loaded, recorder)
+        recorder.policies.append(RowOf.policy(round))
+        checkpoints.save(Checkpoint(round, {"a": {"b": [1, 2.5, "x"]}}, RowOf.arrays()), recorder)
+    cache(folder / "cache")
+    return folder
+
+
+class RowOf:
+    @staticmethod
+    def policy(round):
+        from simfed.record.schema import PolicyValue
+
+        return PolicyValue(round, 0, "top-k", 0.5)
+
+    @staticmethod
+    def arrays():
+        import numpy as np
+
+        return {"weights": np.arange(6.0), "counts": np.arange(3)}
+
+
+def cache(folder):
+    from simfed.replay.store import TrajectoryStore
+
+    trajectory = TrajectoryStore(folder).open("key", {"what": "x"})
+    trajectory.add("n0", {"losses": [1.0, 2.0]})
+    trajectory.add("n1", {"losses": [0.5]})
+    trajectory.keep_state("n1", {"a": 1}, RowOf.arrays())
+    trajectory.close()
+
+
+GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="d0" for="edge" attr.name="rate" attr.type="string"/>
+<graph edgedefault="undirected"><node id="server"/><node id="a"/><node id="client-0"/>
+<edge source="a" target="server"><data key="d0">5 Mbps</data></edge>
+<edge source="client-0" target="a"><data key="d0">1 Mbps</data></edge></graph></graphml>
+"""
+
+# ---- readers -------------------------------------------------------------------------------------
+
+
+def scenario(path):
+    from simfed.assembly import checked
+    from simfed.scenario import dump_scenario, load_scenario
+
+    loaded = load_scenario(path)
+    dump_scenario(loaded)
+    if loaded.client_count < 1000:
+        checked(loaded, path, True)
+
+
+def study(path):
+    from simfed.scenario.study import load_study_file
+
+    load_study_file(path)
+
+
+def profile(path):
+    from simfed.device import load_profile
+
+    load_profile(path)
+
+
+def measured(path):
+    from simfed.device.table import read_table
+
+    read_table([path])
+
+
+def devices(path):
+    from simfed.tables import read_columns
+
+    read_columns(str(path), ["speed", "up"])
+
+
+def there(path):
+    from simfed.availability import read_trace
+
+    read_trace(str(path))
+
+
+def csv_trace(path):
+    from simfed.net.trace_files import read_csv
+
+    read_csv(path, "loop")
+
+
+def mahimahi(path):
+    from simfed.net.trace_files import read_mahimahi
+
+    read_mahimahi(path, "hold")
+
+
+def pensieve(path):
+    from simfed.net.trace_files import read_pensieve
+
+    read_pensieve(path)
+
+
+def graph(path):
+    from simfed.net.graphs import read_graph
+
+    read_graph(path)
+
+
+def cases(path):
+    from simfed.net.cases import load_cases, parse_case
+
+    for case in load_cases(path):
+        parse_case(case)
+
+
+def run(path):
+    from simfed import audit
+
+    audit.verify(path)
+
+
+def checkpoint(path):
+    from simfed.record.checkpoint import CheckpointFolder
+    from simfed.record.recorder import Recorder
+
+    CheckpointFolder(path, "id").load(Recorder(path / "segments", run="id"))
+
+
+def kept(path):
+    from simfed.replay.store import TrajectoryStore
+
+    store = TrajectoryStore(path)
+    trajectory = store.open("key", {"what": "x"})
+    for node in ("n0", "n1"):
+        trajectory.known(node)
+        trajectory.state(node)
+    assert all("\n" not in sentence for sentence in trajectory.damaged)
+    store.kept()
+    trajectory.close()
+
+
+# ---- seals ---------------------------------------------------------------------------------------
+
+
+def seal_run(folder):
+    from simfed.record import fingerprint, open_run
+    from simfed.record.digest import manifest_digest, scenario_digest
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["scenario_sha256"] = scenario_digest((folder / "scenario.yaml").read_text())
+    with contextlib.suppress(Exception):
+        tables = open_run(folder)
+        manifest["fingerprint"] = fingerprint(lambda name: [tables.table(name)])
+    manifest["digest"] = manifest_digest(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def seal_checkpoint(folder):
+    from simfed.record.digest import digest_of, file_digest
+
+    for name in ("state.json", "earlier.json"):
+        state = json.loads((folder / name).read_text())
+        with contextlib.suppress(Exception):
+            arrays = folder / state["arrays"]["file"]
+            state["arrays"]["digest"] = file_digest(arrays)
+        state.pop("digest", None)
+        (folder / name).write_text(json.dumps({**state, "digest": digest_of(state)}))
+
+
+KINDS = {
+    # kind: (file or folder of the corpus, its reader, share of all inputs, seal)
+    "scenario": ("scenario.yaml", scenario, 0.14, None),
+    "study": ("study.yaml", study, 0.10, None),
+    "profile": ("profile.yaml", profile, 0.03, None),
+    "measured": ("measured.csv", measured, 0.08, None),
+    "devices": ("devices.csv", devices, 0.08, None),
+    "there": ("there.csv", there, 0.08, None),
+    "csv trace": ("up.csv", csv_trace, 0.10, None),
+    "mahimahi": ("mahimahi.txt", mahimahi, 0.07, None),
+    "pensieve": ("pensieve.txt", pensieve, 0.07, None),
+    "gml": ("graph.gml", graph, 0.06, None),
+    "graphml": ("graph.graphml", graph, 0.06, None),
+    "cases": ("cases.json", cases, 0.07, None),
+    "run": ("run", run, 0.02, seal_run),
+    "checkpoint": ("begun", checkpoint, 0.02, seal_checkpoint),
+    "cache": ("cache", kept, 0.02, lambda folder: None),
+}
+"""What simfed reads."""
+
+
+def made(kind, number, good, into):
+    """The number-th mutation of a kind, in the folder `into`; what to read."""
+    name, _, _, seal = KINDS[kind]
+    rng, place = fuzz.rng_of(kind, number), into / name
+    if seal is None:
+        place.write_bytes(fuzz.mutated_text(rng, (good / name).read_bytes(), place.suffix))
+        return place
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(good / name, place)
+    fuzz.mutate_folder(rng, place, seal)
+    return place
+
+
+# ---- coverage ------------------------------------------------------------------------------------
+
+READERS = {
+    "reading.py", "scenario/load.py", "scenario/options.py", "scenario/section.py",
+    "scenario/fields.py", "scenario/model.py", "scenario/network.py",
+    "scenario/distribution.py", "scenario/study.py",
+    "device/load.py", "device/table.py", "tables.py", "net/trace_files.py", "net/graphs.py",
+    "net/cases.py", "record/read.py", "record/invariants.py", "record/checkpoint.py",
+    "replay/store.py", "audit.py",
+}  # fmt: skip
+
+
+def coverage(count):
+    """Share of the lines of the readers' functions that were reached, per module."""
+    import dis
+
+    base = fuzz.ROOT / "simfed"
+    files = {str(base / name): name for name in READERS}
+    reached = {file: set() for file in files}
+
+    def trace(frame, event, argument):
+        lines = reached.get(frame.f_code.co_filename)
+        if lines is None:
+            return None
+
+        def local(frame, event, argument):
+            if event == "line":
+                lines.add(frame.f_lineno)
+            return local
+
+        return local
+
+    with tempfile.TemporaryDirectory() as folder:
+        good, into = corpus(Path(folder) / "good"), Path(folder)
+        for extra in ("up.csv", "there.csv", "profile.yaml", "scenario.yaml"):
+            shutil.copy(good / extra, into)
+        sys.settrace(trace)
+        try:
+            for kind, (name, reader, _, _) in KINDS.items():
+                for number in range(-1, count):
+                    path = good / name if number < 0 else made(kind, number, good, into)
+                    with contextlib.suppress(Exception):
+                        reader(path)
+        finally:
+            sys.settrace(None)
+
+    def lines_of(code, inside=False):
+        if inside:
+            yield from (line for _, line in dis.findlinestarts(code) if line)
+        for constant in code.co_consts:
+            if hasattr(constant, "co_code"):
+                in_class = constant.co_name[0].isupper() and not inside
+                yield from lines_of(constant, inside or not in_class)
+
+    for file, name in sorted(files.items(), key=lambda item: item[1]):
+        every = set(lines_of(compile(Path(file).read_text(), file, "exec")))
+        print(f"{name:24} {len(every & reached[file]):4} of {len(every):4} lines "
+              f"{len(every & reached[file]) / len(every):6.1%}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    coverage(int(sys.argv[1]))

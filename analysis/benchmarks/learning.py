@@ -109,12 +109,14 @@ def federation(made: Scenario, device: str = "cpu") -> Federation:
         images = rng.integers(0, 256, (count, *known.input_shape), dtype=np.uint8)
         return images, np.arange(count) % known.classes
 
-    data = Dataset(*noise(10_000), *noise(100), classes=known.classes, mean=(0.5,), sd=(0.25,))
+    samples = max(10_000, 60 * made.client_count)
+    data = Dataset(*noise(samples), *noise(100), classes=known.classes, mean=(0.5,), sd=(0.25,))
     split = deal(
         data.train_labels,
         Streams(made.seed),
         clients=made.client_count,
         public=made.dataset.public,
+        kind=made.dataset.partition.kind,
     )
     return Federation(data, split.clients, split.public, torch.device(device))
 

@@ -381,12 +381,32 @@ class HostedWorkload:
             if not of_plan.compressed:
                 found[name] = value
                 continue
+            if self._player(upload.arm).codec.sends_all:
+                found[name] = self._whole(upload, name, value.reshape(-1), of_plan).view_as(value)
+                continue
             payload = self._encoded(upload, name, value.reshape(-1), of_plan)
             found[name] = payload.dense().view_as(value)
             upload.if_lost[name] = payload.codec.undo(payload)
             if self.tasks.field_bytes(upload.task, of_plan, upload.arm, upload.k) is None:
                 upload.sizes[name] = payload.wire_bytes(self.tasks.index_code)
         return found
+
+    def _whole(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Tensor:
+        """What travels where nothing is left out, as `_encoded` and decoding would have it."""
+        place = upload.task.client, name
+        upload.if_lost[name] = self._memories.setdefault((*place, upload.arm), None)
+        kept = self._residuals.get(place)
+        if not of_plan.feedback or not isinstance(self._player(upload.arm), ErrorFeedback):
+            self._residuals.pop(place, None)
+            whole = value.clone() if kept is None else value + kept
+        elif kept is None:
+            whole = value.clone()
+            self._residuals[place] = torch.zeros_like(value)
+        else:
+            whole = kept.add_(value).clone()
+            kept.zero_()
+        self._entries(upload, whole)
+        return whole
 
     def _encoded(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Payload:
         """What travels of a compressed field; with error feedback, the rest stays."""

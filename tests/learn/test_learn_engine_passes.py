@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -181,3 +183,22 @@ def test_batch_norm_statistics_move_in_training_mode_only():
     passes.gradient(x, lambda z: cross_entropy(z, labels(6)), into, training=True)
     expected = torch.cat([0.1 * x.flatten(1).mean(0), 0.9 + 0.1 * x.flatten(1).var(0)])
     torch.testing.assert_close(flat.statistics, expected)
+
+
+def test_a_first_gradient_imports_no_module_of_pytorch():
+    # a backward pass of anything but a number would import hundreds, in every process
+    script = """
+import sys, torch
+from torch import nn
+from simfed.learn.flat import FlatModel
+from simfed.learn.losses import cross_entropy
+from simfed.learn.passes import Passes
+flat = FlatModel(nn.Linear(3, 2))
+before = set(sys.modules)
+into = torch.zeros(8)
+loss = lambda logits: cross_entropy(logits, torch.tensor([0, 1]))
+Passes(flat).gradient(torch.ones(2, 3), loss, into, training=True)
+print(len([name for name in set(sys.modules) - before if name.startswith("torch")]))
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert found.stdout == "0\n", found.stderr

@@ -15,6 +15,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy
 from simfed.learn.models import build_model
 from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import DEEP_CHUNK, Passes, passes_of
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
@@ -74,11 +75,11 @@ def test_deep_models_run_in_chunks_that_fit_the_cache_and_lose_nothing_by_it():
     torch.testing.assert_close(passes.logits(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_lenets_go_by_hand_and_others_by_autograd():
+def test_lenets_and_linear_layers_go_by_hand_and_others_by_autograd():
     for name, kind in (
         ("lenet5", LeNetPasses),
         ("resnet18", Passes),
-        ("logistic-regression", Passes),
+        ("logistic-regression", LinearPasses),
     ):
         assert (
             type(passes_of(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28)))

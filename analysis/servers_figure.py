@@ -366,7 +366,7 @@ def tables(found: pd.DataFrame, times: pd.DataFrame) -> str:
              f"{mine['unheard'].mean():.1f} of 60", percent["own"], percent["own_worst"],
              percent["own_slow"], percent["own_fast"]]
         )  # fmt: skip
-    return "\n\n".join(_markdown(table) for table in (first, second))
+    return "\n\n".join(markdown(table) for table in (first, second))
 
 
 _NO_SHARES = ("server", "seed")
@@ -398,7 +398,8 @@ def _soon(times: pd.DataFrame, server: str, level: float) -> str:
     return f"{text}, {ratio.least:.1f} ×{interval}"
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 

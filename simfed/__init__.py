@@ -4,6 +4,7 @@
     scenario = simfed.load_scenario("scenarios/quickstart.yaml", overrides={"rounds": 20})
     result = simfed.run(scenario, out="runs/quick")
     result.rounds                                   # pandas.DataFrame, as are its siblings
+    simfed.compare(result, simfed.run("other.yaml"))             # in plain words
 
 One word, one meaning:
 
@@ -50,21 +51,26 @@ if TYPE_CHECKING:
     from simfed.assembly import check
     from simfed.experiment import RunResult, load_run, run
     from simfed.scenario import Scenario, load_scenario
-    from simfed.study import load_study
+    from simfed.study import Comparison, StudyResult, compare, load_study, run_study
 
 _HOMES = {
+    "Comparison": "simfed.study",
     "RunResult": "simfed.experiment",
     "Scenario": "simfed.scenario",
+    "StudyResult": "simfed.study",
     "check": "simfed.assembly",
+    "compare": "simfed.study",
     "load_run": "simfed.experiment",
     "load_scenario": "simfed.scenario",
     "load_study": "simfed.study",
     "run": "simfed.experiment",
+    "run_study": "simfed.study",
 }
 _ROOMS = ("compress", "net")
 
 __all__ = [
     "BrokenInvariant",
+    "Comparison",
     "InputError",
     "InputErrors",
     "Interrupted",
@@ -72,8 +78,10 @@ __all__ = [
     "RunResult",
     "Scenario",
     "SimfedError",
+    "StudyResult",
     "__version__",
     "check",
+    "compare",
     "compress",
     "load_run",
     "load_scenario",
@@ -81,6 +89,7 @@ __all__ = [
     "net",
     "register",
     "run",
+    "run_study",
 ]
 
 

@@ -254,7 +254,7 @@ class Parts:
         if not time_only:  # a clock without learning deals no samples
             self._gather(found, None, self._check_data)
         for i in range(len(self.scenario.clients)):
-            self._gather(found, "compression.strategies", partial(self._try_codecs, i))
+            self._gather(found, None, partial(self._try_codecs, i))
             self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
             self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
             if time_only:
@@ -341,12 +341,15 @@ class Parts:
     def _try_codecs(self, index: int) -> None:
         """Codecs that look at the shapes of layers find what they need in the prototype's."""
         task = self._task_of_group(index)
+        offered = {split_arm(arm)[0] for arm in self.scenario.compression.arms}
+        own = f"clients[{index}].policy" if self.scenario.clients[index].policy else "policy"
         for field in task.plan.compressed.values():
             for codec, k in self._codecs(index, self._arms(index), field.entries):
                 try:
                     self.tasks.field_bytes(task, field, codec, k)
                 except InputError as error:
-                    raise error.within(f"prototype {task.prototype}") from None
+                    where = "compression.strategies" if codec in offered else own
+                    raise error.within(f"prototype {task.prototype}").within(where) from None
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]

@@ -6,9 +6,9 @@ Nothing here simulates or learns; `run` joins what does, and lets the clock play
 from __future__ import annotations
 
 import contextlib
-import importlib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,11 @@ from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.record.summary import summarise
+from simfed.registry import import_part
 from simfed.replay.key import data_digest
-from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario import Scenario, dump_scenario, load_scenario
 from simfed.scenario.fields import files_in
+from simfed.scenario.load import validated
 
 if TYPE_CHECKING:
     from simfed.policy import Policy
@@ -61,7 +63,7 @@ load_run = open_run
 
 
 def run(
-    scenario: Scenario,
+    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any],
     out: str | Path | None = None,
     *,
     source: str | Path | None = None,
@@ -77,6 +79,7 @@ def run(
     """Play a scenario; its run directory goes to `out` (None: nothing is written).
 
     Args:
+        scenario: as `load_scenario` gives it, or its file, or what such a file says as a mapping.
         source: the scenario's file, beside which profiles are looked for.
         workers: learning processes, 1 to as many as there are clients; None picks one per core.
             The results do not depend on it.
@@ -98,6 +101,7 @@ def run(
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume")
     began = time.perf_counter()
+    scenario, source = _loaded(scenario, source)
     parts = checked(scenario, source, time_only)
     mode = "time-only" if time_only else "full"
     device = "cpu" if time_only else device
@@ -141,6 +145,21 @@ def run(
 
 
 # ---- the steps of a run ------------------------------------------------------------------------
+
+
+def _loaded(
+    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any], source: str | Path | None
+) -> tuple[Scenario, str | Path | None]:
+    """The scenario and its file."""
+    if isinstance(scenario, Scenario):
+        return scenario, source
+    if isinstance(scenario, Mapping):
+        folder = Path(source).parent if source is not None else Path()
+        return validated(scenario, source=str(source or "scenario"), folder=folder), source
+    if not isinstance(scenario, (str, os.PathLike)):
+        raise InputError("a scenario, its file or a mapping", where="scenario", got=scenario)
+    path = Path(scenario)
+    return load_scenario(path), path if source is None else source
 
 
 def _begin(
@@ -205,8 +224,7 @@ def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
 
 def learning_of(parts: Parts, workers: int, device: str) -> Workload:
     """The learning side that the method names."""
-    module, _, name = parts.scenario.method.made.workload.partition(":")
-    workload: type[Workload] = getattr(importlib.import_module(module), name)
+    workload: type[Workload] = import_part(parts.scenario.method.made.workload)
     return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
 
 
@@ -371,6 +389,7 @@ def _at_start(parts: Parts, mode: str, device: str) -> dict[str, Any]:
             }
             for name, of_model in parts.facts.items()
         },
+        "classes": parts.tasks.setting.classes,
         "data": {scenario.dataset.name: data_digest(scenario.dataset.name)},
         "network": scenario.network.model,
         "warnings": [],

@@ -20,6 +20,7 @@ seeds, recording). On CUDA every call is timed between two synchronisations.
 from __future__ import annotations
 
 import csv
+import os
 import platform
 import sys
 import time
@@ -68,6 +69,9 @@ COLUMNS = (
     "preempted",
     *MACHINE_COLUMNS,
 )
+
+_LINEAR_ALGEBRA = ("powersgd", "svd")
+"""Codecs that call NumPy's."""
 
 _SETTING = ("machine", "cpu", "governor", "device", "threads")
 """What must not change within one table."""
@@ -150,6 +154,18 @@ class Plan:
             if above:
                 found.append(f"K = {listed(above)} is left out: {model} has {d:,} entries")
         return found
+
+    def threads_beside(self) -> list[str]:
+        """A sentence where NumPy's linear algebra may take other threads than `threads`: how many
+        is settled from outside, before Python starts."""
+        codecs = [s for s in self.strategies if codec_from_spec(s).name in _LINEAR_ALGEBRA]
+        told = {os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+        if not codecs or str(self.threads) in told:
+            return []
+        return [
+            f"{listed(codecs)} may be timed with the threads of NumPy's linear algebra, all cores: "
+            f"set OPENBLAS_NUM_THREADS={self.threads} before measuring"
+        ]
 
 
 def measure(

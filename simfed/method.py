@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 __all__ = [
     "Arrival",
     "Field",
+    "LocalSteps",
     "Losses",
     "Method",
     "Plan",
@@ -184,6 +185,18 @@ class Who:
         return Who, (self.client, self.prototype, self.size, self.samples, self.turn)
 
 
+class LocalSteps(NamedTuple):
+    """Local training as the scenario's `training` says: its batches of the client's own data, its
+    optimiser, the mean cross-entropy; and what a method adds to the gradient of every step."""
+
+    model: Values
+    """`weights` and `buffers` that it begins from."""
+    pull: float = 0.0
+    """μ: adds μ·(w − the weights at the beginning)."""
+    drift: Any = None
+    """A tensor as long as the weights, added as it is; None: nothing."""
+
+
 class Arrival(NamedTuple):
     """One upload as the server got it, decoded."""
 
@@ -253,6 +266,8 @@ class Method:
     sizes_vary: ClassVar[bool] = False
     """Some of its fields are `bounded`: its bytes depend on what is learned. Its runs are not
     answered from recorded trajectories, and time-only ones need a recorded run."""
+    moves_point: ClassVar[bool] = False
+    """Its clients begin where their codec says (`Codec.point`), which may be beside the weights."""
     workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
     """`module:class` of its learning side: the one for all methods, unless it brings its own."""
 
@@ -304,8 +319,22 @@ class Method:
     ) -> tuple[Values, State]:
         """What the client sends, named as its plan's `up`, and its state afterwards.
 
-        Depends on its arguments only, and changes none of them.
+        Depends on its arguments only, and changes none of them. A method that leaves this as it is
+        says `local_steps` and `trained`, and has its clients trained together where that is faster,
+        with the same result.
         """
+        steps = self.local_steps(kit, who, round, down, own)
+        [(after, _)] = kit.descend_each([(who, round, steps)])
+        return self.trained(kit, who, round, down, own, after)
+
+    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+        """The local training that a participation is."""
+        raise NotImplementedError
+
+    def trained(
+        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+    ) -> tuple[Values, State]:
+        """What `train` answers, from the model `after` local training."""
         raise NotImplementedError
 
     def sent(self, own: State, values: Values) -> State:

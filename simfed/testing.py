@@ -10,7 +10,6 @@ name of the registries.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import math
@@ -37,7 +36,7 @@ from simfed.errors import InputError
 from simfed.levels import checked_level
 from simfed.method import Arrival, Field, Method, Who
 from simfed.policy import CHOICES, Policy, Pull
-from simfed.registry import registry
+from simfed.registry import import_part, registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 from simfed.selection import Facts, Selection
@@ -893,8 +892,7 @@ def _check_workload(scenario: Scenario) -> None:
 def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
     """Outcomes and the last state of three rounds: all; two lost, one late; two and the late
     one."""
-    module, _, name = scenario.method.made.workload.partition(":")
-    make = getattr(importlib.import_module(module), name)
+    make = import_part(scenario.method.made.workload)
     streams = Streams(scenario.seed)
     workload = make(scenario, streams, workers=workers)
     try:

@@ -7,6 +7,8 @@
     python analysis/benchmarks/learning.py options   # what public_batch and bf16 do to accuracy
     python analysis/benchmarks/learning.py accuracy  # of both after 1,000 rounds, five seeds
     python analysis/benchmarks/learning.py memory    # 1,000 clients, 50 per round, 500 rounds
+    python analysis/benchmarks/learning.py fedavg    # logistic regression, 1,000 clients
+    python analysis/benchmarks/learning.py fedavg --model lenet5     # 100 clients, batch 32
 
 The textbook loop is the one the tests compare the engine with (`tests/learn/reference_loop.py`):
 ordinary modules, one client after another, `torch.topk`, public images in batches of 128. Loop and
@@ -14,6 +16,11 @@ engine play rounds in turn, so that both meet the same machine; the loop plays w
 threads and is credited with the better. Reported are the best and the median round of each, their
 ratios, the share of the measured matrix-multiply rate that the useful FLOPs reach (those of
 the layers, without anything done twice or for convenience), and where the engine's time goes.
+
+`fedavg` plays federated averaging (10 clients per round, one epoch, dense updates) beside a loop of
+its own: one module, one client after another, autograd, `torch.optim.SGD`, images held as
+normalised floats. Reported are the processor time of a round of each (all threads of this
+process), and of `--method fedprox` or another that the host of plain methods runs.
 """
 
 from __future__ import annotations
@@ -38,11 +45,14 @@ from reference_loop import ReferenceLoop
 from simfed.errors import InputError
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import Dataset, deal
-from simfed.learn.federation import Federation, load_federation
+from simfed.learn.federation import Federation, draw_local, load_federation
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.models import build_model, plain
 from simfed.learn.plain import plain_rounds
 from simfed.learn.workload import LearningWorkload
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
+from simfed.selection import Selecting
 
 CASES: dict[str, dict[str, Any]] = {
     "mnist": {
@@ -384,10 +394,129 @@ def memory(rounds: int, method: str) -> None:
     )
 
 
+class AveragingLoop:
+    """Federated averaging as one writes it down: who takes part and in which order samples come
+    are the engine's, so that both learn the same."""
+
+    def __init__(self, made: Scenario, streams: Streams, data: Federation) -> None:
+        [(name, prototype)] = made.prototypes.items()
+        seed = streams.integer("init", name)
+        self._model = build_model(prototype.model, data.input_shape, data.classes, seed=seed)
+        self._model = plain(self._model)
+        rate = made.training.learning_rate
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=rate)
+        every = torch.arange(len(data.labels))
+        self._images, self._labels = data.at(every)
+        self._data, self._streams, self._made = data, streams, made
+        selection = made.participation.selection.made
+        self._selecting = Selecting(selection, made.client_count, lambda _: 1)
+
+    def round(self, number: int) -> None:
+        """One round."""
+        per_round = self._made.participation.clients_per_round
+        cohort = self._selecting.cohort(self._streams, number, per_round)
+        owned = [self._data.owned[client] for client in cohort]
+        samples = sum(len(own) for own in owned)
+        parameters = list(self._model.parameters())
+        start = [of.detach().clone() for of in parameters]
+        total = [torch.zeros_like(of) for of in start]
+        for client, own in zip(cohort, owned, strict=True):
+            with torch.no_grad():
+                for parameter, first in zip(parameters, start, strict=True):
+                    parameter.copy_(first)
+            rng = self._streams("batch", client, number)
+            for positions in draw_local(rng, own, self._made.training):
+                batch = torch.from_numpy(positions)
+                self._optimizer.zero_grad()
+                logits = self._model(self._images[batch])
+                torch.nn.functional.cross_entropy(logits, self._labels[batch]).backward()
+                self._optimizer.step()
+            with torch.no_grad():
+                for mean, parameter in zip(total, parameters, strict=True):
+                    mean.add_(parameter, alpha=len(own) / samples)
+        with torch.no_grad():
+            for parameter, mean in zip(parameters, total, strict=True):
+                parameter.copy_(mean)
+
+    def weights(self) -> torch.Tensor:
+        """The model now, as a flat vector."""
+        return torch.cat([of.detach().flatten() for of in self._model.parameters()])
+
+
+def averaging(model: str, method: str) -> Scenario:
+    """Many clients with equal shares of MNIST, 10 of them per round, one epoch, dense updates."""
+    small = model == "logistic-regression"
+    return Scenario.model_validate(
+        {
+            "name": "averaging",
+            "method": method,
+            "rounds": 10**6,
+            "dataset": {"name": "mnist", "public": 0, "partition": {"kind": "iid"}},
+            "prototypes": {"only": {"model": model}},
+            "clients": [{"count": 1000 if small else 100, "prototype": "only", "device": "any"}],
+            "training": {
+                "batch_size": 10 if small else 32,
+                "learning_rate": 0.03,
+                "local_epochs": 1,
+            },
+            "compression": {"strategies": ["dense"]},
+            "policy": {"kind": "uniform", "strategy": "dense"},
+            "participation": {"clients_per_round": 10},
+            "evaluation": {"every": 10**6},
+        }
+    )
+
+
+def fedavg(model: str, method: str, rounds: int) -> dict[str, float]:
+    """Loop and learning in turn, one thread; processor seconds of the median round of each."""
+    made = averaging(model, method)
+    streams, data = Streams(made.seed), federation(made)
+    work = workload(made, streams, data)
+    loop, numbers = AveragingLoop(made, streams, data), iter(range(1, 10**6))
+    loop_rounds = map(loop.round, numbers)
+    turns = plain_rounds(made, work, streams)
+    players: dict[str, Callable[[], object]] = {
+        "plain loop": partial(next, loop_rounds),
+        method: partial(next, turns),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in players}
+    for turn in range(rounds + 3):  # the first ones warm up
+        for name, play in players.items():
+            begin = time.process_time()
+            play()
+            if turn >= 3:
+                seconds[name].append(time.process_time() - begin)
+    ratios = [a / b for a, b in zip(*seconds.values(), strict=True)]
+    print(f"{method} of {model}, {made.client_count} clients: {rounds} rounds each, in turn")
+    for name, values in seconds.items():
+        print(
+            f"  {name:12} best {min(values) * 1e3:7.2f} ms, median "
+            f"{statistics.median(values) * 1e3:7.2f} ms of processor time per round"
+        )
+    print(
+        f"  the loop takes {statistics.median(ratios):.2f} × as long in the median pair; best "
+        f"rounds {min(seconds['plain loop']) / min(seconds[method]):.2f} ×"
+    )
+    if isinstance(work, LearningWorkload):
+        apart = (loop.weights() - work.engine.prototypes["only"].server.weights).abs().max()
+        print(f"  weights of the two after all rounds differ by {apart.item():.1e} at most")
+    work.close()
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def workload(
+    made: Scenario, streams: Streams, data: Federation
+) -> LearningWorkload | HostedWorkload:
+    """The learning side of a method: the batched engine, or the host of plain methods."""
+    if made.method.kind == "fedavg":
+        return LearningWorkload(made, streams, learns=False, data=data)
+    return HostedWorkload(made, streams, data=data)
+
+
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("case", choices=[*CASES, "options", "accuracy", "memory"])
+    parser.add_argument("case", choices=[*CASES, "options", "accuracy", "memory", "fedavg"])
     parser.add_argument(
         "--rounds", type=int, help="20; 1,000 for options and accuracy, 500 for memory"
     )
@@ -405,11 +534,19 @@ def main() -> None:
     )
     parser.add_argument("--strategy", help="for accuracy: a fixed one, in place of ASCEND")
     parser.add_argument("--seeds", type=int, default=5, help="for accuracy")
-    parser.add_argument("--method", default="fedavg", help="for memory")
+    parser.add_argument("--method", default="fedavg", help="for memory and fedavg")
+    parser.add_argument(
+        "--model",
+        default="logistic-regression",
+        choices=("logistic-regression", "lenet5"),
+        help="for fedavg",
+    )
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     arguments = parser.parse_args()
     if arguments.case == "options":
         options(arguments.rounds or 1000, arguments.cores, arguments.dataset)
+    elif arguments.case == "fedavg":
+        fedavg(arguments.model, arguments.method, arguments.rounds or 100)
     elif arguments.case == "memory":
         memory(arguments.rounds or 500, arguments.method)
     elif arguments.case == "accuracy":

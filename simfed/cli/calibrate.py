@@ -80,6 +80,8 @@ def measure(
         threads=threads,
         device=device,
     )
+    for note in plan.threads_beside():
+        print(f"note: {note}", file=sys.stderr)
     with _progress() as progress:
         new = run(plan, out, progress=progress)
     for note in plan.left_out():

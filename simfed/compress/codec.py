@@ -196,9 +196,24 @@ class Codec(ABC):
         return False
 
     @property
+    def draws(self) -> bool:
+        """Whether it may ask for random numbers; where not, it can be played without `rng`."""
+        return True
+
+    @property
+    def sends_all(self) -> bool:
+        """Whether what is sent is the update as it is: a copy does for `encode`."""
+        return False
+
+    @property
     def moves_point(self) -> bool:
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
+
+    def point(self, state: State) -> Any:
+        """By how much, in units of the update, a client in this state moves its weights before it
+        trains; None for not at all."""
+        return None
 
     # ---- who it is -------------------------------------------------------------------------------
 
@@ -339,6 +354,14 @@ class Chain(Codec):
     @property
     def takes_largest(self) -> bool:
         return isinstance(self.selection, TopK)
+
+    @property
+    def sends_all(self) -> bool:
+        return self.values is None and type(self.selection) is Dense
+
+    @property
+    def draws(self) -> bool:
+        return self.values is not None or type(self.selection) not in (TopK, Dense)
 
     def encode(
         self,

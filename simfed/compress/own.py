@@ -262,10 +262,10 @@ class AdaComp(_Counted):
         indices = np.concatenate(found)
         if not indices.size:
             indices = np.zeros(1, np.int64)
-        kept = error[indices]
+        kept = error.take(indices)
         symbols = np.array(scales, np.float32), kept >= 0
         values = self._values(symbols, indices, len(gradient), layout)
-        error[indices] -= values
+        error[indices] = kept - values
         after = Memory(None, {"error": error})
         payload = Payload(
             self.label,
@@ -316,7 +316,8 @@ class AdaComp(_Counted):
         scales, signs = symbols
         bounds = [0, *(layer.stop for layer in pieces(length, layout))]
         own: Vector = np.repeat(scales, np.diff(np.searchsorted(indices, bounds)))
-        np.negative(own, out=own, where=~signs)
+        # a choice per entry is several times as slow
+        own.view(np.uint32)[...] ^= np.left_shift(~signs, 31, dtype=np.uint32)
         return own
 
     def _layers(self, length: int, layout: Layout | None) -> list[tuple[slice, int]]:
@@ -340,17 +341,10 @@ def _over_the_bins(error: Vector, gradient: Vector, size: int) -> tuple[NDArray[
         limits = np.where(largest > 0, largest, np.float32(np.inf))
         reach = own + g
         np.abs(reach, out=reach)
-        whole = len(own) // size * size
-        found.append(
-            _places(reach[:whole].reshape(-1, size) >= limits[: whole // size, None], start)
-        )
-        if whole < len(own):
-            found.append(_places(reach[whole:] >= limits[-1], start + whole))
+        places = np.flatnonzero(reach >= np.repeat(limits, size)[: len(own)])
+        places += start
+        found.append(places)
     return np.concatenate(found), total / bins
-
-
-def _places(chosen: NDArray[np.bool_], start: int) -> NDArray[np.int64]:
-    return np.flatnonzero(chosen.reshape(-1)) + start
 
 
 class _Around(Codec):

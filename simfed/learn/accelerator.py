@@ -49,10 +49,12 @@ class AcceleratorWorker(Worker):
         self._plain: dict[str, nn.Module] = {}
 
     def together(self, prototype: Prototype, samples: int) -> int:
-        return _TOGETHER if self._one_step and prototype.name in self.small else 1
+        if not self._one_step:
+            return super().together(prototype, samples)
+        return _TOGETHER if prototype.name in self.small else 1
 
     def train(self, unit: Train) -> Answer:
-        if len(unit.clients) == 1:
+        if len(unit.clients) == 1 or not self._one_step:
             return super().train(unit)
         prototype = self.prototype_of[unit.clients[0]]
         with self.stopwatch.spending("gradients"):

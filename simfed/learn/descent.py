@@ -22,53 +22,60 @@ class Descent:
     0.999, ε 1e-8). The same as `torch.nn.utils.clip_grad_norm_` on the whole model before
     `torch.optim.SGD` or `torch.optim.Adam` (tested); those are not called because they want a
     parameter per layer and, once, half a second of imports.
+
+    One may serve the participations of several `models`, each with a row of its own; each gets the
+    bits that it would get alone.
     """
 
-    def __init__(self, training: Training, rate: float) -> None:
+    def __init__(self, training: Training, rate: float, models: int = 1) -> None:
         self._training = training
         self._rate = rate
         self._plain = training.plain_sgd
         self._velocity: Tensor | None = None
         self._square: Tensor | None = None
-        self._steps = 0
+        self._steps = [0] * models
 
-    def step(self, weights: Tensor, gradient: Tensor) -> None:
-        """Move `weights`, in place; `gradient` is used up."""
+    def step(self, weights: Tensor, gradient: Tensor, rows: slice = slice(None)) -> None:
+        """Move `weights`, in place; `gradient` is used up.
+
+        Both of one model (d,), or of the models in these `rows`, (m, d).
+        """
         if self._plain:
             weights.sub_(gradient, alpha=self._rate)
             return
         training = self._training
+        if weights.dim() == 1:
+            weights, gradient = weights[None], gradient[None]
         if training.clip_norm is not None:
-            length = float(torch.linalg.vector_norm(gradient))
-            gradient.mul_(min(1.0, training.clip_norm / (length + 1e-6)))
+            length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True).double()
+            gradient.mul_((training.clip_norm / (length + 1e-6)).clamp_(max=1.0).float())
         if training.weight_decay:
             gradient.add_(weights, alpha=training.weight_decay)
         if training.optimizer == "adam":
-            self._adam(weights, gradient)
+            self._adam(weights, gradient, rows)
+        elif training.momentum:
+            if self._velocity is None:
+                self._velocity = self._zeros(gradient)
+            velocity = self._velocity[rows].mul_(training.momentum).add_(gradient)
+            weights.sub_(velocity, alpha=self._rate)
         else:
-            weights.sub_(self._with_momentum(gradient), alpha=self._rate)
+            weights.sub_(gradient, alpha=self._rate)
 
-    def _with_momentum(self, gradient: Tensor) -> Tensor:
-        if not self._training.momentum:
-            return gradient
-        if self._velocity is None:
-            self._velocity = gradient.clone()
-        else:
-            self._velocity.mul_(self._training.momentum).add_(gradient)
-        return self._velocity
-
-    def _adam(self, weights: Tensor, gradient: Tensor) -> None:
+    def _adam(self, weights: Tensor, gradient: Tensor, rows: slice) -> None:
         if self._velocity is None or self._square is None:
-            self._velocity = torch.zeros_like(gradient)
-            self._square = torch.zeros_like(gradient)
-        self._steps += 1
-        self._velocity.lerp_(gradient, 1 - _BETAS[0])
-        self._square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        size = self._rate / (1 - _BETAS[0] ** self._steps)
-        correction = (1 - _BETAS[1] ** self._steps) ** 0.5
-        weights.addcdiv_(
-            self._velocity, (self._square.sqrt() / correction).add_(_EPSILON), value=-size
-        )
+            self._velocity, self._square = self._zeros(gradient), self._zeros(gradient)
+        velocity, square = self._velocity[rows], self._square[rows]
+        self._steps[rows] = steps = [taken + 1 for taken in self._steps[rows]]
+        velocity.lerp_(gradient, 1 - _BETAS[0])
+        square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
+        sizes = [-self._rate / (1 - _BETAS[0] ** step) for step in steps]
+        corrections = [(1 - _BETAS[1] ** step) ** 0.5 for step in steps]
+        # a model's own numbers beside its row: some may have taken more steps than others
+        size, correction = (weights.new_tensor(of)[:, None] for of in (sizes, corrections))
+        weights.add_((velocity * size).div_(square.sqrt().div_(correction).add_(_EPSILON)))
+
+    def _zeros(self, gradient: Tensor) -> Tensor:
+        return gradient.new_zeros(len(self._steps), gradient.shape[1])
 
 
 def plain_descent(rate: float, optimizer: str = "sgd") -> Descent:

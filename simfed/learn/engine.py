@@ -4,9 +4,9 @@ here."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,8 +23,9 @@ from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import ACTIVITIES
+from simfed.learn.training import dealt
 from simfed.learn.units import Distil, Evaluate, Infer, MeasureLoss, Result, Send, Train, Unit
-from simfed.learn.worker import Worker, stretch
+from simfed.learn.worker import Worker
 from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.scenario import Scenario
@@ -107,6 +108,8 @@ class Engine:
 
     def run(self, units: Sequence[Unit]) -> list[Result]:
         """The results of units of any kinds, in order; the time goes to the activities' account."""
+        if not units:
+            return []
         begin, before = time.perf_counter(), self.worker.stopwatch.totals()
         results = self._results(units)
         wall, after = time.perf_counter() - begin, self.worker.stopwatch.totals()
@@ -121,20 +124,28 @@ class Engine:
     def _results(self, units: Sequence[Unit]) -> list[Result]:
         return self._crew.map("run", units, [self._cost(unit) for unit in units])
 
-    def trainings(self, tasks: Iterable[Task], round: int, rate: float) -> list[Train]:
+    def trainings(
+        self,
+        tasks: Iterable[Task],
+        round: int,
+        rate: float,
+        shifts: Mapping[int, Any] | None = None,
+    ) -> list[Train]:
         """Units that train these clients, those of a prototype together as far as that is
-        faster."""
+        faster; alone who begins beside the weights, by its `Train.shift`."""
         alike: dict[tuple[str, int], list[Task]] = {}
-        for task in tasks:
-            size = task.prototype, self.worker.training_count(task.client)
-            alike.setdefault(size, []).append(task)
+        worker = self.worker
         units = []
+        for task in sorted(tasks, key=lambda of: -worker.training_count(of.client)):
+            if shifts and task.client in shifts:
+                alone = (task.client,), round, (task.key,), rate
+                units.append(Train(*alone, shifts[task.client]))
+                continue
+            alike.setdefault((task.prototype, worker.alike(task.client)), []).append(task)
         for (name, samples), mine in alike.items():
-            count = -(-len(mine) // self.worker.together(self.prototypes[name], samples))
+            most = worker.together(self.prototypes[name], samples)
             # who is with whom decides no bit, so every process may get some
-            count = max(count, min(len(mine), -(-self.workers // len(alike))))
-            for part in range(count):
-                some = mine[slice(*stretch(len(mine), count, part))]
+            for some in dealt(mine, most, -(-self.workers // len(alike))):
                 clients, keys = (t.client for t in some), (t.key for t in some)
                 units.append(Train(tuple(clients), round, tuple(keys), rate))
         return units
@@ -165,7 +176,11 @@ class Engine:
                     statistics.add_(prototype.statistics[part.row], alpha=part.weight)
             for part in mine:
                 indices, values = prototype.sent(part.row, part.entries)
-                prototype.server.weights.index_add_(0, indices, values * (part.scale * part.weight))
+                share = values * (part.scale * part.weight)
+                if part.entries < prototype.parameters:
+                    prototype.server.weights.index_add_(0, indices, share)
+                else:
+                    prototype.server.weights.add_(share)
             prototype.moved()
         self._wall["server"] += time.perf_counter() - begin
 

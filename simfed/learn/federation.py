@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simfed.compress.selection import beside
 from simfed.learn.data import Dataset, deal, load_dataset
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
@@ -65,6 +66,11 @@ class Federation:
         """Training samples (n, *input_shape), in the order given."""
         # not [positions], which takes three times as long
         return self._normalised(torch.index_select(self._stored, 0, positions))
+
+    def at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
+        """Training samples and labels at these positions."""
+        where = positions if isinstance(positions, Tensor) else beside(positions, self.device)
+        return self.samples(where), self.labels.index_select(0, where)
 
     def _normalised(self, stored: Tensor) -> Tensor:
         """As `Dataset.normalise`, bit for bit."""

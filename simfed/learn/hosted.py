@@ -32,6 +32,7 @@ from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.precision import exact_float32
+from simfed.learn.training import dealt
 from simfed.learn.tree import from_plain, packed, to_plain, unpacked
 from simfed.levels import Level
 from simfed.method import Arrival, Field, Method, State, Values, Who, Work
@@ -121,7 +122,7 @@ class HostedWorkload:
             name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
         }
         self.tasks = Tasks(scenario, of_models, lambda client: len(self.data.owned[client]))
-        self.kit = Kit(scenario, streams, self.data, of_models, self.tasks.setting)
+        self.kit = Kit(scenario, streams, self.data, self.tasks.setting)
         worker = _Worker(self.method, self.kit)
         on_cpu = self.data.device.type == "cpu"
         self._crew = self._settings.enter_context(Crew(worker, workers if on_cpu else 1))
@@ -339,15 +340,32 @@ class HostedWorkload:
             return
         with self._spending("local_losses"):
             self._measure_before(pending)
-        units = [_Training(u.task.who, u.task.round, u.down, u.own_before) for u in pending]
         with self._spending("training"):
-            results = self._run(units)
+            results = self._train(pending)
         with self._spending("compression"):
             for upload, (values, own) in zip(pending, results, strict=True):
                 self._check(upload.task, "up", values, upload.task.plan.up)
                 upload.values = self._decoded(upload, values)
                 upload.down = {}
                 self._own[upload.task.client] = self.method.sent(own, upload.values)
+
+    def _train(self, pending: Sequence[HostedUpload]) -> list[tuple[Values, State]]:
+        """What `Method.train` answers for each; those who may be trained together are."""
+        alike: dict[str, list[HostedUpload]] = {}
+        for upload in sorted(pending, key=lambda of: -self.tasks.setting.steps(of.task.who)):
+            alike.setdefault(upload.task.prototype, []).append(upload)
+        groups: list[list[HostedUpload]] = []
+        for name, mine in alike.items():
+            most = self.kit.together(name) if _steps_locally(self.method) else 1
+            groups += dealt(mine, most, -(-self._crew.workers // len(alike)))
+        units = [
+            _Training([(u.task.who, u.task.round, u.down, u.own_before) for u in group])
+            for group in groups
+        ]
+        found: dict[HostedUpload, tuple[Values, State]] = {}
+        for group, results in zip(groups, self._run(units), strict=True):
+            found |= zip(group, results, strict=True)
+        return [found[upload] for upload in pending]
 
     def _decoded(self, upload: HostedUpload, values: Values) -> dict[str, Tensor]:
         """What the server gets of `values`; payloads and residuals are noted."""
@@ -375,10 +393,12 @@ class HostedWorkload:
         task, arm = upload.task, upload.arm
         place, key = (task.client, name), (task.client, name, arm)
         is_update = name == "update"
-        draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
+        player = self._player(arm)
+        draws = None
+        if player.codec.draws:
+            draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
         layout = task.who.size.shapes if is_update else None
         memory = self._memories.get(key)
-        player = self._player(arm)
         kept = self._residuals.get(place)
         if not of_plan.feedback or not isinstance(player, ErrorFeedback):
             # what an arm with feedback left behind is not lost when one without is played
@@ -610,7 +630,7 @@ class HostedWorkload:
 
     def _cost(self, unit: Any) -> float:
         if isinstance(unit, _Training):
-            return float(self.tasks.setting.steps(unit.who))
+            return float(sum(self.tasks.setting.steps(who) for who, *_ in unit.participations))
         return 0.0
 
     @contextmanager
@@ -626,10 +646,8 @@ class HostedWorkload:
 
 
 class _Training(NamedTuple):
-    who: Who
-    round: int
-    down: Values
-    own: State | None
+    participations: Sequence[tuple[Who, int, Values, State | None]]
+    """Of clients of one prototype: who, round, what was sent, the client's state."""
 
 
 class _MeasureLoss(NamedTuple):
@@ -657,14 +675,33 @@ class _Worker:
 
     def answer(self, unit: Any) -> Any:
         match unit:
-            case _Training(who, round, down, own):
-                state = self._method.begin_client(self._kit, who) if own is None else own
-                return self._method.train(self._kit, who, round, down, state)
+            case _Training(participations):
+                return self._train(participations)
             case _MeasureLoss(prototype, model, positions):
                 return self._kit.cross_entropy(prototype, model, positions)
             case _Test(prototype, model):
                 return self._kit.test(prototype, model)
         raise TypeError(f"a unit of work, got {unit!r}")
+
+    def _train(
+        self, participations: Sequence[tuple[Who, int, Values, State | None]]
+    ) -> list[tuple[Values, State]]:
+        method, kit = self._method, self._kit
+        known = [
+            (who, round, down, method.begin_client(kit, who) if own is None else own)
+            for who, round, down, own in participations
+        ]
+        if len(known) == 1 or not _steps_locally(method):
+            return [method.train(kit, *of) for of in known]
+        models = kit.descend_each([(of[0], of[1], method.local_steps(kit, *of)) for of in known])
+        return [
+            method.trained(kit, *of, after) for of, (after, _) in zip(known, models, strict=True)
+        ]
+
+
+def _steps_locally(method: Method) -> bool:
+    """Whether a participation's training is `local_steps` and nothing else."""
+    return type(method).train is Method.train
 
 
 _UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, _Test)}

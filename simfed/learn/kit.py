@@ -6,7 +6,7 @@ models come in and go out as values, `{"weights": …, "buffers": …}`, flat fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import islice
@@ -18,17 +18,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from simfed.learn.catalogue import ModelFacts
 from simfed.learn.descent import Descent, plain_descent
 from simfed.learn.federation import Federation, Positions, draw_local, draw_public
 from simfed.learn.flat import FlatModel
-from simfed.learn.losses import cross_entropy, kl_sum
+from simfed.learn.losses import kl_sum
 from simfed.learn.mixes import by_class, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import passes_of
-from simfed.method import Setting, Values, Who
+from simfed.learn.training import Course, Trainer
+from simfed.method import LocalSteps, Setting, Values, Who
 from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
@@ -79,7 +79,6 @@ class Kit:
         scenario: Scenario,
         streams: Streams,
         data: Federation,
-        facts: Mapping[str, ModelFacts],
         setting: Setting,
     ) -> None:
         self.setting = setting
@@ -90,7 +89,7 @@ class Kit:
         self._streams = streams
         self._data = data
         self._seats: dict[str, _Seat] = {
-            name: _Seat(name, scenario.prototypes[name].model, facts[name], streams, data)
+            name: _Seat(name, scenario.prototypes[name].model, streams, data, self.training)
             for name in self.prototypes
         }
 
@@ -122,7 +121,7 @@ class Kit:
 
     def own(self, who: Who) -> tuple[Tensor, Tensor]:
         """All samples that a client owns, and their labels."""
-        return self._at(self._data.owned[who.client])
+        return self._data.at(self._data.owned[who.client])
 
     def label_counts(self, who: Who) -> Tensor:
         """(classes,) how many samples of each class a client owns, float32."""
@@ -151,7 +150,7 @@ class Kit:
 
     def samples_at(self, positions: Positions) -> tuple[Tensor, Tensor]:
         """Training samples and labels at these positions."""
-        return self._at(positions)
+        return self._data.at(positions)
 
     # ---- models ----------------------------------------------------------------------------------
 
@@ -175,26 +174,54 @@ class Kit:
         weights → what is added to each step's gradient. rate: in place of the scenario's.
         """
         seat = self._seats[who.prototype]
-        flat = seat.load(model)
-        descent = Descent(self.training, self.rate(round) if rate is None else rate)
-        gradient = torch.zeros_like(flat.weights)
-        total = 0.0
+        seat.load(model).reset_counters()
         batches = self.batches(who, round)
         with self.noise(who, round):
-            flat.reset_counters()
-            for step, positions in enumerate(batches):
-                samples, labels = self._at(positions)
-                gradient.zero_()
-                if loss is None:
-                    share = (partial(cross_entropy, labels=labels), gradient)
-                    [value] = seat.passes.gradients(samples, [share], training=True)
-                else:
-                    value = seat.differentiate(loss, samples, labels, step, gradient)
-                if correction is not None:
-                    gradient += correction(flat.weights)
-                descent.step(flat.weights, gradient)
-                total += value.item()
-        return seat.values(), total / len(batches)
+            losses = seat.trainer.descend(
+                batches,
+                self.rate(round) if rate is None else rate,
+                differentiate=None if loss is None else partial(seat.differentiate, loss),
+                corrections=() if correction is None else [correction],
+            )
+        return seat.values(), sum(value.item() for value in losses) / len(batches)
+
+    def descend_each(
+        self, participations: Sequence[tuple[Who, int, LocalSteps]]
+    ) -> list[tuple[Model, float]]:
+        """Local training of several clients of one prototype, (who, round, steps) each: the models
+        after it, the mean losses.
+
+        They step together where the prototype's passes can be stacked. What a client gets is what
+        it gets alone.
+        """
+        trainer = self._seats[participations[0][0].prototype].trainer
+        found: dict[int, tuple[Model, float]] = {}
+        alike: dict[tuple[float, float, bool], list[int]] = {}
+        for place, (_, round, steps) in enumerate(participations):
+            key = self.rate(round), steps.pull, steps.drift is None
+            alike.setdefault(key, []).append(place)
+        for (rate, pull, _), places in alike.items():
+            courses = []
+            for who, round, steps in (participations[place] for place in places):
+                model, noise = steps.model, partial(self.noise, who, round)
+                courses.append(
+                    Course(
+                        model["weights"],
+                        model["buffers"],
+                        self.batches(who, round),
+                        steps.drift,
+                        noise,
+                    )
+                )
+            trained = trainer.train(courses, rate, pull)
+            for place, (weights, statistics, loss) in zip(places, trained, strict=True):
+                after = {"weights": weights.clone(), "buffers": statistics.clone()}
+                found[place] = after, loss.item()
+        return [found[place] for place in range(len(participations))]
+
+    def together(self, prototype: str) -> int:
+        """Clients of a prototype that `descend_each` trains in one pass, at most."""
+        return self._seats[prototype].trainer.together
 
     def logits(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
         """(n, classes) in evaluation mode."""
@@ -280,7 +307,7 @@ class Kit:
 
     def cross_entropy(self, prototype: str, model: Values, positions: Positions | Tensor) -> float:
         """Mean cross-entropy of a model on training samples, in evaluation mode."""
-        samples, labels = self._at(positions)
+        samples, labels = self._data.at(positions)
         return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
 
     def test(self, prototype: str, model: Values) -> Tensor:
@@ -288,21 +315,18 @@ class Kit:
         logits = self.logits(prototype, model, self._data.test_samples)
         return by_class(logits, self._data.test_labels, self.setting.classes)
 
-    def _at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
-        where = torch.as_tensor(positions, device=self.device)
-        return self._data.samples(where), self._data.labels.index_select(0, where)
-
 
 class _Seat:
     """One prototype's module in this process, into which values are loaded to be computed with."""
 
     def __init__(
-        self, name: str, model: str, facts: ModelFacts, streams: Streams, data: Federation
+        self, name: str, model: str, streams: Streams, data: Federation, training: Training
     ) -> None:
         seed = streams.integer("init", name)
         module = build_model(model, data.input_shape, data.classes, seed=seed).to(data.device)
         self.flat = FlatModel(module)
         self.passes = passes_of(self.flat, data.input_shape)
+        self.trainer = Trainer(self.flat, self.passes, data, training)
         self.may_draw = registry("model").origin(model) != "built in"
         self.first = self.values()
         self._name = model

@@ -6,13 +6,14 @@ pass by hand needs no autograd tape and one by autograd starts from the same num
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from simfed.learn.flat import FlatModel
+from simfed.registry import import_part
 
 __all__ = ["DEEP_CHUNK", "DEVICE_CHUNK", "SMALL_CHUNK", "Loss", "Passes", "Share", "passes_of"]
 
@@ -27,6 +28,9 @@ Share = tuple[Loss, Tensor]
 """A loss of some of the samples, and the flat vector to which its gradient is added."""
 
 
+_LINEAR = "simfed.learn.models.linear_passes:LinearPasses"
+"""Of chains of linear layers and activations, which need declare nothing."""
+
 SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
 """Samples per forward pass, as measured: for small models, for deep ones, on an accelerator."""
 
@@ -38,12 +42,10 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     where it is, `"module:class"`) whose `suit(model, input_shape)` says whether they are this
     model's. They must compute what the module does, with gradients equal up to float32 rounding.
     """
-    declared = getattr(type(model.module), "passes", None)
-    if isinstance(declared, str):
-        module, _, name = declared.partition(":")
-        declared = getattr(importlib.import_module(module), name)
-    if declared is not None and declared.suit(model, input_shape):
-        return declared(model)  # type: ignore[no-any-return]
+    for declared in (getattr(type(model.module), "passes", None), _LINEAR):
+        made: Any = import_part(declared) if isinstance(declared, str) else declared
+        if made is not None and made.suit(model, input_shape):
+            return made(model)  # type: ignore[no-any-return]
     if model.weights.device.type != "cpu":
         return Passes(model, DEVICE_CHUNK)
     deep = sum(isinstance(layer, nn.Conv2d) for layer in model.module.modules()) > 4
@@ -55,6 +57,10 @@ class Passes:
 
     samples_together = 1
     """Up to so many, `gradients` is faster for several shares at once than one by one."""
+    stacks = False
+    """Whether there is `gradients_of_rows`: models of one architecture in one pass."""
+    stacked_together = 1
+    """Models in one such pass, at most; more would be slower."""
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         self.model = model
@@ -118,6 +124,25 @@ class Passes:
             self.gradient(part, loss, into, training=training)
             for part, (loss, into) in zip(parts, shares, strict=True)
         ]
+
+    def gradients_of_rows(
+        self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
+    ) -> Tensor:
+        """The mean cross-entropy of each of m models on n samples of its own, in training mode; the
+        gradients overwrite `into`.
+
+        weights, into: (m, d), a model per row, neighbours in memory along the row; samples (m, n,
+        *input_shape); labels (m, n). What a row gets hangs on no other row. Called in inference
+        mode, and only where `stacks`.
+        """
+        raise NotImplementedError
+
+    def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
+        """The same losses; `weights` take a plain step along these gradients, in place."""
+        gradient = torch.empty_like(weights)
+        values = self.gradients_of_rows(weights, samples, labels, gradient)
+        weights.sub_(gradient, alpha=rate)
+        return values
 
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False

@@ -78,6 +78,8 @@ class Prototype:
         self.values = arena.zeros(n + spare, self.capacity)
         self.statistics = arena.zeros(n + spare, b)
         self.logits = arena.zeros(n + spare, public, classes)
+        self._every: Tensor | None = None
+        """The indices of all entries."""
         self._spare = list(range(n, n + spare))
         self.parts = self.passes.parts(public, parts)
         """Units in which it is distilled."""
@@ -133,8 +135,14 @@ class Prototype:
         return self.scratch
 
     def sent(self, row: int, entries: int) -> tuple[Tensor, Tensor]:
-        """Views of the indices and values on their way in this row."""
-        return self.indices[row, :entries], self.values[row, :entries]
+        """Views of the indices and values on their way in this row; of all entries, which lie in
+        order, the indices are in no row."""
+        values = self.values[row, :entries]
+        if entries < self.parameters:
+            return self.indices[row, :entries], values
+        if self._every is None:
+            self._every = torch.arange(entries, device=values.device)
+        return self._every, values
 
     def set_aside(self, row: int) -> int:
         """Move what is on its way in a client's row to a spare row, which is given."""

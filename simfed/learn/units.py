@@ -23,7 +23,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Train:
     """Local training of clients of one prototype, from the server's weights; each one's update is
-    added to its residual. Numbers: the loss of each one's last batch."""
+    added to its residual. Numbers: the mean loss of each one's batches."""
 
     clients: tuple[int, ...]
     round: int
@@ -31,6 +31,9 @@ class Train:
     """What keys each one's draws, see `Task.key`."""
     rate: float
     """The learning rate of this round."""
+    shift: Any = None
+    """What the codec of the only client of this unit wants added to the weights before it trains,
+    float32 of length d; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from simfed.compress.codec import Chain, Codec
 from simfed.compress.feedback import WithoutFeedback
 from simfed.compress.selection import beside, entries_for
 from simfed.errors import InputError, RunFailed
-from simfed.learn.descent import Descent
 from simfed.learn.federation import (
     Federation,
     Positions,
@@ -37,6 +36,7 @@ from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import Loss
 from simfed.learn.prototype import Prototype
 from simfed.learn.timing import Stopwatch
+from simfed.learn.training import Course, Trainer
 from simfed.learn.units import (
     Distil,
     Evaluate,
@@ -94,6 +94,10 @@ class Worker:
         self._one_step = (
             self._method.sends_gradients and training.local_steps == 1 and training.plain_sgd
         )
+        self._trainers = {
+            name: Trainer(of.scratch, of.client_passes, data, training)
+            for name, of in prototypes.items()
+        }
         self._index_code = scenario.compression.index_code
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._sized: dict[tuple[str, Level, str], bool] = {}
@@ -123,12 +127,14 @@ class Worker:
         return min(owned, local.samples) if local.data == "probe" else owned
 
     def together(self, prototype: Prototype, samples: int) -> int:
-        """Clients with so many samples each whose training is one unit.
+        """Clients with so many samples each whose training is one unit, at most.
 
-        What comes of it does not depend on who is in the unit: a share of 16, 32, … samples lies
-        in memory as it would alone.
+        What comes of it does not depend on who is in the unit: in one step, a share of 16, 32, …
+        samples lies in memory as it would alone.
         """
-        if not self._one_step or samples % 16:
+        if not self._one_step:
+            return self._trainers[prototype.name].together
+        if samples % 16:
             return 1
         return max(1, prototype.client_passes.samples_together // samples)
 
@@ -139,6 +145,11 @@ class Worker:
             return owned * training.local_epochs
         assert training.local_steps is not None
         return min(owned, training.batch_size) * training.local_steps
+
+    def alike(self, client: int) -> int:
+        """What clients of one prototype must have in common to be trained in one unit: the samples
+        of their one batch, or nothing."""
+        return self.training_count(client) if self._one_step else 0
 
     def prototype_for(self, unit: Unit) -> Prototype:
         """The prototype that a unit is about."""
@@ -173,25 +184,24 @@ class Worker:
     def train(self, unit: Train) -> Answer:
         """Updates to the clients' residuals, new running statistics to their rows."""
         prototype = self.prototype_of[unit.clients[0]]
-        rows = [prototype.row[client] for client in unit.clients]
-        client = unit.clients[0]
-        noise = keyed_noise(
-            self.streams, self.data.device, prototype.may_draw, client, unit.keys[0]
-        )
-        with self.stopwatch.spending("gradients"), noise:
+        with self.stopwatch.spending("gradients"):
+            if not self._one_step:
+                return self._descend(prototype, unit), None
+            rows = [prototype.row[client] for client in unit.clients]
+            client, key = unit.clients[0], unit.keys[0]
             scratch = prototype.fresh_scratch(prototype.held)
             scratch.reset_counters()
-            if self._one_step:
-                # into the residuals that are there: residual + gradient without a pass of its own
-                batches = [
-                    self.batches(client, key)[0]
-                    for client, key in zip(unit.clients, unit.keys, strict=True)
-                ]
-                residuals = [prototype.residuals[row] for row in rows]
+            if unit.shift is not None:
+                scratch.weights.add_(beside(unit.shift, self.data.device))
+                prototype.scratch_epoch = -1
+            # into the residuals that are there: residual + gradient without a pass of its own
+            batches = [
+                self.batches(client, key)[0]
+                for client, key in zip(unit.clients, unit.keys, strict=True)
+            ]
+            residuals = [prototype.residuals[row] for row in rows]
+            with keyed_noise(self.streams, self.data.device, prototype.may_draw, client, key):
                 losses = self._gradients(prototype, batches, residuals)
-            else:
-                [client] = unit.clients
-                losses = [self._descend(prototype, client, unit)]
             for row in rows:
                 prototype.statistics[row].copy_(scratch.statistics)
         return losses, None
@@ -257,20 +267,34 @@ class Worker:
 
     # ---- parts of units --------------------------------------------------------------------------
 
-    def _descend(self, prototype: Prototype, client: int, unit: Train) -> Tensor:
-        """Local steps on the scratch model; their sum goes to the residual. The last batch's
-        loss."""
-        scratch = prototype.scratch
-        gradient = torch.empty_like(scratch.weights)
-        descent = Descent(self.scenario.training, unit.rate)
-        for batch in self.batches(client, unit.keys[0]):
-            [loss] = self._gradients(prototype, [batch], [gradient.zero_()])
-            descent.step(scratch.weights, gradient)
-        change = prototype.held.weights - scratch.weights
+    def _descend(self, prototype: Prototype, unit: Train) -> list[Tensor]:
+        """Local steps of every client; their sum goes to its residual. The mean losses."""
+        begun, server = prototype.held.weights, prototype.server
+        if unit.shift is not None:
+            begun = begun + beside(unit.shift, self.data.device)
+        courses = [
+            Course(
+                begun,
+                server.statistics,
+                self.batches(client, key),
+                noise=partial(
+                    keyed_noise, self.streams, self.data.device, prototype.may_draw, client, key
+                ),
+            )
+            for client, key in zip(unit.clients, unit.keys, strict=True)
+        ]
         prototype.scratch_epoch = -1
-        residual = prototype.residuals[prototype.row[client]]
-        residual += change / unit.rate if self._method.sends_gradients else change
-        return loss
+        losses = []
+        trained = self._trainers[prototype.name].train(courses, unit.rate)
+        for client, after in zip(unit.clients, trained, strict=True):
+            row = prototype.row[client]
+            change = begun - after.weights
+            residual = prototype.residuals[row]
+            residual += change / unit.rate if self._method.sends_gradients else change
+            if prototype.buffers:
+                prototype.statistics[row].copy_(after.statistics)
+            losses.append(after.loss)
+        return losses
 
     def player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
         """What plays the codec of an arm on a client's residual."""
@@ -286,26 +310,29 @@ class Worker:
         )
         codec = self.player(unit.arm).codec
         with self.stopwatch.spending("compression"):
-            payload = self._played(unit, prototype.residuals[row], prototype)
+            residual = prototype.residuals[row]
+            if codec.sends_all:
+                self._require_finite(residual, unit)
+                prototype.values[row].copy_(residual)
+                residual.zero_()
+                return Sent(prototype.parameters, unit.memory, None, unit.memory)
+            payload = self._played(unit, residual, prototype)
             indices, values = prototype.sent(row, payload.k)
-            if payload.indices is None:
-                torch.arange(payload.k, out=indices)
-                values.copy_(codec.decode(payload))
-            else:
+            if payload.k < prototype.parameters:
                 indices.copy_(payload.indices)
                 values.copy_(payload.values)
+            else:
+                values.copy_(codec.decode(payload))
             size = None if self._is_sized(unit, prototype) else payload.wire_bytes(self._index_code)
         return Sent(payload.k, payload.state, payload.seed, codec.undo(payload), size)
 
     def _played(self, unit: Send, residual: Tensor, prototype: Prototype) -> Payload:
         """The payload; what it leaves out is in the residual, or in the codec's own memory."""
         player = self.player(unit.arm)
-        draws = self.streams(unit.arm, unit.client, unit.key)
+        draws = self.streams(unit.arm, unit.client, unit.key) if player.codec.draws else None
         state, layout = unit.memory, prototype.shapes
-        unseen = residual.device.type == "cpu" and not _looks(player.codec)
-        # the sum may overflow where every value is finite
-        if unseen and not math.isfinite(residual.sum()) and not torch.isfinite(residual).all():
-            raise _diverged(unit)
+        if not _looks(player.codec):
+            self._require_finite(residual, unit)
         try:
             k = entries_for(residual, unit.k)
             if isinstance(player, ErrorFeedback):
@@ -318,6 +345,13 @@ class Worker:
             raise _diverged(unit) from None
         residual.zero_()
         return payload
+
+    def _require_finite(self, residual: Tensor, unit: Send) -> None:
+        """On a processor; an accelerator would have to be waited for."""
+        if residual.device.type != "cpu" or math.isfinite(residual.sum()):
+            return
+        if not torch.isfinite(residual).all():  # the sum may overflow where every value is finite
+            raise _diverged(unit)
 
     def _is_sized(self, unit: Send, prototype: Prototype) -> bool:
         """Whether the size on the wire is known without the data."""

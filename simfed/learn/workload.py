@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from simfed.compress import ErrorFeedback, Payload, undo
@@ -368,8 +369,9 @@ class LearningWorkload:
         """Local training of all; f_n at the weights as they are now, of those who need it."""
         trainings: list[Train] = []
         for round in dict.fromkeys(upload.task.round for upload in pending):
-            tasks = [upload.task for upload in pending if upload.task.round == round]
-            trainings += self.engine.trainings(tasks, round, self._rate(round))
+            mine = [upload for upload in pending if upload.task.round == round]
+            tasks, shifts = [upload.task for upload in mine], self._shifts(mine, round)
+            trainings += self.engine.trainings(tasks, round, self._rate(round), shifts)
         losses = [
             MeasureLoss(upload.task.client, upload.task.key)
             for upload in pending
@@ -381,6 +383,16 @@ class LearningWorkload:
                 _check_finite(client, unit.round, loss)
         found = zip(losses, results[len(trainings) :], strict=True)
         return {unit.client: result.numbers[0] for unit, result in found}
+
+    def _shifts(self, uploads: Sequence[Upload], round: int) -> dict[int, Any]:
+        """What is added to the weights of clients whose codec wants them to begin elsewhere."""
+        found = {}
+        for upload in uploads:
+            client, codec = upload.task.client, self.engine.worker.player(upload.arm).codec
+            point = codec.point(self._memories.get((client, upload.arm)))
+            if point is not None:
+                found[client] = np.float32(self._scale(round)) * point
+        return found
 
     def _wants_loss(self, client: int) -> bool:
         """Whether a policy learns from f_n at the weights as they are now, and it is not known."""

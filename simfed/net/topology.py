@@ -29,6 +29,12 @@ Direction = Literal["up", "down"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
+def view_of(numbers: np.ndarray[Any, Any]) -> Any:
+    """The same numbers, one at a time: each comes as Python's own, in a third of the time that it
+    takes out of an array."""
+    return memoryview(numbers)  # type: ignore[arg-type]  # an array is a buffer
+
+
 class Path(NamedTuple):
     """One way between a client and the server."""
 
@@ -187,13 +193,9 @@ class Topology:
         self._lossy = any(line.loss for line in self.lines)
         self._ways: dict[int, tuple[_Way, _Way]] = {}
         self._kept_steps = 0
-        # one number out of a view takes a third of the time that it takes out of an array
-        self._views = tuple(
-            memoryview(column)
-            for column in (
-                self._nodes, *self._latencies_s, self._losses, self.capacities_bytes_per_s,
-            )
-        )  # fmt: skip
+        latencies_s = (view_of(column) for column in self._latencies_s)
+        self._of_clients = (view_of(self._nodes), *latencies_s, view_of(self._losses))
+        self._rates = view_of(self.capacities_bytes_per_s)
 
     def vary(self, traces: Mapping[int, LinkTrace]) -> None:
         """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
@@ -311,16 +313,17 @@ class Topology:
         """The path of a client's transfers in one direction."""
         if not 0 <= client < self.clients:
             raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
-        nodes, up_s, down_s, losses, rates = self._views
+        nodes, up_latencies_s, down_latencies_s, losses = self._of_clients
         route, loss = nodes[client], losses[client]
         up, down = self._ways.get(route) or self._work_out(route)
-        up_s, down_s = up_s[client] + up.latency_s, down_s[client] + down.latency_s
+        up_s = up_latencies_s[client] + up.latency_s
+        down_s = down_latencies_s[client] + down.latency_s
         if direction == "up":
             access, way, here_s = 2 * client, up, up_s
         else:
             access, way, here_s = 2 * client + 1, down, down_s
         links, crossed = way.links, way.crossed
-        if rates[access] < inf:
+        if self._rates[access] < inf:
             if direction == "up":
                 links, crossed = (access, *links), (access, *crossed)
             else:

@@ -23,6 +23,7 @@ from simfed.record.schema import (
     arrow_schema,
     columns,
 )
+from simfed.registry import import_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +59,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<run {self.manifest.get('name')!r}, fingerprint {self.fingerprint}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the summary and the accuracy, drawn by the reports' floor."""
+        return str(import_part("simfed.report.notebook:run_html")(self))
 
     @property
     def fingerprint(self) -> str:

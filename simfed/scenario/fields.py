@@ -254,12 +254,6 @@ def _label(value: Any) -> str:
         if level is not None:
             level = checked_level(level)
             check_level(codec, level)
-        if codec.moves_point:
-            raise InputError(
-                "a codec whose gradient is taken at the weights themselves, as clients train there",
-                got=codec.label,
-                hint="with weight 0 it is plain error feedback",
-            )
     except InputError as error:
         raise ValueError(error) from None
     return arm_of(codec.label, level)

@@ -501,6 +501,20 @@ class Scenario(Section):
                            got=unused[0], hint="no client has this prototype")
             )  # fmt: skip
         method, kind = self.method.made, self.method.kind
+        for i, group in enumerate(self.clients):
+            for arm in () if method.moves_point else self.arms_of_group(group):
+                if codec_from_spec(split_arm(arm)[0]).moves_point:
+                    own = f"clients[{i}].policy" if group.policy else "policy"
+                    raise ValueError(
+                        InputError(
+                            f"a codec whose gradient is taken at the weights themselves with "
+                            f"method {kind}, whose clients train there",
+                            where="compression.strategies" if arm in self.compression.arms else own,
+                            got=arm,
+                            hint="fedkd and fedavg move them; with weight 0 it is plain error "
+                            "feedback",
+                        )
+                    )
         if not method.mixes_prototypes and len(self.prototypes) != 1:
             raise ValueError(
                 InputError(

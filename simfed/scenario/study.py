@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,10 +40,12 @@ def _points(value: Any) -> Any:
     return value
 
 
-def _between(allowed: str, low: float, high: float) -> BeforeValidator:
+def _between(allowed: str, low: float, high: float, least: float | None = None) -> BeforeValidator:
+    """Numbers between two bounds, which are none of them; `least` is one as well."""
+
     def validate(value: Any) -> float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not low < value < high:
+        if not number or (not low < value < high and value != least):
             raise ValueError(InputError(allowed, got=value))
         return float(value)
 
@@ -60,7 +63,12 @@ Axis = Annotated[Values, BeforeValidator(_axis, json_schema_input_type=list[Any]
 Axes = Annotated[dict[str, Axis], BeforeValidator(_axes)]
 Points = Annotated[Values, BeforeValidator(_points, json_schema_input_type=list[Any])]
 Threshold = Annotated[Fraction, _between("an accuracy above 0 and below 1", 0, 1)]
+Ratio = Annotated[float, _between("a ratio of at least 1, such as 1.05", 1, math.inf, least=1)]
 Confidence = Annotated[Fraction, _between("a confidence above 0 and below 1", 0, 1)]
+
+
+RELEVANT_RATIO = 1.05
+"""What is sooner by less is no verdict."""
 
 
 class Compare(Section):
@@ -77,6 +85,9 @@ class Compare(Section):
         default=(), description="mean test accuracies whose first time of reach is compared"
     )
     confidence: Confidence = Field(default=0.95, description="of every interval")
+    relevant_ratio: Ratio = Field(
+        default=RELEVANT_RATIO, description="how many times sooner an arm must be for a verdict"
+    )
 
 
 class Study(Section):

@@ -462,7 +462,12 @@ class Simulation:
 
     def _flights(self, ids: Sequence[int]) -> list[Flight]:
         """The flights of these clients, in the order given, before anything moves."""
-        people, round, filled, held = self._population, self._round + 1, self._mode.filled, self._held
+        people, round, filled, held = (
+            self._population,
+            self._round + 1,
+            self._mode.filled,
+            self._held,
+        )
         policies = [people.policy(client) for client in ids]
         tasks = []
         with self._learning:

@@ -172,9 +172,7 @@ class TimeOnlyWorkload:
         self._open[task.client, task.key] = made
         return made
 
-    def _as_recorded(
-        self, recorded: Recorded, task: Task, arm: str, k: int
-    ) -> tuple[Task, float]:
+    def _as_recorded(self, recorded: Recorded, task: Task, arm: str, k: int) -> tuple[Task, float]:
         size_bytes = self.tasks.uplink_bytes(task, arm, k)
         if size_bytes is None:
             size_bytes = recorded.uplink_bytes(task, k, self.tasks.index_code)

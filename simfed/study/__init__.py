@@ -1,7 +1,8 @@
 """Studies: grids of scenarios × seeds, their run store, their executors and their comparison.
 
 `run_study(path, out)` runs what is not yet done of a study file; `load_study(out)` gives its
-results as data frames. Imports nothing heavy until it is asked to do something.
+results as data frames; `compare(a, b)` holds runs against each other without a study. Imports
+nothing heavy until it is asked to do something.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import importlib
 from typing import Any
 
 _HOMES = {
+    "Comparison": "pairs",
     "StudyResult": "results",
+    "compare": "pairs",
     "load_study": "results",
     "plan_study": "plan",
     "run_study": "drive",

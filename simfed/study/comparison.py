@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from simfed.scenario.study import RELEVANT_RATIO
 from simfed.study.statistics import (
     Estimate,
     Paired,
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
 
     from simfed.study.results import StudyResult
 
-__all__ = ["arm_rows", "comparison_rows", "ratio_text", "sentences", "time_text"]
+__all__ = [
+    "WHOLE_RUN",
+    "arm_rows",
+    "comparison_row",
+    "comparison_rows",
+    "ratio_text",
+    "sentence",
+    "sentences",
+    "time_text",
+]
 
 _MOST_NAMED = 4
 """Settings that a sentence names one by one; the comparisons' table has them all."""
@@ -77,35 +87,41 @@ def comparison_rows(study: StudyResult) -> pd.DataFrame:
     `setting, threshold, a, b, seeds` (that both have), `wins` (of a), `losses, ratio` (how many
     times sooner a was; NaN where censoring leaves it open), `ratio_at_least, ratio_at_most,
     ratio_low, ratio_high, coverage, p_value, verdict` (1: a before b, −1: b before a, 0: no clear
-    difference), `accuracy_difference` (final, a − b) with `_low, _high`.
+    and relevant difference), `accuracy_difference` (final, a − b) with `_low, _high`.
     """
     import pandas as pd
 
     rows = [
-        {
-            "setting": study.setting_text(setting),
-            "threshold": threshold,
-            "a": a,
-            "b": b,
-            "seeds": paired.seeds,
-            "wins": paired.wins,
-            "losses": paired.losses,
-            "ratio": paired.ratio.least if paired.ratio.is_exact else math.nan,
-            "ratio_at_least": paired.ratio.least,
-            "ratio_at_most": paired.ratio.most,
-            "ratio_low": paired.ratio.low,
-            "ratio_high": paired.ratio.high,
-            "coverage": paired.ratio.coverage,
-            "p_value": paired.p_value,
-            "verdict": paired.verdict,
-            "accuracy_difference": gap.least,
-            "accuracy_difference_low": gap.low,
-            "accuracy_difference_high": gap.high,
-        }
+        {"setting": study.setting_text(setting), **comparison_row(threshold, a, b, paired, gap)}
         for setting, threshold, a, b, paired, gap in _compared(study)
     ]
     frame: pd.DataFrame = pd.DataFrame(rows)
     return frame
+
+
+def comparison_row(
+    threshold: float, a: str, b: str, paired: Paired, gap: Estimate
+) -> dict[str, Any]:
+    """A row of `comparison_rows` without its setting."""
+    return {
+        "threshold": threshold,
+        "a": a,
+        "b": b,
+        "seeds": paired.seeds,
+        "wins": paired.wins,
+        "losses": paired.losses,
+        "ratio": paired.ratio.least if paired.ratio.is_exact else math.nan,
+        "ratio_at_least": paired.ratio.least,
+        "ratio_at_most": paired.ratio.most,
+        "ratio_low": paired.ratio.low,
+        "ratio_high": paired.ratio.high,
+        "coverage": paired.ratio.coverage,
+        "p_value": paired.p_value,
+        "verdict": paired.verdict,
+        "accuracy_difference": gap.least,
+        "accuracy_difference_low": gap.low,
+        "accuracy_difference_high": gap.high,
+    }
 
 
 def sentences(study: StudyResult) -> list[str]:
@@ -116,7 +132,7 @@ def sentences(study: StudyResult) -> list[str]:
         key = (a, b, -1.0 if math.isnan(threshold) else threshold)
         grouped.setdefault(key, []).append((study.setting_text(setting), paired, gap))
     confidence = study.compare["confidence"]
-    return [_sentence(a, b, t, found, confidence) for (a, b, t), found in grouped.items()]
+    return [sentence(a, b, t, found, confidence) for (a, b, t), found in grouped.items()]
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -135,7 +151,10 @@ def _compared(
             both = _same_seeds(of_arm[a], of_arm[b], accuracy)
             first, second = [one for one, _ in both], [other for _, other in both]
             paired = paired_times(
-                *_times(study, first, threshold), *_times(study, second, threshold), confidence
+                *_times(study, first, threshold),
+                *_times(study, second, threshold),
+                confidence,
+                study.compare.get("relevant_ratio", RELEVANT_RATIO),
             )
             gap = paired_difference(
                 [accuracy[entry["address"]] for entry in first],
@@ -207,10 +226,11 @@ def _covered(coverage: float, confidence: float) -> str:
     return "" if coverage >= confidence else f" (covers {100 * coverage:.0f} %)"
 
 
-def _sentence(
+def sentence(
     a: str, b: str, threshold: float, found: list[tuple[str, Paired, Estimate]], confidence: float
 ) -> str:
-    goal = "in simulated time" if threshold < 0 else f"to {100 * threshold:g} %"
+    """Two arms at one threshold (below 0 or NaN: whole runs), setting by setting, in words."""
+    goal = "in simulated time" if not threshold >= 0 else f"to {100 * threshold:g} %"
     sides = {1: (a, b), -1: (b, a)}
     clauses = []
     every = [setting for setting, _, _ in found]
@@ -227,6 +247,11 @@ def _sentence(
             clauses.append(f"{winner} before {loser} {', and '.join(each)}")
     clauses += [
         _alone(a, b, setting, p, goal, confidence) for setting, p, _ in found if _is_alone(p)
+    ]
+    clauses += [
+        _small(a, b, setting if len(every) > 1 else "", p, goal, confidence)
+        for setting, p, _ in found
+        if _is_small(p)
     ]
     level = [s for s, p, _ in found if _is_level(p)]
     counts = dict.fromkeys(_counts(p) for _, p, _ in found if _is_level(p))
@@ -265,7 +290,22 @@ def _range(won: Mapping[str, Paired], side: int) -> str:
 
 def _is_level(paired: Paired) -> bool:
     decided = paired.wins + paired.losses
-    return bool(paired.seeds > 1 and paired.verdict == 0 and decided)
+    return bool(paired.seeds > 1 and paired.clear == 0 and decided)
+
+
+def _is_small(paired: Paired) -> bool:
+    """A clear difference that does not matter."""
+    return bool(paired.seeds and paired.clear and not paired.verdict)
+
+
+def _small(a: str, b: str, setting: str, paired: Paired, goal: str, confidence: float) -> str:
+    first, other = (a, b) if paired.clear > 0 else (b, a)
+    ratio = paired.ratio if paired.clear > 0 else _inverse(paired.ratio)
+    where = f" at {setting}" if setting else ""
+    return (
+        f"no relevant difference between {a} and {b} {goal}{where}: {first} is "
+        f"{ratio_text(ratio, confidence)} sooner than {other}, less than {paired.relevant_ratio:g}×"
+    )
 
 
 def _is_alone(paired: Paired) -> bool:

@@ -8,12 +8,14 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.errors import listed
 from simfed.record.read import open_run
 from simfed.study.plan import in_words, label_of
+from simfed.study.reach import chance_of, common_thresholds, first_time, mean_curve
 from simfed.study.store import StudyFolder
 
 if TYPE_CHECKING:
@@ -53,6 +55,12 @@ class StudyResult:
     def __repr__(self) -> str:
         done = sum(self.folder.is_finished(entry["address"]) for entry in self.plan["runs"])
         return f"<study {self.name!r}, {done} of {len(self.plan['runs'])} runs finished>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its arms in a table, and the verdicts."""
+        said = "".join(f"<li>{escape(text)}</li>" for text in self.verdicts)
+        arms = self.arms.to_html(index=False, float_format="{:.4g}".format, na_rep="")
+        return f"<p>{escape(repr(self))}</p>{arms}<ul>{said}</ul>"
 
     @cached_property
     def axes(self) -> list[str]:
@@ -161,16 +169,7 @@ class StudyResult:
     def curves(self) -> pd.DataFrame:
         """Accuracy (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
         uplink_bytes, total_bytes`."""
-        from simfed.report import frames
-
-        def curve(run: Run) -> pd.DataFrame:
-            tidy = frames.curves(run)
-            mean = tidy[tidy["prototype"] == frames.headline(tidy)] if len(tidy) else tidy
-            columns = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
-            measured: pd.DataFrame = mean.dropna(subset=["accuracy"]).reindex(columns=columns)
-            return measured
-
-        return self._gathered(curve)
+        return self._gathered(mean_curve)
 
     @cached_property
     def time_only(self) -> bool:
@@ -181,7 +180,8 @@ class StudyResult:
     @cached_property
     def thresholds(self) -> list[float]:
         """Accuracies whose first time is compared: the study's, else the highest round number that
-        at least half of the runs reach. None where nothing was learned: whole runs are compared."""
+        at least half of the runs reach and guessing does not. None where nothing was learned: whole
+        runs are compared."""
         if self.time_only:
             return []
         if self.compare["thresholds"]:
@@ -189,9 +189,7 @@ class StudyResult:
         if self.curves.empty:
             return []
         best = self.curves.groupby("address")["accuracy"].max()
-        steps = [*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99]
-        reached = [step for step in steps if (best >= step).mean() >= 0.5]
-        return reached[-1:]
+        return common_thresholds(best, chance_of(run for _, run in self.finished))
 
     @cached_property
     def times(self) -> pd.DataFrame:
@@ -223,10 +221,8 @@ class StudyResult:
             rows = found[entry["address"]] = []
             for threshold in self.thresholds:
                 curve = curves.get(entry["address"], never)
-                above = curve.loc[curve["accuracy"] >= threshold, "at_s"]
-                # never reached: longer than the whole run
-                at_s = float(above.min()) if len(above) else float(run.summary["simulated_s"])
-                rows.append({"threshold": threshold, "at_s": at_s, "reached": bool(len(above))})
+                at_s, reached = first_time(curve, threshold, run)
+                rows.append({"threshold": threshold, "at_s": at_s, "reached": reached})
         return found
 
     def _gathered(self, frame_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:

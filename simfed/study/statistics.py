@@ -120,14 +120,21 @@ class Paired:
     """Exact two-sided sign test over the seeds that decided."""
     confidence: float = 0.95
     """Asked for; an interval that covers clearly less decides nothing."""
+    relevant_ratio: float = 1.0
+    """A difference below this many times is no verdict, however clear."""
 
     @property
-    def verdict(self) -> int:
-        """1: A before B; -1: B before A; 0: no clear difference, as with one seed, which has no
-        interval."""
+    def clear(self) -> int:
+        """1: A before B; -1: B before A; 0: not clear, as with one seed, which has no interval."""
         if not self.ratio.decides(self.confidence):
             return 0
         return int(self.ratio.low > 1) - int(self.ratio.high < 1)
+
+    @property
+    def verdict(self) -> int:
+        """The same of differences that matter; 0: no clear one, or a smaller one."""
+        sooner = max(self.ratio.least, 1 / self.ratio.most if self.ratio.most > 0 else math.inf)
+        return self.clear if sooner >= self.relevant_ratio else 0
 
 
 def paired_times(
@@ -136,6 +143,7 @@ def paired_times(
     b_s: Sequence[float],
     b_reached: Sequence[bool],
     confidence: float = 0.95,
+    relevant_ratio: float = 1.0,
 ) -> Paired:
     """Compare the times of two arms; position i of both is the same seed.
 
@@ -148,7 +156,7 @@ def paired_times(
     a, b = np.asarray(a_s, dtype=float), np.asarray(b_s, dtype=float)
     known_a, known_b = np.asarray(a_reached, dtype=bool), np.asarray(b_reached, dtype=bool)
     if not len(a):
-        return Paired(0, 0, 0, _NOTHING, 1.0, confidence)
+        return Paired(0, 0, 0, _NOTHING, 1.0, confidence, relevant_ratio)
     low = np.where(known_a, b / a, 0.0)
     high = np.where(known_b, b / a, np.inf)
     # a censored time is longer than where it was cut, so a bound of exactly 1 decides too
@@ -157,11 +165,11 @@ def paired_times(
     p_value = float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
     if not bool((known_a & known_b).all()):
         ratio = _median(low, high, confidence, _geometric)
-        return Paired(len(a), wins, losses, ratio, p_value, confidence)
+        return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
     logs = mean_interval(np.log(b / a).tolist(), confidence)
     mean, from_, to = (float(np.exp(x)) for x in (logs.least, logs.low, logs.high))
     ratio = Estimate(mean, mean, from_, to, logs.coverage)
-    return Paired(len(a), wins, losses, ratio, p_value, confidence)
+    return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Estimate:

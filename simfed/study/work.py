@@ -16,6 +16,7 @@ import yaml
 
 from simfed.errors import InputError, InputErrors, Interrupted, SimfedError
 from simfed.record.lock import Held
+from simfed.registry import import_part
 from simfed.study.store import StudyFolder, disk_refuses
 
 __all__ = ["Job", "Result", "do"]
@@ -87,7 +88,6 @@ class WrongPlace(InputError):
 
 
 def _do(job: Job) -> None:
-    from importlib import import_module
 
     from simfed.study.address import own_code
 
@@ -98,8 +98,7 @@ def _do(job: Job) -> None:
         raise WrongPlace("the same version of simfed on every worker", where="executor")
     if folder.is_finished(job.address):
         return
-    module, _, name = job.runner.partition(":")
-    runner: Callable[..., None] = getattr(import_module(module), name)
+    runner: Callable[..., None] = import_part(job.runner)
     mine = f"{job.address}-{uuid.uuid4().hex[:8]}" if job.contested else job.address
     out = folder.partial / mine
     if not (out / "checkpoint" / "state.json").exists():

@@ -45,6 +45,29 @@ def test_in_a_long_vector_too(share):
     assert abs(energy_entries(values, share) - smallest_k(values, share)) <= 1
 
 
+@pytest.mark.parametrize("share", [0.2, 0.9, 0.99])
+@pytest.mark.parametrize("kind", ["normal", "equal", "sparse", "one spike", "growing"])
+def test_in_a_long_vector_whatever_its_sample_says(kind, share):
+    rng, n = np.random.default_rng(1), 200_001
+    normal = rng.standard_normal(n).astype(np.float32)
+    values = {
+        "normal": normal,
+        "equal": np.full(n, 0.5, np.float32),
+        "sparse": np.where(rng.random(n) < 0.95, np.float32(0), normal),
+        "one spike": np.where(np.arange(n) == 12_345, np.float32(1e4), normal),
+        "growing": np.geomspace(1e-3, 1e3, n).astype(np.float32),
+    }[kind]
+    assert abs(energy_entries(values, share) - smallest_k(values, share)) <= 1
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_one_bad_entry_of_a_long_vector_is_found(wrong):
+    values = np.ones(200_001, np.float32)
+    values[77_777] = wrong
+    with pytest.raises(InputError):
+        energy_entries(values, 0.9)
+
+
 def test_a_share_of_one_wants_all_that_is_not_zero():
     values = np.array([0.0, -2.0, 1e-30, 0.0, 3.0], np.float32)
     assert energy_entries(values, 1.0) == 3

@@ -249,3 +249,16 @@ def test_an_unknown_codec_is_refused(tmp_path):
     plan = Plan(**{**SMALL, "strategies": ("qsgd(1)",)})
     with pytest.raises(InputError, match=r"--strategies: qsgd: levels: a whole number from 2"):
         measure(plan, tmp_path / "codecs.csv")
+
+
+def test_threads_of_linear_algebra_are_spoken_of(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    named = Plan(models=(("lenet5-half", "mnist-mini"),), strategies=("top-k+qsgd(4)", "svd(3)"))
+    (note,) = named.threads_beside()
+    assert note.startswith("svd(3) may be timed with the threads of NumPy's linear algebra")
+    assert "set OPENBLAS_NUM_THREADS=1" in note
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    assert named.threads_beside() == []
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    assert Plan(models=named.models, strategies=("top-k",)).threads_beside() == []

@@ -1,5 +1,6 @@
 """The Python examples of the documentation run as they stand."""
 
+import json
 import re
 import subprocess
 import sys
@@ -32,3 +33,34 @@ def test_links_inside_the_repository_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert not missing
+
+
+def test_the_notebook_runs_and_shows_what_it_promises(tmp_path):
+    """Cell after cell in one process, the last line of each shown as a notebook would."""
+    cells = json.loads((DOCS / "docs" / "tour.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in cells)  # it is kept without results
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    script = tmp_path / "tour.py"
+    script.write_text(_SHOW_CELLS.format(code=code))
+    done = subprocess.run([sys.executable, script], cwd=DOCS, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.split(_NEXT)
+    assert "<svg" in shown[1]
+    assert "decides nothing" in shown[4]
+    assert "ASCEND" in shown[5]
+
+
+_NEXT = "---- next cell"
+_SHOW_CELLS = """
+import ast
+names = {{}}
+for cell in {code!r}:
+    body = ast.parse(cell).body
+    last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+    exec(compile(ast.Module(body, []), "cell", "exec"), names)
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+        html = getattr(value, "_repr_html_", None)
+        print(html() if html else value)
+    print("---- next cell")
+"""

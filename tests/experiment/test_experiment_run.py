@@ -54,6 +54,31 @@ def sentences(path, overrides):
     return str(caught.value).split("\n")
 
 
+def test_a_scenario_may_be_its_file_or_a_mapping(tiny):
+    timed = {**yaml.safe_load(TINY), "policy": {"kind": "uniform", "strategy": "top-k"}}
+    tiny.write_text(yaml.safe_dump(timed))
+    prints = {
+        simfed.run(what, time_only=True, progress=False).fingerprint
+        for what in (tiny, str(tiny), timed, simfed.load_scenario(tiny))
+    }
+    assert len(prints) == 1
+    with pytest.raises(InputErrors, match="scenario: rounds: "):
+        simfed.run({**timed, "rounds": 0})
+    with pytest.raises(InputError, match="scenario: a scenario, its file or a mapping, got 3"):
+        simfed.run(3)
+
+
+def test_a_notebook_shows_a_run(tiny):
+    uniform = {"policy": {"kind": "uniform", "strategy": "top-k"}}
+    timed = play(tiny, overrides=uniform, time_only=True)._repr_html_()
+    assert "tiny" in timed
+    assert "<svg" not in timed
+    learned = play(tiny)._repr_html_()
+    assert learned.count("<svg") == 1
+    assert "test accuracy" in learned
+    assert "<script" not in learned
+
+
 def test_a_run_directory_is_whole_and_sound(tiny, tmp_path):
     result = play(tiny, tmp_path / "run")
     assert {f.name for f in (tmp_path / "run").iterdir()} == FILES

@@ -11,7 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
-from reference_loop import ReferenceLoop
+from reference_loop import ReferenceLoop, flat, load
 
 from simfed.compress import wire
 from simfed.errors import RunFailed
@@ -19,7 +19,7 @@ from simfed.learn.catalogue import facts
 from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
-from simfed.learn.models import LeNet5
+from simfed.learn.models import LeNet5, build_model, plain
 from simfed.learn.models.lenet_passes import LeNetPasses
 from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
@@ -172,6 +172,56 @@ def test_what_was_sent_and_what_stays_add_up_to_all_gradients(arm):
         assert torch.equal(prototype.residuals[0][payload.indices], torch.zeros(payload.k))
         work.merge(round, [upload])
     torch.testing.assert_close(gradients, sent + prototype.residuals[0].double(), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(("method", "steps"), [("fedkd", 1), ("fedkd", 2), ("fedavg", 2)])
+def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(method, steps):
+    arm, weight, rate = "detached-ef(top-k,weight=0.5)", 0.5, 0.02
+    scenario = tiny.scenario(
+        method=method,
+        prototypes={"only": {"model": "by-autograd"}},
+        clients=[{"count": 2, "prototype": "only", "device": "any"}],
+        compression={"k": 500, "strategies": [arm]},
+        policy={"kind": "uniform", "strategy": arm},
+        training={"batch_size": 8, "learning_rate": rate, "local_steps": steps},
+    )
+    work = workload(scenario, learns=False)
+    prototype = work.engine.prototypes["only"]
+    module = plain(build_model("by-autograd", work.data.input_shape, work.data.classes, seed=0))
+    client, error = 0, torch.zeros(prototype.parameters)
+    scale = -rate if method == "fedkd" else -1.0  # of gradients, of weight differences
+    for round in (1, 2, 3):
+        before = prototype.server.weights.clone()
+        begin = before + scale * weight * error
+        now = begin.clone()
+        batches = work.engine.worker.batches(client, work.task(round, client).key)
+        for batch in batches:
+            now -= rate * gradient_at(module, now, work.data, batch)
+        change = begin - now
+        update = change / rate if method == "fedkd" else change
+        upload = work.execute(work.task(round, client), arm, 500)
+        payload = work._payload(upload)
+        whole = error + update
+        kept = torch.topk(whole.abs(), 500).indices.sort().values
+        assert torch.equal(payload.indices, kept)
+        torch.testing.assert_close(payload.values, whole[kept], rtol=1e-4, atol=1e-6)
+        error = whole.clone()
+        error[kept] = 0.0
+        work.merge(round, [upload])
+        moved = before.index_add(0, kept, scale * payload.values)
+        if method == "fedavg":
+            torch.testing.assert_close(prototype.server.weights, moved, rtol=0, atol=1e-6)
+    assert error.any()
+    work.close()
+
+
+def gradient_at(module, weights, data, batch):
+    load(module, weights)
+    module.zero_grad()
+    positions = torch.from_numpy(batch)
+    logits = module(data.samples(positions))
+    torch.nn.functional.cross_entropy(logits, data.labels[positions]).backward()
+    return flat(p.grad for p in module.parameters())
 
 
 def test_distillation_loss_by_hand():

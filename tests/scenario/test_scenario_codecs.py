@@ -74,7 +74,6 @@ def test_what_is_dumped_loads_again():
         ({"svd": {"energy": 1.5}}, "[1].svd: energy: a share above 0, at most 1, got 1.5"),
         ({"powersgd": {"rank": 0}}, "[1].powersgd: rank: a whole number from 1"),
         ({"ef21": {"inner": "dgc"}}, "[1].ef21: inner: a codec without memory of its own"),
-        ("detached-ef", "[1]: a codec whose gradient is taken at the weights themselves"),
         (7, "[1]: a codec: its name, {name: {option: value}} or {chain: [selection, values]}"),
     ],
 )
@@ -84,6 +83,23 @@ def test_what_is_wrong_is_one_sentence(wrong, sentence):
     (error,) = str(caught.value).splitlines()
     assert error.startswith("tiny.yaml: compression.strategies[1]")
     assert sentence in error
+
+
+def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
+    detached = {"kind": "uniform", "strategy": {"detached-ef": {"inner": "top-k"}}}
+    for method in ("fedkd", "fedavg"):
+        made = scenario(method=method, policy=detached)
+        assert made.policy.strategy == "detached-ef(top-k)"
+    with pytest.raises(InputErrors, match=r"compression\.strategies: a codec whose gradient"):
+        scenario(
+            method="fedprox", compression={"strategies": ["detached-ef"]}, policy={"kind": "ascend"}
+        )
+    with pytest.raises(InputErrors) as caught:
+        scenario(method="fedprox", policy=detached)
+    (error,) = str(caught.value).splitlines()
+    assert error.startswith("tiny.yaml: policy: a codec whose gradient is taken at the weights")
+    assert "got 'detached-ef(top-k)'" in error
+    assert "fedkd and fedavg move them" in error
 
 
 def test_the_same_codec_twice_is_refused_however_it_is_written():

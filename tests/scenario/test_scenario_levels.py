@@ -119,6 +119,10 @@ def test_a_rank_above_the_matrices_is_refused_before_anything_runs(tmp_path, cap
         "the largest matrix, got 61"
     ) in said.err
     assert run(tmp_path, capsys, text.replace("RANK", "60"))[0] == 0
+    policy = f"policy: {{kind: uniform, strategy: {codec}(61)}}\n"
+    code, said = run(tmp_path, capsys, f"clients: [{ASSUMED}]\n{policy}")
+    assert code == 2
+    assert f"policy: prototype small: {codec}: rank: a rank of at most 60" in said.err
 
 
 def test_a_codec_whose_time_no_profile_knows_is_one_sentence(tmp_path, capsys):

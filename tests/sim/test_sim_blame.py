@@ -111,7 +111,9 @@ def test_the_second_play_is_left_out_where_no_link_is_shared(monkeypatch):
 
     played, play = [], blame.play
     monkeypatch.setattr(
-        blame, "play", lambda net, sends, *a, **k: played.append(len(sends)) or play(net, sends, *a, **k)
+        blame,
+        "play",
+        lambda net, sends, *a, **k: played.append(len(sends)) or play(net, sends, *a, **k),
     )
     one_round(Star(3, up_bytes_per_s=SIZE, down_bytes_per_s=SIZE), [sim.Fixed()] * 3)
     assert played == []

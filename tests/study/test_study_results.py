@@ -9,7 +9,8 @@ import pytest
 import study_fakes as fakes
 from rich.console import Console
 
-from simfed.study import load_study, run_study
+from simfed.errors import InputError, InputErrors
+from simfed.study import compare, load_study, run_study
 from simfed.study.comparison import time_text
 from simfed.study.page import study_page
 from simfed.study.tables import arms_table
@@ -157,6 +158,73 @@ def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
         sentence
         == "top-k 1.67× sooner than random-k to 50 % in the one seed, which decides nothing."
     )
+
+
+def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_path):
+    rates = {"as it was": "50 Mbps", "a bit more": "52 Mbps"}
+    compared = {"arms": UP, "thresholds": [0.5]}
+    path = write_study(grid={UP: rates}, seeds=[0, 1, 2], compare=compared)
+    (sentence,) = ran(path, tmp_path / "out").verdicts
+    assert sentence == (
+        "no relevant difference between as it was and a bit more to 50 %: a bit more is "
+        "1.00× [1.00, 1.00] sooner than as it was, less than 1.05×."
+    )
+    path = write_study(grid={UP: rates}, seeds=[0, 1, 2], compare={**compared, "relevant_ratio": 1})
+    (sentence,) = ran(path, tmp_path / "every").verdicts
+    assert sentence.startswith("a bit more before as it was in 3 of 3 seeds")
+    path = write_study(grid={UP: rates}, compare={**compared, "relevant_ratio": 0.9})
+    with pytest.raises(InputErrors, match="relevant_ratio: a ratio of at least 1"):
+        ran(path, tmp_path / "wrong")
+
+
+def test_runs_are_compared_without_a_study_as_within_one(studied):
+    def side(strategy):
+        point = {UP: "5 Mbps", "policy.strategy": strategy}
+        return [run for entry, run in studied.finished if entry["point"].items() >= point.items()]
+
+    a, b = side("top-k"), side("random-k")
+    found = compare(a, [run.path for run in b], names=["top-k", "random-k"], thresholds=[0.5, 0.9])
+    table = studied.comparisons
+    same = table[(table["setting"] == "up 5 Mbps") & (table["a"] == "top-k")]
+    same = same[same["b"] == "random-k"].drop(columns="setting").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found.table, same)
+    assert str(found).splitlines()[0] == (
+        "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 %."
+    )
+    assert str(found).splitlines()[-1].startswith("top-k ends 11.")
+    assert "<li>top-k before random-k" in found._repr_html_()
+    alone = compare(a[0], b[0])
+    assert alone.names == (f"tiny ({a[0].path})", f"tiny ({b[0].path})")
+    assert "in the one seed, which decides nothing" in str(alone)
+
+
+@pytest.mark.parametrize(
+    ("sides", "options", "said"),
+    [
+        ("a", {}, "two sides or more, got '1'"),
+        ("aA", {"names": ["x", "x"]}, "names: one name of its own for each side"),
+        ("aA", {"thresholds": [2]}, "thresholds: an accuracy above 0, at most 1, got 2"),
+        ("aA", {"confidence": 1}, "confidence: a number between 0 and 1, got 1"),
+        ("aA", {"relevant_ratio": 0}, "relevant_ratio: a number of at least 1, got 0"),
+        ("ab", {"names": ["a", "b"]}, "a and b with a seed in common"),
+        ("ad", {}, "one run of a side per seed"),
+        ("ae", {}, "a run or more for each side"),
+    ],
+)
+def test_sides_that_cannot_be_compared_are_refused(studied, sides, options, said):
+    by_seed = {entry["seed"]: run for entry, run in studied.finished}
+    zero, one = by_seed[0], by_seed[1]
+    given = {"a": zero, "A": zero.path, "b": one, "d": [one, one], "e": []}
+    with pytest.raises(InputError) as error:
+        compare(*(given[name] for name in sides), **options)
+    assert said in str(error.value)
+
+
+def test_a_notebook_shows_arms_and_verdicts(studied):
+    html = studied._repr_html_()
+    assert "18 of 18 runs finished" in html
+    assert "<td>random-k</td>" in html
+    assert "<li>top-k before random-k" in html
 
 
 def test_a_baseline_is_compared_with_all_others(write_study, tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simfed.learn.methods.fields import model_down, update_up
-from simfed.method import Arrival, Losses, Method, Plan, Setting, State, Values, Who
+from simfed.method import Arrival, LocalSteps, Losses, Method, Plan, Setting, State, Values, Who
 
 __all__ = ["Averaging", "by_prototype", "moved"]
 
@@ -16,9 +16,9 @@ class Averaging(Method):
     """Local training from the server's weights, whose change travels up; the server moves each
     prototype by the mean change of its arrivals, weighted by how many samples they own.
 
-    What a subclass says is how clients train (`descend`) or what the server makes of the mean
-    (`step`). Prototypes without an arrival stay as they are. An upload that is late changes today's
-    weights. The server's state: prototype → `weights`, `buffers`.
+    What a subclass says is how clients train (`local_steps`) or what the server makes of the
+    arrivals (`merge`). Prototypes without an arrival stay as they are. An upload that is late
+    changes today's weights. The server's state: prototype → `weights`, `buffers`.
     """
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
@@ -31,16 +31,13 @@ class Averaging(Method):
         model: Values = server[who.prototype]
         return model
 
-    def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
-    ) -> tuple[Values, State]:
-        after = self.descend(kit, who, round, down)
-        return {"update": down["weights"] - after["weights"], "buffers": after["buffers"]}, own
+    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+        return LocalSteps(down)
 
-    def descend(self, kit: Any, who: Who, round: int, down: Values) -> Values:
-        """The model after local training."""
-        after: Values = kit.descend(who, round, down)[0]
-        return after
+    def trained(
+        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+    ) -> tuple[Values, State]:
+        return {"update": down["weights"] - after["weights"], "buffers": after["buffers"]}, own
 
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int

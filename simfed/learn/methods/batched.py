@@ -16,6 +16,7 @@ class Batched(Method):
     travels up and is averaged per prototype; with a public set, distillation follows."""
 
     workload: ClassVar[str] = "simfed.learn.workload:LearningWorkload"
+    moves_point: ClassVar[bool] = True
     sends_gradients: ClassVar[bool] = False
     """Updates are sums of gradients, not differences of weights."""
     weighs_by_samples: ClassVar[bool] = False

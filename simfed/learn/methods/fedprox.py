@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from simfed.errors import InputError
 from simfed.learn.methods.averaging import Averaging
-from simfed.method import Values, Who
+from simfed.method import LocalSteps, State, Values, Who
 
 __all__ = ["FedProx"]
 
@@ -27,9 +27,5 @@ class FedProx(Averaging):
         if self.mu < 0:
             raise InputError("a number of at least 0", where="mu", got=self.mu)
 
-    def descend(self, kit: Any, who: Who, round: int, down: Values) -> Values:
-        def pull(weights: Any) -> Any:
-            return self.mu * (weights - down["weights"])
-
-        after: Values = kit.descend(who, round, down, correction=pull)[0]
-        return after
+    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+        return LocalSteps(down, pull=self.mu)

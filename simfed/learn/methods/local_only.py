@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from simfed.method import Method, Plan, Setting, State, Values, Who
+from simfed.method import LocalSteps, Method, Plan, Setting, State, Values, Who
 
 __all__ = ["LocalOnly"]
 
@@ -29,10 +29,13 @@ class LocalOnly(Method):
         first: State = kit.initial(who.prototype)
         return first
 
-    def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+        return LocalSteps(own)
+
+    def trained(
+        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
-        return {}, kit.descend(who, round, own)[0]
+        return {}, after
 
     def model(self, server: State, own: State, who: Who) -> Values:
         return own

@@ -10,7 +10,7 @@ from simfed.errors import InputError
 from simfed.learn.methods.averaging import Averaging, by_prototype
 from simfed.learn.methods.fields import model_down, update_up
 from simfed.learn.methods.options import require_above_zero
-from simfed.method import Arrival, Field, Losses, Plan, Setting, State, Values, Who
+from simfed.method import Arrival, Field, LocalSteps, Losses, Plan, Setting, State, Values, Who
 
 __all__ = ["Scaffold"]
 
@@ -61,11 +61,12 @@ class Scaffold(Averaging):
     def begin_client(self, kit: Any, who: Who) -> State:
         return {"control": kit.initial(who.prototype)["weights"] * 0}
 
-    def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+        return LocalSteps(down, drift=down["control"] - own["control"])
+
+    def trained(
+        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
-        drift = down["control"] - own["control"]
-        after = kit.descend(who, round, down, correction=lambda weights: drift)[0]
         update = down["weights"] - after["weights"]
         length = kit.setting.steps(who) * kit.rate(round)
         control = update / length - down["control"]

@@ -1,0 +1,208 @@
+"""The passes of linear layers with activations between them, by hand, for one model or for many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from simfed.learn.flat import FlatModel
+from simfed.learn.losses import cross_entropies
+from simfed.learn.models.linear import LogisticRegression
+from simfed.learn.passes import DEVICE_CHUNK, SMALL_CHUNK, Loss, Passes
+
+__all__ = ["LinearPasses"]
+
+_STACKED_VALUES = 1 << 21
+"""Weights that go through a pass together, in all: measured, with 8,000 to 200,000 per model.
+Beyond, nothing is won."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """Where one linear layer's parameters are in the flat vector, and what follows it."""
+
+    start: int
+    inputs: int
+    outputs: int
+    biased: bool
+    activation: str
+    """Of its outputs: `relu`, `tanh`, `sigmoid`, or empty."""
+
+    def weight(self, rows: Tensor) -> Tensor:
+        """(m, outputs, inputs): a view of rows (m, d)."""
+        stop = self.start + self.outputs * self.inputs
+        return rows[:, self.start : stop].view(-1, self.outputs, self.inputs)
+
+    def bias(self, rows: Tensor) -> Tensor:
+        """(m, 1, outputs): a view of rows (m, d)."""
+        start = self.start + self.outputs * self.inputs
+        return rows[:, None, start : start + self.outputs]
+
+
+class LinearPasses(Passes):
+    """The passes of `LogisticRegression`, and of an `nn.Sequential` of `Flatten`, `Linear`, `ReLU`,
+    `Tanh`, `Sigmoid` and `Identity`.
+
+    The tape costs several times the arithmetic at these sizes. And models of one shape go through
+    a pass together, each with its own weights and samples, by products of stacks of matrices.
+    Those give every model the bits that it gets alone (tested): a product of a stack is a product
+    of each pair, and all else is done value by value or sum by sum.
+    """
+
+    stacks = True
+
+    def __init__(self, model: FlatModel) -> None:
+        on_cpu = model.weights.device.type == "cpu"
+        super().__init__(model, SMALL_CHUNK if on_cpu else DEVICE_CHUNK)
+        self._layers = _linear_layers(model.module) or []
+        self.stacked_together = max(1, _STACKED_VALUES // model.parameters) if on_cpu else 1 << 10
+
+    @staticmethod
+    def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
+        """Whether the module is such a chain, of trainable layers, on flattened samples."""
+        layers = _linear_layers(model.module)
+        flat = not isinstance(model.module, nn.Sequential) or (
+            len(input_shape) == 1 or type(model.module[0]) is nn.Flatten
+        )
+        return (
+            layers is not None and flat and all(p.requires_grad for p in model.module.parameters())
+        )
+
+    def gradient(
+        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
+    ) -> Tensor:
+        if bf16:
+            return super().gradient(samples, loss, into, training=training, bf16=True)
+        return self._by_hand(samples, loss, into)
+
+    @torch.inference_mode()
+    def _by_hand(self, samples: Tensor, loss: Loss, into: Tensor) -> Tensor:
+        rows = self.model.weights[None]
+        inputs, logits = self._forward_rows(rows, samples.flatten(1)[None])
+        value, gradient = loss(logits[0])
+        found = torch.empty_like(rows)
+        self._backward_rows(rows, inputs, gradient.to(logits.dtype)[None], found)
+        into += found[0]
+        return value
+
+    @torch.inference_mode()
+    def gradients_of_rows(
+        self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
+    ) -> Tensor:
+        inputs, logits = self._forward_rows(weights, samples.flatten(2))
+        values, gradient = cross_entropies(logits, labels)
+        self._backward_rows(weights, inputs, gradient, into)
+        return values
+
+    @torch.inference_mode()
+    def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
+        inputs, logits = self._forward_rows(weights, samples.flatten(2))
+        values, gradient = cross_entropies(logits, labels)
+        self._backward_rows(weights, inputs, gradient, weights, rate)
+        return values
+
+    def _forward_rows(self, rows: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """(m, n, inputs) → what goes into each layer, and the logits (m, n, classes)."""
+        inputs = []
+        for layer in self._layers:
+            inputs.append(x)
+            weight = layer.weight(rows).transpose(1, 2)
+            x = torch.baddbmm(layer.bias(rows), x, weight) if layer.biased else x.bmm(weight)
+            match layer.activation:
+                case "relu":
+                    x = x.clamp_(min=0)
+                # model by model: where a value stands among vectors decides its last bit
+                case "tanh":
+                    for own in x:
+                        own.tanh_()
+                case "sigmoid":
+                    for own in x:
+                        own.sigmoid_()
+        return inputs, x
+
+    def _backward_rows(
+        self,
+        rows: Tensor,
+        inputs: Sequence[Tensor],
+        gradient: Tensor,
+        into: Tensor,
+        rate: float | None = None,
+    ) -> None:
+        """The gradients of all parameters, from that in the logits, into the rows of `into`; with
+        a `rate`, `into` moves by −rate times them."""
+        for place in reversed(range(len(self._layers))):
+            layer, x, outer = self._layers[place], inputs[place], gradient
+            if place:
+                gradient = gradient.bmm(layer.weight(rows))
+                gradient = _through(self._layers[place - 1].activation, gradient, x)
+            # a product of its own: where rows are not neighbours, one into them would be made row
+            # by row
+            found = [(layer.weight(into), outer.transpose(1, 2).bmm(x))]
+            if layer.biased:
+                found.append((layer.bias(into), outer.sum(1, keepdim=True)))
+            for place_of, value in found:
+                if rate is None:
+                    place_of.copy_(value)
+                else:
+                    place_of.sub_(value, alpha=rate)
+
+
+def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
+    """The gradient before an activation that put out `output`, as PyTorch computes it."""
+    aten = torch.ops.aten
+    if activation == "relu":
+        return aten.threshold_backward(gradient, output, 0)  # type: ignore[no-any-return]
+    if activation:
+        backward = aten.tanh_backward if activation == "tanh" else aten.sigmoid_backward
+        return torch.stack([backward(*of) for of in zip(gradient, output, strict=True)])
+    return gradient
+
+
+_ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
+
+
+def _linear_layers(module: nn.Module) -> list[_Linear] | None:
+    """The linear layers of a chain that these passes know; None for any other module."""
+    if type(module) is nn.Sequential:
+        children = list(module)
+    elif type(module).forward is LogisticRegression.forward and len(list(module.children())) == 1:
+        children = list(module.children())
+    else:
+        return None
+    layers: list[_Linear] = []
+    for layer, activation in _pairs(children) or ():
+        start = sum((of.inputs + of.biased) * of.outputs for of in layers)
+        biased = layer.bias is not None
+        layers.append(_Linear(start, layer.in_features, layer.out_features, biased, activation))
+    counted = sum((of.inputs + of.biased) * of.outputs for of in layers)
+    owned = sum(p.numel() for p in module.parameters())
+    return layers if layers and counted == owned and not _is_hooked(module) else None
+
+
+def _pairs(children: Sequence[nn.Module]) -> list[tuple[nn.Linear, str]] | None:
+    """Each linear layer with the activation that follows it; None where anything else is there."""
+    found: list[tuple[nn.Linear, str]] = []
+    for place, child in enumerate(children):
+        if type(child) is nn.Linear:
+            found.append((child, ""))
+        elif type(child) in _ACTIVATIONS and found and not found[-1][1]:
+            found[-1] = found[-1][0], _ACTIVATIONS[type(child)]
+        elif (
+            type(child) is nn.Flatten and place == 0 and (child.start_dim, child.end_dim) == (1, -1)
+        ):
+            continue
+        elif type(child) is not nn.Identity:
+            return None
+    if found and found[-1][1]:
+        return None  # logits are what the last linear layer puts out
+    return found
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    return any(
+        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+        for part in module.modules()
+    )

@@ -1,0 +1,222 @@
+"""Local training: steps of the scenario's optimiser on a client's own batches, for one client or
+for many in one pass.
+
+Clients of one prototype whose passes can be stacked (`Passes.stacks`) step together: whoever comes
+to a batch of the same size is in the same pass, whatever its number of steps. Nothing is padded, so
+each gets the products that it would get alone. All others step one client after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
+from typing import NamedTuple, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simfed.learn.descent import Descent
+from simfed.learn.federation import Federation, Positions
+from simfed.learn.flat import FlatModel
+from simfed.learn.losses import cross_entropy
+from simfed.learn.passes import Passes
+from simfed.scenario.model import Training
+
+__all__ = ["Course", "Trained", "Trainer", "dealt"]
+
+Thing = TypeVar("Thing")
+
+
+class Course(NamedTuple):
+    """The local training of one client."""
+
+    weights: Tensor
+    """(d,) that it begins from."""
+    statistics: Tensor
+    """(b,) of its model, as it begins."""
+    batches: Sequence[Positions]
+    """Where the samples of each step are."""
+    drift: Tensor | None = None
+    """(d,) added to every step's gradient."""
+    noise: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered while a model that may draw random numbers trains."""
+
+
+class Trained(NamedTuple):
+    """What came of a course."""
+
+    weights: Tensor
+    statistics: Tensor
+    loss: Tensor
+    """The mean over its batches of their losses before their steps."""
+
+
+class Trainer:
+    """Trains clients of one prototype in this process."""
+
+    def __init__(
+        self, model: FlatModel, passes: Passes, data: Federation, training: Training
+    ) -> None:
+        """`model`: to be trained in, where clients are trained one by one; `passes` are its."""
+        self._model = model
+        self._passes = passes
+        self._data = data
+        self._training = training
+
+    @cached_property
+    def stacks(self) -> bool:
+        """Whether clients step together."""
+        return self._passes.stacks and not self._model.statistics.numel()
+
+    @cached_property
+    def together(self) -> int:
+        """Clients in one pass, at most."""
+        return self._passes.stacked_together if self.stacks else 1
+
+    def train(self, courses: Sequence[Course], rate: float, pull: float = 0.0) -> Iterator[Trained]:
+        """Each course at this learning rate, in the order given; every step's gradient also has
+        `pull` × (weights − those at the beginning).
+
+        What comes of a course hangs on no other. Values are the caller's only until the next.
+        """
+        if not self.stacks:
+            for course in courses:
+                yield self._train_alone(course, rate, pull)
+            return
+        for first in range(0, len(courses), self.together):
+            yield from self._train_together(courses[first : first + self.together], rate, pull)
+
+    def descend(
+        self,
+        batches: Sequence[Positions],
+        rate: float,
+        *,
+        differentiate: Callable[[Tensor, Tensor, int, Tensor], Tensor] | None = None,
+        corrections: Sequence[Callable[[Tensor], Tensor]] = (),
+    ) -> list[Tensor]:
+        """Local steps on the model as it is; the loss of each batch.
+
+        differentiate: (samples, labels, step, gradient) → a loss, whose gradient is added to
+        `gradient`; None: the mean cross-entropy. corrections: weights → what is added to each
+        step's gradient.
+        """
+        weights = self._model.weights
+        descent = Descent(self._training, rate)
+        gradient = torch.empty_like(weights)
+        losses = []
+        for step, positions in enumerate(batches):
+            samples, labels = self._data.at(positions)
+            gradient.zero_()
+            if differentiate is None:
+                share = (partial(cross_entropy, labels=labels), gradient)
+                losses += self._passes.gradients(samples, [share], training=True)
+            else:
+                losses.append(differentiate(samples, labels, step, gradient))
+            for correction in corrections:
+                gradient += correction(weights)
+            descent.step(weights, gradient)
+        return losses
+
+    def _train_alone(self, course: Course, rate: float, pull: float) -> Trained:
+        corrections: list[Callable[[Tensor], Tensor]] = []
+        if (drift := course.drift) is not None:
+            corrections.append(lambda _: drift)
+        if pull:
+            corrections.append(lambda weights: pull * (weights - course.weights))
+        model = self._model
+        model.weights.copy_(course.weights)
+        model.statistics.copy_(course.statistics)
+        model.reset_counters()
+        with course.noise():
+            losses = self.descend(course.batches, rate, corrections=corrections)
+        return Trained(model.weights, model.statistics, torch.stack(losses).double().mean())
+
+    @torch.inference_mode()  # views and versions need no account
+    def _train_together(self, courses: Sequence[Course], rate: float, pull: float) -> list[Trained]:
+        order = sorted(range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches])
+        queues = [courses[i].batches for i in order]
+        weights = _stacked([courses[i].weights for i in order])
+        begun = weights.clone() if pull else weights
+        drifts = [courses[i].drift for i in order]
+        drift = None if drifts[0] is None else _stacked(cast(list[Tensor], drifts))
+        plain = self._training.plain_sgd and drift is None and not pull
+        gradient = weights if plain else _rows(weights, *weights.shape)
+        descent = Descent(self._training, rate, len(courses))
+        total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
+        for rows, batches in _waves(queues):
+            own, found = weights[rows], gradient[rows]
+            samples, labels = self._data.at(np.concatenate(batches))
+            shape = len(batches), len(batches[0])
+            samples, labels = samples.view(*shape, *samples.shape[1:]), labels.view(shape)
+            if plain:
+                total[rows].add_(self._passes.step_rows(own, samples, labels, rate))
+                continue
+            total[rows].add_(self._passes.gradients_of_rows(own, samples, labels, found))
+            if drift is not None:
+                found += drift[rows]
+            if pull:
+                found += pull * (own - begun[rows])
+            descent.step(own, found, rows)
+        means = total / torch.tensor([len(of) for of in queues], device=total.device)
+        trained = zip(order, weights.unbind(), means.unbind(), strict=True)
+        found_of = {
+            place: Trained(after, courses[place].statistics, mean) for place, after, mean in trained
+        }
+        return [found_of[place] for place in range(len(courses))]
+
+
+def dealt(things: Sequence[Thing], most: int, least_parts: int) -> list[list[Thing]]:
+    """The things in parts of at most so many each, and in at least so many parts where there are
+    as many things; neighbours go to different parts.
+
+    >>> dealt("aabbcc", 3, 2), dealt("abc", 9, 1)
+    ([['a', 'b', 'c'], ['a', 'b', 'c']], [['a', 'b', 'c']])
+    """
+    count = max(-(-len(things) // most), min(len(things), least_parts))
+    return [list(things[part::count]) for part in range(count)]
+
+
+def _rows(like: Tensor, rows: int, length: int) -> Tensor:
+    """(rows, length), empty; each row begins where the memory of a tensor of its own could: the
+    last bits of a product may depend on it."""
+    return like.new_empty(rows, -(-length // 16) * 16)[:, :length]
+
+
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    whole = _rows(rows[0], len(rows), rows[0].numel())
+    if all(row is rows[0] for row in rows):
+        return whole.copy_(rows[0])
+    for into, row in zip(whole, rows, strict=True):
+        into.copy_(row)
+    return whole
+
+
+def _waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[Positions]]]:
+    """Neighbouring queues whose next batch is of one size, and these batches, until all are empty.
+
+    The largest are next, so that who comes to a short batch early waits for the others.
+
+    >>> sizes = [[2, 2, 1], [2, 2, 1], [2, 1]]
+    >>> queues = [[np.zeros(size, np.int64) for size in of] for of in sizes]
+    >>> [(rows.start, rows.stop, len(batches[0])) for rows, batches in _waves(queues)]
+    [(0, 3, 2), (0, 2, 2), (0, 3, 1)]
+    """
+    sizes = [[*map(len, queue), 0] for queue in queues]
+    at = [0] * len(queues)
+    while True:
+        now = [of[place] for of, place in zip(sizes, at, strict=True)]
+        size = max(now)
+        if not size:
+            return
+        start = 0
+        while start < len(queues):
+            stop = start
+            while stop < len(queues) and now[stop] == size:
+                stop += 1
+            if stop > start:
+                yield slice(start, stop), [queues[i][at[i]] for i in range(start, stop)]
+                for i in range(start, stop):
+                    at[i] += 1
+            start = max(stop, start + 1)

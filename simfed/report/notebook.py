@@ -1,0 +1,40 @@
+"""A run as a notebook shows it: the summary of the command line, and the accuracy over time."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from simfed.report import frames
+from simfed.report.curves import accuracy_figure
+from simfed.report.pictures import picture_style
+from simfed.report.summary import WIDTH, summary_table
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = ["run_html"]
+
+_FORMAT = '<pre style="line-height:1.3;overflow-x:auto">{code}</pre>'
+
+
+def run_html(run: Run) -> str:
+    """HTML of one piece, without scripts: text as on a terminal, and a drawing where the run
+    learned."""
+    console = Console(
+        record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor"
+    )
+    console.print(summary_table(run))
+    html = console.export_html(inline_styles=True, code_format=_FORMAT)
+    if frames.curves(run)["accuracy"].notna().any():
+        html += _drawing(run)
+    return html
+
+
+def _drawing(run: Run) -> str:
+    drawn = io.StringIO()
+    with picture_style():
+        accuracy_figure(run, width_in=5.0).savefig(drawn, format="svg", metadata={"Date": None})
+    return drawn.getvalue().partition("<svg")[1] + drawn.getvalue().partition("<svg")[2]

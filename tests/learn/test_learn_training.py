@@ -1,0 +1,276 @@
+"""Local training of many clients in one pass: everybody gets what it would get alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+import engine_worlds as tiny
+
+import simfed
+from simfed.learn.flat import FlatModel
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.losses import cross_entropies, cross_entropy
+from simfed.learn.models import LogisticRegression
+from simfed.learn.models.linear_passes import LinearPasses
+from simfed.learn.passes import Passes, passes_of
+from simfed.learn.plain import plain_rounds
+from simfed.learn.training import Course, Trainer
+from simfed.learn.workload import LearningWorkload
+from simfed.scenario.model import Training
+from simfed.seeding import Streams
+
+SHAPE, CLASSES = (1, 12, 12), 4
+DATA = tiny.federation(tiny.scenario())
+
+
+def perceptron(input_shape=SHAPE, classes=CLASSES):
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(144, 20), nn.ReLU(), nn.Linear(20, 9), nn.Tanh(), nn.Linear(9, 4)
+    )
+
+
+def logistic():
+    return LogisticRegression(SHAPE, CLASSES)
+
+
+def unbiased():
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(144, 6, bias=False), nn.Sigmoid(), nn.Identity(), nn.Linear(6, 4)
+    )
+
+
+MODELS = {"logistic": logistic, "perceptron": perceptron, "unbiased": unbiased}
+TRAININGS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9, "weight_decay": 0.01},
+    "clipped": {"clip_norm": 0.3},
+    "adam": {"optimizer": "adam", "weight_decay": 0.01, "clip_norm": 1.0},
+}
+
+
+def built(model, seed=0):
+    torch.manual_seed(seed)
+    return FlatModel(MODELS[model]())
+
+
+def trainer(model, options, passes=None):
+    flat = built(model)
+    made = Training.model_validate({"batch_size": 5, **options})
+    return Trainer(flat, passes_of(flat, SHAPE) if passes is None else passes(flat), DATA, made)
+
+
+def courses(model, sizes, *, drift=False, seed=1):
+    """Of clients that begin with weights of their own, on batches of these sizes."""
+    rng, flat = np.random.default_rng(seed), built(model)
+    made = []
+    for client, own in enumerate(sizes):
+        start = flat.weights + 0.01 * client
+        batches = [rng.integers(0, len(DATA.labels), size) for size in own]
+        shift = torch.from_numpy(rng.normal(size=len(start))).float() if drift else None
+        made.append(Course(start, flat.statistics, batches, shift))
+    return made
+
+
+UNEQUAL = [[5, 5, 2], [5, 5, 5, 5], [3], [5, 5, 2, 5, 5, 2], [1, 1], [5, 5, 2]]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("options", TRAININGS)
+@pytest.mark.parametrize("pull", [0.0, 0.1])
+def test_everybody_gets_the_bits_that_it_gets_alone(model, options, pull):
+    together = trainer(model, TRAININGS[options])
+    assert together.stacks
+    made = courses(model, UNEQUAL, drift=pull > 0)
+    found = list(together.train(made, 0.1, pull))
+    for course, after in zip(made, found, strict=True):
+        [alone] = trainer(model, TRAININGS[options]).train([course], 0.1, pull)
+        assert torch.equal(after.weights, alone.weights)
+        assert after.loss.item() == pytest.approx(alone.loss.item(), rel=1e-6)
+        assert not torch.equal(after.weights, course.weights)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("options", TRAININGS)
+def test_it_is_the_training_of_the_module_by_autograd(model, options):
+    made = courses(model, UNEQUAL, drift=True)
+    found = list(trainer(model, TRAININGS[options]).train(made, 0.1, 0.1))
+    one_by_one = trainer(model, TRAININGS[options], Passes)
+    assert not one_by_one.stacks
+    for course, after in zip(made, found, strict=True):
+        [expected] = one_by_one.train([course], 0.1, 0.1)
+        # Adam divides by roots of what may be rounding
+        torch.testing.assert_close(after.weights, expected.weights, rtol=1e-5, atol=2e-6)
+        assert after.loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_results_hang_on_nobody_else(sizes, most, order):
+    made = courses("logistic", sizes)
+    together = trainer("logistic", TRAININGS["momentum"])
+    expected = [of.weights.clone() for of in together.train(made, 0.1)]
+    places = list(range(len(made)))
+    order.shuffle(places)
+    together.together = most
+    shuffled = list(together.train([made[place] for place in places], 0.1))
+    for place, after in zip(places, shuffled, strict=True):
+        assert torch.equal(after.weights, expected[place])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_by_hand_are_those_of_autograd(model):
+    flat = built(model)
+    samples, labels = DATA.at(np.arange(7))
+    F.cross_entropy(flat.module(samples), labels).backward()
+    expected = torch.cat([p.grad.flatten() for p in flat.module.parameters()])
+    flat.accumulate_into(None)
+    passes = passes_of(flat, SHAPE)
+    assert type(passes) is LinearPasses
+    begun = torch.ones_like(flat.weights)
+    found = begun.clone()
+    passes.gradient(samples, lambda logits: cross_entropy(logits, labels), found, training=True)
+    torch.testing.assert_close(found - 1, expected, rtol=1e-4, atol=1e-6)
+    whole = torch.empty(1, flat.parameters)
+    passes.gradients_of_rows(flat.weights[None], samples[None], labels[None], whole)
+    assert torch.equal(found, begun + whole[0])
+
+
+def test_cross_entropies_are_those_of_each_model():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 7, 4, generator=generator)
+    labels = torch.randint(4, (5, 7), generator=generator)
+    values, gradients = cross_entropies(logits, labels)
+    for one, target, value, gradient in zip(logits, labels, values, gradients, strict=True):
+        expected, of_logits = cross_entropy(one, target)
+        assert torch.equal(gradient, of_logits)
+        assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+class Doubled(LogisticRegression):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked():
+    module = perceptron()
+    module[1].register_forward_hook(lambda *_: None)
+    return module
+
+
+def shared():
+    layer = nn.Linear(144, 144)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer, nn.Linear(144, 4))
+
+
+def frozen():
+    module = perceptron()
+    module[1].weight.requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        lambda: Doubled(SHAPE, CLASSES),
+        hooked,
+        shared,
+        frozen,
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 4), nn.Softplus()),
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 4), nn.ReLU()),
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.Dropout(), nn.Linear(8, 4)),
+        lambda: nn.Sequential(nn.Linear(12, 4), nn.Flatten(), nn.Linear(48, 4)),
+        lambda: nn.Sequential(nn.Flatten(2), nn.Linear(144, 4), nn.Flatten()),
+    ],
+)
+def test_what_is_not_known_goes_by_autograd(module):
+    assert type(passes_of(FlatModel(module()), SHAPE)) is Passes
+
+
+# ---- in runs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    simfed.register("model", "tiny-perceptron", perceptron)
+
+
+def averaging(method, **changes):
+    return tiny.scenario(
+        **{
+            "method": method,
+            "dataset": {
+                "name": "mnist-mini",
+                "public": 0,
+                "partition": {"kind": "dirichlet", "alpha": 1},
+            },
+            "prototypes": {"only": {"model": "tiny-perceptron"}},
+            "clients": [{"count": 9, "prototype": "only", "device": "any"}],
+            "training": {"batch_size": 7, "learning_rate": 0.05, "local_epochs": 2},
+            "policy": {"kind": "uniform", "strategy": "top-k"},
+            "compression": {"k": 200},
+            "participation": {"clients_per_round": 6},
+            **changes,
+        }
+    )
+
+
+def weights_after(made, workers=1, rounds=2):
+    data = tiny.federation(made)
+    method = made.method.kind
+    kind = LearningWorkload if method == "fedavg" else HostedWorkload
+    work = kind(made, Streams(0), workers=workers, data=data)
+    for played in plain_rounds(made, work, Streams(0)):
+        if played.round == rounds:
+            break
+    if method == "fedavg":
+        found = work.engine.prototypes["only"].server.weights.clone()
+    else:
+        found = work._server["only"]["weights"].clone()
+    work.close()
+    return found
+
+
+METHODS = ["fedavg", "fedprox", "scaffold", "fedopt"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_cohort_learns_what_its_clients_learn_one_by_one(method, monkeypatch):
+    made = averaging(method)
+    together = weights_after(made)
+    asked = []
+    plain = LinearPasses.step_rows, LinearPasses.gradients_of_rows
+
+    def counted(function):
+        def call(self, weights, *rest):
+            asked.append(len(weights))
+            return function(self, weights, *rest)
+
+        return call
+
+    monkeypatch.setattr(LinearPasses, "step_rows", counted(plain[0]))
+    monkeypatch.setattr(LinearPasses, "gradients_of_rows", counted(plain[1]))
+    assert torch.equal(weights_after(made), together)
+    assert max(asked) == 6  # the whole cohort in one pass
+    monkeypatch.setattr(LinearPasses, "stacks", False)
+    assert torch.equal(weights_after(made), together)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
+def test_workers_change_no_bit_of_it(method):
+    made = averaging(method)
+    alone = weights_after(made)
+    assert torch.equal(tiny.where_no_gpu_is_seen(weights_after, made, 3), alone)

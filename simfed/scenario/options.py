@@ -176,7 +176,7 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
                     ),
                     got=one.name,
                 )
-            fields[one.name] = _field(hints.get(one.name, Any), one.default)
+            fields[one.name] = _field(_as_written(hints.get(one.name, Any)), one.default)
     made = create_model(
         f"{base.__name__}.{kind}", __base__=base, __doc__=inspect.getdoc(part), **fields
     )
@@ -188,6 +188,19 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+
+
+def _as_written(annotation: Any) -> Any:
+    """`Annotated[…] | None` with the None inside, where the explanation is found.
+
+    Python 3.10 adds the None to whatever has None for its default.
+    """
+    parts = get_args(annotation)
+    if len(parts) == 2 and type(None) in parts:
+        inner = parts[parts[0] is type(None)]
+        if hasattr(inner, "__metadata__"):
+            return Annotated[(inner.__origin__ | None, *inner.__metadata__)]  # type: ignore[return-value]
+    return annotation
 
 
 def _field(annotation: Any, default: Any) -> tuple[Any, Any]:

@@ -1,29 +1,27 @@
-"""For pytest in an environment without torch: tests that come to need it are skipped, and counted.
+"""For pytest in an environment without torch: what comes to need it is skipped, and counted.
 
 `.ci/on_python` names it; every other failure stays one.
 """
 
-import re
-from pathlib import Path
-
 import pytest
 
+_SAID = "No module named 'torch"
 
-def pytest_ignore_collect(collection_path: Path):
-    """Files that import torch at their head."""
-    if collection_path.suffix == ".py":
-        text = collection_path.read_text(encoding="utf-8")
-        return re.search(r"^(import|from) torch\b", text, re.MULTILINE) is not None or None
-    return None
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    """Files that import torch, or what imports it, at their head."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and _SAID in str(report.longrepr):
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, "needs torch")
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield
-    error = call.excinfo.value if call.excinfo else None
-    while error is not None and getattr(error, "name", None) != "torch":
-        error = error.__cause__ or error.__context__
-    if isinstance(error, ModuleNotFoundError):
-        report = outcome.get_result()
+    report = outcome.get_result()
+    if report.failed and _SAID in str(report.longrepr):
         report.outcome = "skipped"
         report.longrepr = (str(item.path), item.location[1] or 0, "needs torch")

@@ -9,6 +9,7 @@ words here.
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -199,7 +200,8 @@ def _as_written(annotation: Any) -> Any:
     if len(parts) == 2 and type(None) in parts:
         inner = parts[parts[0] is type(None)]
         if hasattr(inner, "__metadata__"):
-            return Annotated[(inner.__origin__ | None, *inner.__metadata__)]  # type: ignore[return-value]
+            items = (inner.__origin__ | None, *inner.__metadata__)
+            return operator.getitem(Annotated, items)
     return annotation
 
 

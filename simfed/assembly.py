@@ -180,16 +180,19 @@ class Parts:
 
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
+        group = self.group(client)
+        run = self.scenario.policy_of_group(group).arms_from
+        if run is not None:
+            return self.replay(self.recorded[run], client)
+        return policy_of(self.scenario, group)
+
+    def replay(self, recorded: Recorded, client: int) -> Policy:
+        """A policy that plays what one client played in a recorded run."""
         from simfed.policy import Replay
 
-        scenario, group = self.scenario, self.group(client)
-        run = scenario.policy_of_group(group).arms_from
-        if run is not None:
-            recorded = self.recorded[run]
-            arms_played = recorded.arms(client)
-            known = tuple(dict.fromkeys((*scenario.compression.arms, *arms_played)))
-            return Replay(known, recorded=arms_played, levels=recorded.levels(client))
-        return policy_of(scenario, group)
+        played = recorded.arms(client)
+        known = tuple(dict.fromkeys((*self.scenario.compression.arms, *played)))
+        return Replay(known, recorded=played, levels=recorded.levels(client))
 
     @cached_property
     def topology(self) -> Topology:

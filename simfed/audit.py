@@ -9,8 +9,11 @@ world gave: the losses and accuracies that learning came to, and the durations d
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CLIENT_KINDS, HELD_UP
 from simfed.scenario.load import validated
+from simfed.tasks import pull_for
 
 __all__ = ["verify"]
 
@@ -42,7 +46,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     run = open_run(path)
     where = Path(path) / "scenario.yaml"
     try:
-        scenario = validated(run.scenario, source=where.name, folder=Path(path))
+        scenario = validated(run.scenario, source=where.name, folder=Path(path), recorded=True)
         parts = Parts(scenario, where)
         return [sentence for check in _CHECKS for sentence in check(run, parts)]
     except InputErrors as several:
@@ -278,51 +282,216 @@ def _server_restarted_as_drawn(run: Run, parts: Parts) -> Broken:
 
 
 def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
-    """Every client's policy is played again with its keyed draws and its recorded rewards."""
-    from simfed.policy import Pull
+    """Every client's policy is played again with its keyed draws and its recorded rewards.
 
-    if parts.scenario.aggregation.mode != "synchronous":
-        return
+    In any mode: what a client starts for a round it chooses knowing the merges before that round.
+    """
     shown: dict[tuple[int, int], list[tuple[str, float | None]]] = {}
     for value in _rows(run, "policies"):
         shown.setdefault((value["round"], value["client"]), []).append(
             (value["arm"], value["value"])
         )
+    started: dict[int, list[_Pulled]] = {}
+    settled: dict[int, list[_Pulled]] = {}
+    turns: Counter[tuple[int, int]] = Counter()
+    for row in _rows(run, "participations"):
+        turn = turns[row["round"], row["client"]]
+        turns[row["round"], row["client"]] += 1
+        one = _Pulled(row, turn)
+        started.setdefault(row["round"], []).append(one)
+        settled.setdefault(row["merge"] or row["round"], []).append(one)
     policies: dict[int, Any] = {}
     seen = _Seen()
-    for row in _rows(run, "participations"):
-        client, number = row["client"], row["round"]
-        who = f"round {number}, client {client}"
-        policy = policies.setdefault(client, None) or parts.policy(client)
-        policies[client] = policy
-        if policy.learns:
-            expected = dict(zip(policy.arms, policy.values(), strict=True))
-            told = shown.get((number, client), [])
-            if [arm for arm, _ in told] != list(expected) or not all(
-                _same(value, expected[arm]) for arm, value in told
-            ):
-                seen.add("have values in policies.parquet that their rewards do not come to", who)
-        if row["choice"] == "forced":
-            if row["arm"] != FORCED_ARM:
-                seen.add(f"were forced to another arm than {FORCED_ARM}", who)
-            continue
-        pull: Pull = policy.pull(parts.streams("policy", client, number))
-        task = parts.tasks.task(number, client, row["model_version"])
-        if (pull.arm, pull.choice) != (row["arm"], row["choice"]):
-            seen.add("did not choose what their policy draws", who)
-        elif (
-            pull.k is not None
-            and row["k"] != parts.fleet.compression(client, pull, task.plan.longest)[1]
-        ):
-            seen.add("keep another K than their policy sets", who)
-        if row["outcome"] in ("dropped", "failed"):
-            policy.void(pull)
-        elif policy.learns:
-            if row["reward"] is None:
-                seen.add("were not told a reward", who)
+    for number in range(1, len(run.table("rounds")) + 1):
+        for one in started.get(number, ()):
+            client = one.row["client"]
+            if client not in policies:
+                policies[client] = parts.policy(client)
+            rows = shown.get((number, client), [])
+            _pull_again(one, policies[client], parts, rows, seen)
+        for one in settled.get(number, ()):
+            if one.pull is None:
+                continue
+            policy, lost = policies[one.row["client"]], one.row["outcome"] in ("dropped", "failed")
+            if lost or one.row["choice"] == "forced":
+                policy.void(one.pull)
+            elif policy.learns and one.row["reward"] is None:
+                seen.add("were not told a reward", one.where)
                 return (yield from seen.sentences("participations"))
-            policy.update(pull, row["reward"])
+            elif policy.learns:
+                policy.update(one.pull, one.row["reward"])
     yield from seen.sentences("participations")
+
+
+@dataclass(slots=True)
+class _Pulled:
+    """One participation, as it is recorded and as its policy chooses again."""
+
+    row: dict[str, Any]
+    turn: int
+    pull: Any = None
+
+    @property
+    def where(self) -> str:
+        return f"round {self.row['round']}, client {self.row['client']}"
+
+
+def _pull_again(
+    one: _Pulled, policy: Any, parts: Parts, shown: list[tuple[str, float | None]], seen: _Seen
+) -> None:
+    """What this policy would have known and chosen, held against what is recorded."""
+    row = one.row
+    if policy.learns:
+        arms = len(policy.arms)
+        told = shown[one.turn * arms : (one.turn + 1) * arms]
+        expected = dict(zip(policy.arms, policy.values(), strict=True))
+        if [arm for arm, _ in told] != list(expected) or not all(
+            _same(value, expected[arm]) for arm, value in told
+        ):
+            seen.add("have values in policies.parquet that their rewards do not come to", one.where)
+    task = parts.tasks.task(row["round"], row["client"], row["model_version"], one.turn)
+    forced = row["choice"] == "forced"
+    if forced and row["arm"] != FORCED_ARM:
+        seen.add(f"were forced to another arm than {FORCED_ARM}", one.where)
+    one.pull = pull_for(task, policy, row["arm"] if forced else None, parts.streams)
+    if (one.pull.arm, one.pull.choice) != (row["arm"], row["choice"]):
+        seen.add("did not choose what their policy draws", one.where)
+    elif (
+        one.pull.k is not None
+        and row["k"] != parts.fleet.compression(row["client"], one.pull, task.plan.longest)[1]
+    ):
+        seen.add("keep another K than their policy sets", one.where)
+
+
+def _gains_are_those_of_the_losses(run: Run, parts: Parts) -> Broken:
+    """ρ·(shared loss before − after) + β·(local loss before − after), where all four are known.
+
+    What a client's loss was before is what it was after its last participation, if no merge came
+    between and the samples are the same. The first models' shared loss is in no table.
+    """
+    scenario, method = parts.scenario, parts.scenario.method.made
+    if method.personal:
+        return  # a client's own model changes between merges too
+    undone = dict(zip(*_columns(run, "rounds", "round", "rolled_back"), strict=True))
+    measured = _columns(run, "prototypes", "round", "prototype", method.shared_loss or "kd_loss")
+    shared = {
+        (round, prototype): loss
+        for round, prototype, loss in zip(*measured, strict=True)
+        if loss is not None
+    }
+    merged = {row["merge"] for row in _rows(run, "participations") if _arrived(row)}
+    accepted = [0, *(round for round in sorted(merged) if not undone.get(round))]
+    at_version: dict[str, list[float | None]] = {}
+    for prototype in scenario.prototypes:
+        known: list[float | None] = []
+        for round in accepted:
+            last = known[-1] if known else None
+            known.append(shared.get((round, prototype), last))
+        at_version[prototype] = known
+    version_after = {round: version for version, round in enumerate(accepted)}
+    told: dict[int, tuple[int | None, float]] = {}
+    seen = _Seen()
+    for row in _rows(run, "participations"):
+        client, merge, loss = row["client"], row["merge"], row["local_loss"]
+        if loss is None or not _arrived(row):
+            continue
+        policy = scenario.policy_of_group(parts.group(client))
+        rule, (version, before) = policy.reward, told.get(client, (None, 0.0))
+        told[client] = version_after.get(merge), loss
+        same_samples = rule.local_loss.data != "batch" and rule.local_loss.credit == "causal"
+        shared_before = at_version[row["prototype"]][row["model_version"]]
+        shared_after = shared.get((merge, row["prototype"]))
+        if method.shared_loss is None:  # there is no such part of a gain
+            shared_before = shared_after = 0.0
+        if row["gain"] is None or shared_before is None or shared_after is None:
+            continue
+        if rule.beta and (version != row["model_version"] or not same_samples):
+            continue
+        terms = (
+            rule.rho * shared_before, -rule.rho * shared_after, rule.beta * before,
+            -rule.beta * loss,
+        )  # fmt: skip
+        if abs(sum(terms) - row["gain"]) > 1e-6 * max(map(abs, terms)):
+            where = f"round {row['round']}, client {client}"
+            seen.add("have a gain that is not that of the losses", where)
+    yield from seen.sentences("participations")
+
+
+def _energy_is_power_by_time(run: Run, parts: Parts) -> Broken:
+    """Joules are the profile's watts for each kind of work, by the time that went into it."""
+    profiles = [processor.profile for processor in parts.processors]
+    if not any(profile.power_w for profile in profiles):
+        (known,) = _columns(run, "participations", "energy_j")
+        if any(energy is not None for energy in known):
+            yield "participations.parquet: energy of devices whose power no profile knows"
+        return
+    worked: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
+    for span in _rows(run, "spans"):
+        if span["track"].startswith("client ") and span["kind"] not in CLIENT_KINDS:
+            of = worked.setdefault((span["round"], span["client"]), {})
+            lasts_s = span["finished_at_s"] - span["started_at_s"]
+            of[span["kind"], span["name"]] = of.get((span["kind"], span["name"]), 0.0) + lasts_s
+    devices: dict[int, Any] = {}
+    seen = _Seen()
+    for row in _rows(run, "participations"):
+        client, group = row["client"], int(parts.fleet.group[row["client"]])
+        if group not in devices:
+            devices[group] = parts.device(client)
+        if parts.scenario.aggregation.concurrency is not None and (row["round"], client) in worked:
+            continue  # which of a client's starts in one round a span belongs to is not told
+        task = parts.tasks.task(row["round"], client, row["model_version"])
+        quantities = {
+            (w.kind or w.quantity, w.name or w.kind or w.quantity): w.quantity for w in task.work
+        }
+        spent_s = {
+            "downlink": row["downlink_s"], "uplink": row["uplink_s"], "idle": row["waiting_s"],
+            "compression": row["compression_s"],
+        }  # fmt: skip
+        others = worked.get((row["round"], client), {})
+        for unit, lasts_s in others.items():
+            quantity = quantities.get(unit, "decompression")
+            spent_s[quantity] = spent_s.get(quantity, 0.0) + lasts_s
+        rest_s = row["training_s"] - sum(others.values())
+        spent_s["training"] = spent_s.get("training", 0.0) + max(rest_s, 0.0)
+        expected = devices[group].energy_j(spent_s)
+        found = row["energy_j"]
+        if (found is None) != (expected is None) or (
+            found is not None and abs(found - expected) > 1e-6 * abs(expected) + 1e-9
+        ):
+            where = f"round {row['round']}, client {client}"
+            seen.add("have an energy that is not power by time", where)
+    yield from seen.sentences("participations")
+
+
+def _links_have_their_capacities(run: Run, parts: Parts) -> Broken:
+    """Every link is one of the network's, and its capacity what the scenario, or its trace at that
+    time, says."""
+    network, table = parts.topology, run.table("links")
+    begun, ended, capacity = (
+        table.column(name).to_numpy() for name in ("from_s", "to_s", "capacity_bytes_per_s")
+    )
+    clients = network.clients
+    of_line = {line.name: 2 * clients + k for k, line in enumerate(network.lines)}
+    names, which = np.unique(table.column("link").to_numpy().astype(str), return_inverse=True)
+    for number, name in enumerate(names.tolist()):
+        access = re.fullmatch(r"client-(\d{1,9})/(up|down)", name)
+        link = 2 * int(access[1]) + (access[2] == "down") if access else of_line.get(name, -1)
+        if link < 0 or (access and int(access[1]) >= clients):
+            yield f"links.parquet: {name!r} is no link of the scenario's network"
+            continue
+        mine = np.flatnonzero(which == number)
+        expected = np.full(len(mine), network.capacities_bytes_per_s[link])
+        if link in network.traces:
+            trace, offset_s = network.traces[link].trace, network.traces[link].offset_s
+            middles = (begun[mine] + ended[mine]) / 2 + offset_s
+            expected = np.array([trace.rate_bytes_per_s(trace.moment(t)) for t in middles.tolist()])
+        wrong = np.abs(capacity[mine] - expected) > 1e-9 * expected
+        if wrong.any():
+            first = mine[np.flatnonzero(wrong)[0]]
+            yield (
+                f"links.parquet: {int(wrong.sum())} rows have another capacity than the scenario's "
+                f"link, first: {name} from {float(begun[first])!r} s"
+            )
 
 
 def _cohorts_are_those_drawn(run: Run, parts: Parts) -> Broken:
@@ -387,6 +556,9 @@ _CHECKS = (
     _devices_froze_as_drawn,
     _links_stalled_as_drawn,
     _server_restarted_as_drawn,
+    _gains_are_those_of_the_losses,
+    _energy_is_power_by_time,
+    _links_have_their_capacities,
 )
 
 
@@ -407,6 +579,15 @@ class _Seen:
 def _rows(run: Run, table: str) -> Iterator[dict[str, Any]]:
     for batch in run.table(table).to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()
+
+
+def _columns(run: Run, table: str, *names: str) -> list[list[Any]]:
+    found = run.table(table)
+    return [found.column(name).to_pylist() for name in names]
+
+
+def _arrived(row: dict[str, Any]) -> bool:
+    return row["outcome"] in ("aggregated", "late")
 
 
 def _near(found: float, expected: float) -> bool:

@@ -44,6 +44,7 @@ __all__ = [
     "default_workers",
     "learning_of",
     "load_run",
+    "restore",
     "run",
     "simulation_of",
 ]
@@ -293,7 +294,7 @@ def _play(
     if directory is not None:
         kept = directory.load_checkpoint(recorder)
         if kept is not None:
-            _restore(simulation, kept)
+            restore(simulation, kept)
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         simulation.run(
@@ -315,7 +316,8 @@ def _one_after_another(first: Progress | None, second: Progress | None) -> Progr
     return both
 
 
-def _restore(simulation: Simulation, kept: Checkpoint) -> None:
+def restore(simulation: Simulation, kept: Checkpoint) -> None:
+    """Go on from a checkpoint. Raises: `InputError` for one of other code."""
     try:
         simulation.restore(kept)
     except (LookupError, TypeError, ValueError) as error:  # it is whole, so others made it

@@ -2,19 +2,39 @@
 
 A registry maps a name to `"module:attribute"` (imported on first use, so that naming a model does
 not import torch) or to an object. Installed packages add theirs by an entry point in the group
-`simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`.
+`simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`, and so does a
+file named by `--import FILE.py` (or, for processes that know of no command line, by the environment
+variable `SIMFED_IMPORT`).
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
+import importlib.util
+import os
+import sys
+import traceback
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from simfed.errors import InputError, did_you_mean, listed
 
-__all__ = ["REGISTRIES", "NameOf", "Registry", "import_part", "register", "registry"]
+__all__ = [
+    "IMPORTS",
+    "REGISTRIES",
+    "NameOf",
+    "Only",
+    "Registry",
+    "import_file",
+    "import_part",
+    "register",
+    "registry",
+    "written",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +45,52 @@ class NameOf:
     """
 
     kind: str
+
+
+@dataclass(frozen=True, init=False)
+class Only:
+    """In the annotation of a key or an option: it says something only where another one has one of
+    `values`; without values: where the other one is given at all.
+
+    `beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"] = 0.99`:
+    a scenario that gives `beta2` beside another optimizer is refused with this as the reason. The
+    other key stands beside this one; with a dot, as in `network.model`, it is a path from the top
+    of the scenario. `needed`: where the key says something, it is required.
+
+    >>> print(Only("network.topology", "tree", "graph"))
+    network.topology tree or graph
+    """
+
+    key: str
+    values: tuple[Any, ...] = ()
+    needed: bool = False
+
+    def __init__(self, key: str, *values: Any, needed: bool = False) -> None:
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "needed", needed)
+
+    @property
+    def from_the_top(self) -> bool:
+        """Whether the scenario as a whole decides."""
+        return "." in self.key
+
+    def chosen(self, section: Any) -> Any:
+        """What the other key says, seen from the mapping that `key` starts at."""
+        return functools.reduce(getattr, self.key.split("."), section)
+
+    def holds(self, section: Any) -> bool:
+        """Whether the key says something there."""
+        chosen = self.chosen(section)
+        return chosen in self.values if self.values else bool(chosen)
+
+    def __str__(self) -> str:
+        return f"{self.key} {listed(map(written, self.values))}" if self.values else self.key
+
+
+def written(value: Any) -> str:
+    """A value as a scenario has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Registry:
@@ -79,7 +145,7 @@ class Registry:
             f"a {self.kind}: {listed(self.names())}",
             where=where,
             got=name,
-            hint=did_you_mean(str(name), self.names()),
+            hint=did_you_mean(str(name), self.names()) or "parts of your own: --import FILE.py",
         )
 
     def add(self, name: str, part: Any, *, replace: bool = False) -> None:
@@ -97,7 +163,55 @@ class Registry:
     def _entry_points(self) -> dict[str, Any]:
         if self._installed is None:
             self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
+            _import_named_files()
         return self._installed
+
+
+IMPORTS = "SIMFED_IMPORT"
+"""The environment variable that names Python files to be run before names are looked up."""
+
+
+def import_file(path: str | os.PathLike[str]) -> None:
+    """Run a Python file that registers parts of one's own: here, and in processes started from
+    here. Once per process, however often it is asked for.
+
+    Raises: `InputError` for a file that is not there, or that raises.
+    """
+    file = Path(path).resolve()
+    named = os.environ.get(IMPORTS, "").split(os.pathsep)
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*filter(None, named), str(file)]))
+    name = f"simfed_import_{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
+    if name in sys.modules:
+        return
+    if not file.is_file():
+        raise InputError("a Python file", where=f"--import {path}", got="none")
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InputError("a Python file, NAME.py", where=f"--import {path}", got=file.name)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+              if frame.filename == str(file)]  # fmt: skip
+        line = f" (line {at[-1]})" if at else ""
+        raise InputError(
+            "a Python file that runs", where=f"--import {path}",
+            got=f"{type(error).__name__}: {error}{line}",
+        ) from error  # fmt: skip
+
+
+_looked = False
+
+
+def _import_named_files() -> None:
+    """Those of `SIMFED_IMPORT`."""
+    global _looked
+    if not _looked:
+        _looked = True
+        for path in filter(None, os.environ.get(IMPORTS, "").split(os.pathsep)):
+            import_file(path)
 
 
 def import_part(name: str) -> Any:

@@ -653,12 +653,13 @@ def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
         registry(kinds[key]).add(names[key], part)
     try:
         models = ("narrow", "wide") if cls.mixes_prototypes else ("narrow", "narrow")
+        public = {"public": 12, "public_batch": 8} if cls.needs_public else {}
         yield Scenario.model_validate(
             {
                 "name": "checked",
                 "rounds": 3,
                 "method": {"kind": names["method"], **options},
-                "dataset": {"name": names["dataset"], "public": 12, "public_batch": 8},
+                "dataset": {"name": names["dataset"], **public},
                 "prototypes": {model: {"model": names[model]} for model in models},
                 "clients": [{"count": 2, "prototype": model, "device": "any"} for model in models],
                 "training": {"batch_size": 8, "local_steps": 2},

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
-from simfed.registry import REGISTRIES, Registry
+from simfed.registry import REGISTRIES, Registry, import_file
 
 __all__ = ["list_parts", "schema", "validate"]
 
@@ -26,6 +26,21 @@ AllowOutside = Annotated[
 ]
 
 
+def _import(files: list[Path] | None) -> list[Path] | None:
+    for file in files or ():
+        import_file(file)
+    return files
+
+
+Imports = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--import", metavar="FILE.py", callback=_import,
+        help="Run a Python file that registers parts of your own; may be repeated.",
+    ),
+]  # fmt: skip
+
+
 def validate(
     scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO...")],
     resolved: Annotated[
@@ -36,6 +51,7 @@ def validate(
         bool, typer.Option("--time-only", help="As for a run without learning.")
     ] = False,
     allow_outside: AllowOutside = False,
+    import_: Imports = None,
 ) -> None:
     """Check scenario files: every error of every file, one line each."""
     from simfed.assembly import checked
@@ -88,6 +104,7 @@ def list_parts(
     kind: Annotated[
         str, typer.Argument(help="compressors, policies, models, datasets, selections, profiles")
     ],
+    import_: Imports = None,
 ) -> None:
     """List what a scenario can name, with one line of explanation each."""
     if kind in ("profile", "profiles"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Overrides
+from simfed.cli.inspect import AllowOutside, Imports, Overrides
 from simfed.errors import InputError, listed
 from simfed.interrupt import sigterm_is_ctrl_c
 
@@ -32,6 +32,7 @@ def regret(
     rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
     set_: Overrides = None,
     allow_outside: AllowOutside = False,
+    import_: Imports = None,
     workers: Annotated[
         int | None, typer.Option(help="Learning processes; the results do not depend on it.")
     ] = None,

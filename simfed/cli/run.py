@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Overrides
+from simfed.cli.inspect import AllowOutside, Imports, Overrides
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
 from simfed.units import format_duration
@@ -42,6 +42,7 @@ def run(
         bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
     ] = False,
     allow_outside: AllowOutside = False,
+    import_: Imports = None,
     figures: Annotated[
         bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
     ] = True,
@@ -93,14 +94,41 @@ def run(
         _print_timings(result)
 
 
-def verify(folder: Annotated[Path, typer.Argument(metavar="RUN")]) -> None:
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="RUN")],
+    replay_draws: Annotated[
+        bool,
+        typer.Option("--replay-draws", help="Let the clock play again, with all keyed draws."),
+    ] = False,
+    recompute: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Learn again, up to the last of N sampled rounds."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
+    ] = None,
+    import_: Imports = None,
+) -> None:
     """Check every invariant of a run directory; exit code 3 if one is broken."""
     from simfed import audit
 
-    broken = audit.verify(folder)
+    for name, number in (("--recompute", recompute), ("--workers", workers)):
+        if number is not None and number < 1:
+            raise InputError("a whole number of at least 1", where=name, got=number)
+    broken, played = audit.verify(folder), []
+    if not broken and (replay_draws or recompute is not None):
+        from simfed import again
+
+        if replay_draws:
+            played.append(again.replay_draws(folder))
+        if recompute is not None:
+            played.append(again.recompute(folder, recompute, workers=workers))
+        broken += [sentence for found in played for sentence in found]
     if broken:
         raise BrokenInvariant("\n".join(f"{folder}: {sentence}" for sentence in broken))
     typer.echo(f"{folder}: all invariants hold")
+    for found in played:
+        typer.echo(f"{folder}: {found.said} played again: the same")
 
 
 def _summarise(result: RunResult, drawn: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside
+from simfed.cli.inspect import AllowOutside, Imports
 from simfed.errors import InputErrors
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def fleet(
         typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
     ] = None,
     allow_outside: AllowOutside = False,
+    import_: Imports = None,
     width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
 ) -> None:
     """Print and draw what the clients of a scenario have: speeds, links, K, when they are there."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside
+from simfed.cli.inspect import AllowOutside, Imports
 from simfed.errors import InputError, RunFailed, listed
 from simfed.interrupt import sigterm_is_ctrl_c
 
@@ -48,6 +48,7 @@ def run(
         bool, typer.Option(help="Answer learning from what was learned before (see simfed cache).")
     ] = True,
     allow_outside: AllowOutside = False,
+    import_: Imports = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
     """Run what is not yet done of a study; killed or stopped, the same command goes on."""

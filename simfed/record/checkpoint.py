@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,14 +139,19 @@ class CheckpointFolder:
 
     def damages(self) -> list[InputError]:
         """What is wrong with the states and arrays that are kept of a finished run."""
-        found = []
+        return [found for found in self._of_finished() if isinstance(found, InputError)]
+
+    def kept(self) -> list[Checkpoint]:
+        """The whole states of a finished run, the last one first."""
+        return [found for found in self._of_finished() if isinstance(found, Checkpoint)]
+
+    def _of_finished(self) -> Iterator[Checkpoint | InputError]:
         for name in (_NEWEST, _EARLIER):
             try:
                 if (self.path / name).exists():
-                    self._read(name, None)
+                    yield self._read(name, None).checkpoint
             except InputError as error:
-                found.append(error)
-        return found
+                yield error
 
     def _read(self, name: str, recorder: Recorder | None) -> Loaded:
         """`recorder` None: its segments are gone, as those of a finished run are."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simfed.errors import InputError, listed
+from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.fields import (
     Int,
     NonNegative,
     Positive,
     PositiveDuration,
     PositiveInt,
-    Section,
 )
+from simfed.scenario.section import Section
 
 __all__ = ["Aggregation", "Staleness"]
 
@@ -29,27 +30,24 @@ class Staleness(Section):
     kind: Literal["constant", "polynomial", "hinge"] = Field(
         default="polynomial", description="how the weight falls with staleness"
     )
-    exponent: NonNegative = Field(default=0.5, description="polynomial")
-    after: Int = Field(default=4, description="hinge: merges up to which nothing is lost")
-    slope: Positive = Field(default=0.5, description="hinge: how fast it falls then")
+    exponent: Annotated[NonNegative, Only("kind", "polynomial")] = Field(
+        default=0.5, description="how fast it falls"
+    )
+    after: Annotated[Int, Only("kind", "hinge")] = Field(
+        default=4, description="merges up to which nothing is lost"
+    )
+    slope: Annotated[Positive, Only("kind", "hinge")] = Field(
+        default=0.5, description="how fast it falls then"
+    )
     bound: Int | None = Field(default=None, description="merges beyond which an upload is dropped")
 
 
-_KEYS: dict[str, tuple[str, ...]] = {
-    "synchronous": (),
-    "deadline": ("deadline", "late", "staleness"),
-    "first": ("over_selection", "late", "staleness"),
-    "buffered": ("buffer", "concurrency", "staleness"),
-    "asynchronous": ("concurrency", "staleness"),
-}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "deadline": {"late": "drop"},
     "first": {"late": "drop", "over_selection": 0.3},
     "buffered": {"staleness": {}},
     "asynchronous": {"staleness": {}},
 }
-_NEEDED = {"deadline": ("deadline",), "buffered": ("buffer", "concurrency"),
-           "asynchronous": ("concurrency",)}  # fmt: skip
 
 
 class Aggregation(Section):
@@ -64,23 +62,24 @@ class Aggregation(Section):
     mode: Literal["synchronous", "deadline", "first", "buffered", "asynchronous"] = Field(
         default="synchronous", description="when the server merges"
     )
-    deadline: PositiveDuration | None = Field(
-        default=None, description="deadline: after the start of a round"
+    deadline: Annotated[PositiveDuration | None, Only("mode", "deadline", needed=True)] = Field(
+        default=None, description="after the start of a round"
     )
-    over_selection: NonNegative | None = Field(
-        default=None, description="first: share of clients asked beyond those waited for; 0.3"
+    over_selection: Annotated[NonNegative | None, Only("mode", "first")] = Field(
+        default=None, description="share of clients asked beyond those waited for; 0.3"
     )
-    late: Literal["drop", "merge"] | None = Field(
-        default=None,
-        description="deadline, first: cut off (the default), or go on and be merged later",
+    late: Annotated[Literal["drop", "merge"] | None, Only("mode", "deadline", "first")] = Field(
+        default=None, description="cut off (the default), or go on and be merged later"
     )
-    buffer: PositiveInt | None = Field(
-        default=None, description="buffered: arrivals that make a merge"
+    buffer: Annotated[PositiveInt | None, Only("mode", "buffered", needed=True)] = Field(
+        default=None, description="arrivals that make a merge"
     )
-    concurrency: PositiveInt | None = Field(
-        default=None, description="buffered, asynchronous: clients kept in flight"
-    )
-    staleness: Staleness | None = Field(
+    concurrency: Annotated[
+        PositiveInt | None, Only("mode", "buffered", "asynchronous", needed=True)
+    ] = Field(default=None, description="clients kept in flight")
+    staleness: Annotated[
+        Staleness | None, Only("mode", "deadline", "first", "buffered", "asynchronous")
+    ] = Field(
         default=None,
         description="what late uploads count; polynomial where clients are kept in flight",
     )
@@ -95,21 +94,7 @@ class Aggregation(Section):
         return {**value, **{key: of for key, of in own.items() if value.get(key) is None}}
 
     @model_validator(mode="after")
-    def _keys_of_mode(self) -> Aggregation:
-        own = _KEYS[self.mode]
-        for key in ("deadline", "over_selection", "late", "buffer", "concurrency", "staleness"):
-            given = getattr(self, key) is not None
-            if given and key not in own:
-                takers = [mode for mode, keys in _KEYS.items() if key in keys]
-                raise ValueError(
-                    InputError(
-                        f"a key of mode {self.mode}: {listed(own) if own else 'it has none'}",
-                        got=key,
-                        hint=f"{key} belongs to {listed(takers)}",
-                    )
-                )
-            if not given and key in _NEEDED.get(self.mode, ()):
-                raise ValueError(InputError(f"the key {key!r} beside mode {self.mode}"))
+    def _late_ones_are_merged(self) -> Aggregation:
         if self.staleness is not None and self.late == "drop":
             raise ValueError(
                 InputError("staleness only where the late are merged", where="late", got=self.late)

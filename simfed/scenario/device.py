@@ -3,11 +3,12 @@ client."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.distribution import Distribution, DrawnNumber
 from simfed.scenario.fields import (
     BelowOne,
@@ -17,10 +18,20 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
     PositiveInt,
-    Section,
 )
+from simfed.scenario.section import Section
 
-__all__ = ["Assumed", "Background", "ClockStep", "Cores", "Device", "Dvfs", "Noise", "Thermal"]
+__all__ = [
+    "AnyDevice",
+    "Assumed",
+    "Background",
+    "ClockStep",
+    "Cores",
+    "Device",
+    "Dvfs",
+    "Noise",
+    "Thermal",
+]
 
 
 _WILDEST = 100.0
@@ -37,14 +48,12 @@ class Noise(Section):
     kind: Literal["lognormal", "measured"] = Field(
         default="lognormal", description="measured: as in the profile"
     )
-    cv: NonNegative | None = Field(default=None, description="lognormal only; at most 100")
+    cv: Annotated[NonNegative | None, Only("kind", "lognormal", needed=True)] = Field(
+        default=None, description="coefficient of variation, at most 100"
+    )
 
     @model_validator(mode="after")
-    def _cv_of_kind(self) -> Noise:
-        if (self.cv is None) != (self.kind == "measured"):
-            raise ValueError(
-                InputError("cv beside kind lognormal and not beside kind measured", got=self.cv)
-            )
+    def _within_reason(self) -> Noise:
         if self.cv is not None and self.cv > _WILDEST:
             raise ValueError(
                 InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
@@ -148,11 +157,6 @@ class Device(Section):
         description="draw the profile's constants, per run, from what its fit does not know",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"profile": value} if isinstance(value, str) else value
-
     @field_validator("cores", mode="before")
     @classmethod
     def _count_alone(cls, value: Any) -> Any:
@@ -168,6 +172,14 @@ class Device(Section):
         if isinstance(self.speed, Distribution):
             del plain["speed"]
         return plain
+
+
+def _name_alone(value: Any) -> Any:
+    return {"profile": value} if isinstance(value, str) else value
+
+
+AnyDevice = Annotated[Device, BeforeValidator(_name_alone, json_schema_input_type=Device | str)]
+"""A device, or the name of its profile alone."""
 
 
 def _plain(value: Any) -> Any:

@@ -27,6 +27,7 @@ from simfed import distributions as laws
 from simfed import units
 from simfed.distributions import Law
 from simfed.errors import InputError, listed
+from simfed.registry import Only
 from simfed.scenario.fields import (
     BelowOne,
     Duration,
@@ -35,8 +36,8 @@ from simfed.scenario.fields import (
     NonNegative,
     Positive,
     PositiveDuration,
-    Section,
 )
+from simfed.scenario.section import Section
 
 __all__ = [
     "KINDS",
@@ -161,7 +162,7 @@ class _Brief(Section):
     """Dumped without the keys that are not given, so that a resolved scenario stays readable."""
 
     @model_serializer(mode="wrap")
-    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {key: value for key, value in dump(self).items() if value is not None}
 
 
@@ -231,9 +232,13 @@ class Distribution(_Brief):
     pareto: Pareto | None = Field(default=None, description="minimum and shape")
     choice: Choice | None = Field(default=None, description="values and their weights")
     column: str | None = Field(default=None, description="of `table`, or of the group's `devices`")
-    table: FoundFile | None = Field(default=None, description="CSV with a header line, or Parquet")
-    unit: str | None = Field(default=None, description="of the column: Mbps, kB/s, ms, …")
-    weights: str | None = Field(
+    table: Annotated[FoundFile | None, Only("column")] = Field(
+        default=None, description="CSV with a header line, or Parquet"
+    )
+    unit: Annotated[str | None, Only("column")] = Field(
+        default=None, description="of the column: Mbps, kB/s, ms, …"
+    )
+    weights: Annotated[str | None, Only("table")] = Field(
         default=None, description="a column of `table`: how likely a row is, up to a factor"
     )
 
@@ -242,12 +247,6 @@ class Distribution(_Brief):
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(InputError(f"one of {listed(KINDS)}", got=given))
-        if self.column is None:
-            for key in ("table", "unit", "weights"):
-                if getattr(self, key) is not None:
-                    raise ValueError(InputError(f"the key {key!r} only beside column"))
-        if self.weights is not None and self.table is None:
-            raise ValueError(InputError("the key 'weights' only beside table"))
         return self
 
     def law(self, quantity: Quantity) -> Law | None:

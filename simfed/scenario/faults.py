@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from simfed.errors import InputError
 from simfed.scenario.distribution import Distribution, DrawnStay
-from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt, Section
+from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt
+from simfed.scenario.section import Section
 
 __all__ = ["Faults", "Messages", "Stalls", "Strike"]
 

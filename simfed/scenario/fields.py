@@ -16,7 +16,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     PlainSerializer,
@@ -47,19 +46,12 @@ __all__ = [
     "PositiveInt",
     "Power",
     "Rate",
-    "Section",
     "Size",
     "Strategy",
     "WholeNumber",
     "files_in",
     "renamed",
 ]
-
-
-class Section(BaseModel):
-    """A mapping in a scenario file: unknown keys are errors, values never change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
 def _number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:

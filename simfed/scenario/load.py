@@ -56,9 +56,14 @@ def load_scenario(
     return validated(data, source=str(path), folder=path.parent)
 
 
-def validated(data: Mapping[str, Any], *, source: str, folder: Path) -> Scenario:
-    """A scenario from a mapping; `folder` is where its relative paths start."""
-    return validate_as(Scenario, data, source=source, folder=folder)
+def validated(
+    data: Mapping[str, Any], *, source: str, folder: Path, recorded: bool = False
+) -> Scenario:
+    """A scenario from a mapping; `folder` is where its relative paths start.
+
+    `recorded`: it is a resolved one, of whatever version, so keys that say nothing are passed over.
+    """
+    return validate_as(Scenario, data, source=source, folder=folder, recorded=recorded)
 
 
 def dump_scenario(
@@ -120,10 +125,12 @@ def _is_within(path: Path, folder: Path) -> bool:
         return False
 
 
-def validate_as(model: type[M], data: Any, *, source: str, folder: Path) -> M:
+def validate_as(
+    model: type[M], data: Any, *, source: str, folder: Path, recorded: bool = False
+) -> M:
     """`data` as a `model`; every error becomes a sentence that starts with `source: key.path`."""
     try:
-        return model.model_validate(data, context={"folder": folder})
+        return model.model_validate(data, context={"folder": folder, "recorded": recorded})
     except ValidationError as error:
         errors = [_sentence(model, dict(detail)).within(source) for detail in error.errors()]
         raise InputErrors(list({str(e): e for e in errors}.values())) from None

@@ -6,11 +6,22 @@ of them is a bug. A `Scenario` is frozen and complete: no other module has a def
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from simfed.compress.arms import arms_of
 from simfed.compress.codec import check_level, codec_from_spec
@@ -18,9 +29,9 @@ from simfed.compress.feedback import with_error_feedback
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.levels import Level, all_pairs, energy_of, split_arm
 from simfed.method import Method
-from simfed.registry import registry
+from simfed.registry import Only, registry
 from simfed.scenario.aggregation import Aggregation
-from simfed.scenario.device import Device
+from simfed.scenario.device import AnyDevice, Device
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.faults import Faults
 from simfed.scenario.fields import (
@@ -32,13 +43,13 @@ from simfed.scenario.fields import (
     NonNegative,
     Positive,
     PositiveInt,
-    Section,
     Strategy,
 )
 from simfed.scenario.network import Link, Network
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import AnyPolicy, Policy, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
+from simfed.scenario.section import OnlyWith, Section, misplaced, said, without_unused
 from simfed.vocabulary import IndexCode
 
 __all__ = [
@@ -68,16 +79,25 @@ class Partition(Section):
         default="dirichlet",
         description="label skew by Dirichlet shares, none, or shards of one label",
     )
-    alpha: Positive = Field(default=0.5, description="Dirichlet concentration; small is skewed")
-    shards_per_client: PositiveInt = Field(default=2, description="shards only")
+    alpha: Annotated[Positive, Only("kind", "dirichlet")] = Field(
+        default=0.5, description="concentration; small is skewed"
+    )
+    shards_per_client: Annotated[PositiveInt, Only("kind", "shards")] = Field(
+        default=2, description="pieces of one label, or few, for each client"
+    )
+
+
+_PUBLIC = OnlyWith("method", "needs_public")
 
 
 class Dataset(Section):
     """The data: what the clients own, the server's unlabelled public set, the test set."""
 
     name: Named("dataset") = Field(description="see `simfed list datasets`")  # type: ignore[valid-type]
-    public: Int = Field(default=256, description="unlabelled images at the server")
-    public_batch: PositiveInt | None = Field(
+    public: Annotated[Int, _PUBLIC] = Field(
+        default=256, description="unlabelled images at the server"
+    )
+    public_batch: Annotated[PositiveInt | None, _PUBLIC] = Field(
         default=None, description="random subset of the public set per round; all of it if omitted"
     )
     partition: Partition = Field(default=Partition(), description="who owns which training samples")
@@ -99,8 +119,12 @@ class Schedule(Section):
     kind: Literal["constant", "inverse-sqrt", "cosine", "step"] = Field(
         default="constant", description="of the learning rates over rounds"
     )
-    every: PositiveInt = Field(default=100, description="step: rounds between two drops")
-    factor: Positive = Field(default=0.5, description="step: what remains after a drop")
+    every: Annotated[PositiveInt, Only("kind", "step")] = Field(
+        default=100, description="rounds between two drops"
+    )
+    factor: Annotated[Positive, Only("kind", "step")] = Field(
+        default=0.5, description="what remains after a drop"
+    )
 
 
 class Training(Section):
@@ -118,21 +142,15 @@ class Training(Section):
     optimizer: Literal["sgd", "adam"] = Field(
         default="sgd", description="of the local steps; its state begins anew in every round"
     )
-    momentum: BelowOne = Field(default=0.0, description="sgd: of the local steps")
+    momentum: Annotated[BelowOne, Only("optimizer", "sgd")] = Field(
+        default=0.0, description="of the local steps"
+    )
     weight_decay: NonNegative = Field(default=0.0, description="added to gradients: × the weights")
     clip_norm: Positive | None = Field(
         default=None,
         description="longest gradient of a local step; longer ones are shortened to it",
     )
     schedule: Schedule = Field(default=Schedule(), description="of the learning rate")
-
-    @model_validator(mode="after")
-    def _of_the_optimizer(self) -> Training:
-        if self.optimizer != "sgd" and self.momentum:
-            raise ValueError(
-                InputError("momentum with optimizer sgd only", where="momentum", got=self.momentum)
-            )
-        return self
 
     @property
     def plain_sgd(self) -> bool:
@@ -249,11 +267,14 @@ class Rollback(Section):
     )
 
 
+_DISTILS = OnlyWith("method", "safeguarded")
+
+
 class Safeguard(Section):
     """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with
     ASCEND only."""
 
-    rollback: Rollback | None = Field(
+    rollback: Annotated[Rollback | None, _DISTILS] = Field(
         default=None, description="null: off; omitted: on with ascend alone"
     )
 
@@ -281,10 +302,10 @@ AnySelection = Annotated[
 class Participation(Section):
     """Who takes part in a round: everybody, or some of those who are there."""
 
-    clients_per_round: PositiveInt | None = Field(
-        default=None, description="chosen anew each round; everybody if omitted"
-    )
-    selection: AnySelection = Field(
+    clients_per_round: Annotated[
+        PositiveInt | None, Only("aggregation.mode", "synchronous", "deadline", "first")
+    ] = Field(default=None, description="chosen anew each round; everybody if omitted")
+    selection: Annotated[AnySelection, Only("clients_per_round")] = Field(
         default=SelectionChoice.model_validate({"kind": "uniform"}),
         description="how they are chosen, see fleets",
     )
@@ -293,7 +314,7 @@ class Participation(Section):
 class Server(Section):
     """The server's processor; null: its work takes no simulated time."""
 
-    device: Device | None = Field(default=None, description="null: the server takes no time")
+    device: AnyDevice | None = Field(default=None, description="null: the server takes no time")
 
     @field_validator("device")
     @classmethod
@@ -334,7 +355,7 @@ class Downlink(Section):
     """Models on their way down: the number format of whole ones (charged size only; the values
     travel exactly), and whether changes travel in their place."""
 
-    payload: Literal["fp32", "fp16"] = Field(
+    payload: Annotated[Literal["fp32", "fp16"], Only("charge.downlink", True)] = Field(
         default="fp32", description="two or four bytes per parameter"
     )
     compression: DownlinkCompression | None = Field(
@@ -346,7 +367,7 @@ class Evaluation(Section):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
     every: PositiveInt = Field(default=10, description="rounds")
-    clients: bool = Field(
+    clients: Annotated[bool, OnlyWith("method", "personal", False)] = Field(
         default=False,
         description="also in each client's own label mix; methods with personal models always do",
     )
@@ -358,7 +379,7 @@ class Precision(Section):
     `bf16` is faster where the processor knows it, and coarser: three significant digits.
     """
 
-    public: Literal["fp32", "bf16"] = Field(
+    public: Annotated[Literal["fp32", "bf16"], _DISTILS] = Field(
         default="fp32", description="bf16: faster where the processor knows it"
     )
 
@@ -374,7 +395,7 @@ class ClientGroup(Section):
 
     count: PositiveInt = Field(default=1, description="clients of this kind")
     prototype: str = Field(description="a key of `prototypes`")
-    device: Device = Field(description="processor; a name alone is its `profile`")
+    device: AnyDevice = Field(description="processor; a name alone is its `profile`")
     link: Link = Field(
         default=Link(), description="access link; omitted: unlimited, with a warning"
     )
@@ -428,7 +449,9 @@ class Scenario(Section):
     policy: AnyPolicy = Field(
         default=Policy.model_validate({}), description="who chooses the strategy"
     )
-    distillation: Distillation = Field(default=Distillation(), description="on the server; fedkd")
+    distillation: Annotated[Distillation, _DISTILS] = Field(
+        default=Distillation(), description="on the server"
+    )
     safeguard: Safeguard = Field(default=Safeguard(), description="against bad rounds")
     network: Network = Field(default=Network(), description="what links share")
     aggregation: Aggregation = Field(default=Aggregation(), description="when the server merges")
@@ -462,137 +485,16 @@ class Scenario(Section):
         return value
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Scenario:
-        if not self.clients:
-            raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
-        if self.client_count > MOST_CLIENTS:
-            allowed = f"at most {MOST_CLIENTS:,} clients"
-            raise ValueError(InputError(allowed, where="clients", got=self.client_count))
-        if not self.prototypes:
-            raise ValueError(InputError("at least one prototype", where="prototypes", got={}))
-        if self.training.local_steps is not None and self.training.local_epochs is not None:
-            raise ValueError(
-                InputError(
-                    "either local_steps or local_epochs",
-                    where="training",
-                    got=f"local_steps {self.training.local_steps}, "
-                    f"local_epochs {self.training.local_epochs}",
-                )
-            )
-        code = self.compression.index_code
-        for i, group in enumerate(self.clients):
-            levels = [split_arm(arm)[1] for arm in self.arms_of_group(group)]
-            if code == "rice" and any(energy_of(level) is not None for level in levels):
-                allowed = "an index code whose length tells K, beside a level of energy"
-                raise ValueError(InputError(allowed, where="compression.index_code", got=code))
-            if group.prototype not in self.prototypes:
-                raise ValueError(
-                    InputError(
-                        f"a prototype of this scenario: {listed(self.prototypes)}",
-                        where=f"clients[{i}].prototype",
-                        got=group.prototype,
-                        hint=did_you_mean(group.prototype, self.prototypes),
-                    )
-                )
-        unused = [p for p in self.prototypes if p not in {g.prototype for g in self.clients}]
-        if unused:
-            raise ValueError(
-                InputError("at most as many prototypes as clients have", where="prototypes",
-                           got=unused[0], hint="no client has this prototype")
-            )  # fmt: skip
-        method, kind = self.method.made, self.method.kind
-        for i, group in enumerate(self.clients):
-            for arm in () if method.moves_point else self.arms_of_group(group):
-                if codec_from_spec(split_arm(arm)[0]).moves_point:
-                    own = f"clients[{i}].policy" if group.policy else "policy"
-                    raise ValueError(
-                        InputError(
-                            f"a codec whose gradient is taken at the weights themselves with "
-                            f"method {kind}, whose clients train there",
-                            where="compression.strategies" if arm in self.compression.arms else own,
-                            got=arm,
-                            hint="fedkd and fedavg move them; with weight 0 it is plain error "
-                            "feedback",
-                        )
-                    )
-        if not method.mixes_prototypes and len(self.prototypes) != 1:
-            raise ValueError(
-                InputError(
-                    f"one prototype with method {kind}",
-                    where="prototypes",
-                    got=list(self.prototypes),
-                )
-            )
-        if method.needs_public and self.dataset.public < 1:
-            raise ValueError(
-                InputError(
-                    f"at least 1 public image with method {kind}",
-                    where="dataset.public",
-                    got=self.dataset.public,
-                )
-            )
-        if self.safeguard.rollback is not None and not method.safeguarded:
-            raise ValueError(
-                InputError(
-                    f"null with method {kind}, whose rounds are not judged by a distillation loss",
-                    where="safeguard.rollback",
-                    got=self.safeguard.rollback.model_dump(),
-                )
-            )
-        per_round = self.participation.clients_per_round
-        if per_round is not None and per_round > self.client_count:
-            raise ValueError(
-                InputError(
-                    f"at most the {self.client_count} clients there are",
-                    where="participation.clients_per_round",
-                    got=per_round,
-                )
-            )
-        chosen = self.aggregation
-        if chosen.concurrency is not None and chosen.concurrency > self.client_count:
-            raise ValueError(
-                InputError(
-                    f"at most the {self.client_count} clients there are",
-                    where="aggregation.concurrency",
-                    got=chosen.concurrency,
-                )
-            )
-        if chosen.concurrency is not None and per_round is not None:
-            raise ValueError(
-                InputError(
-                    f"no clients_per_round with mode {chosen.mode}, which keeps clients in flight",
-                    where="participation.clients_per_round",
-                    got=per_round,
-                )
-            )
-        if chosen.over_selection and (per_round or self.client_count) == self.client_count:
-            raise ValueError(
-                InputError(
-                    f"fewer than the {self.client_count} clients with mode first, which asks more "
-                    "clients than it waits for",
-                    where="participation.clients_per_round",
-                    got=per_round,
-                )
-            )
-        selection = self.participation.selection
-        if chosen.concurrency is not None and selection.kind != "uniform":
-            raise ValueError(
-                InputError(
-                    f"uniform with mode {chosen.mode}, which starts one client at a time",
-                    where="participation.selection",
-                    got=selection.kind,
-                )
-            )
-        batch = self.dataset.public_batch
-        if batch is not None and batch > self.dataset.public:
-            raise ValueError(
-                InputError(
-                    f"at most the {self.dataset.public} public images",
-                    where="dataset.public_batch",
-                    got=batch,
-                )
-            )
+    def _hangs_together(self, info: ValidationInfo) -> Scenario:
+        wrong = misplaced(self, info.context)
+        wrong += [said(error, (), None) for error in _contradictions(self)]
+        if wrong:
+            raise ValidationError.from_exception_data("Scenario", wrong)
         return self
+
+    @model_serializer(mode="wrap")
+    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unused(self, dump(self))
 
     @property
     def public_dealt(self) -> int:
@@ -668,6 +570,72 @@ class Scenario(Section):
         return 1.0
 
 
+def _contradictions(of: Scenario) -> Iterator[InputError]:
+    """What cannot hold together of a scenario each of whose keys is fine."""
+    method, kind, clients = of.method.made, of.method.kind, of.client_count
+    if not of.clients:
+        yield InputError("at least one group of clients", where="clients", got=[])
+    elif clients > MOST_CLIENTS:
+        yield InputError(f"at most {MOST_CLIENTS:,} clients", where="clients", got=clients)
+    if not of.prototypes:
+        yield InputError("at least one prototype", where="prototypes", got={})
+    elif not method.mixes_prototypes and len(of.prototypes) != 1:
+        allowed = f"one prototype with method {kind}"
+        yield InputError(allowed, where="prototypes", got=list(of.prototypes))
+    steps, epochs = of.training.local_steps, of.training.local_epochs
+    if steps is not None and epochs is not None:
+        got = f"local_steps {steps}, local_epochs {epochs}"
+        yield InputError("either local_steps or local_epochs", where="training", got=got)
+    code = of.compression.index_code
+    for i, group in enumerate(of.clients):
+        levels = [split_arm(arm)[1] for arm in of.arms_of_group(group)]
+        if code == "rice" and any(energy_of(level) is not None for level in levels):
+            allowed = "an index code whose length tells K, beside a level of energy"
+            yield InputError(allowed, where="compression.index_code", got=code)
+        for arm in () if method.moves_point else of.arms_of_group(group):
+            if codec_from_spec(split_arm(arm)[0]).moves_point:
+                own = f"clients[{i}].policy" if group.policy else "policy"
+                yield InputError(
+                    "a codec whose gradient is taken at the weights themselves with method "
+                    f"{kind}, whose clients train there",
+                    where="compression.strategies" if arm in of.compression.arms else own,
+                    got=arm,
+                    hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
+                )
+        if group.prototype not in of.prototypes:
+            yield InputError(
+                f"a prototype of this scenario: {listed(of.prototypes)}",
+                where=f"clients[{i}].prototype",
+                got=group.prototype,
+                hint=did_you_mean(group.prototype, of.prototypes),
+            )
+    unused = [p for p in of.prototypes if p not in {g.prototype for g in of.clients}]
+    if unused and of.clients:
+        allowed = "at most as many prototypes as clients have"
+        hint = "no client has this prototype"
+        yield InputError(allowed, where="prototypes", got=unused[0], hint=hint)
+    data = of.dataset
+    if method.needs_public and data.public < 1:
+        allowed = f"at least 1 public image with method {kind}"
+        yield InputError(allowed, where="dataset.public", got=data.public)
+    elif data.public_batch is not None and data.public_batch > data.public:
+        allowed = f"at most the {data.public} public images"
+        yield InputError(allowed, where="dataset.public_batch", got=data.public_batch)
+    per_round, server = of.participation.clients_per_round, of.aggregation
+    for where, asked in (
+        ("participation.clients_per_round", per_round),
+        ("aggregation.concurrency", server.concurrency),
+    ):
+        if asked is not None and asked > clients:
+            yield InputError(f"at most the {clients} clients there are", where=where, got=asked)
+    if server.over_selection and (per_round or clients) == clients:
+        allowed = (
+            f"fewer than the {clients} clients with mode first, which asks more clients than it "
+            "waits for"
+        )
+        yield InputError(allowed, where="participation.clients_per_round", got=per_round)
+
+
 def _method_class(choice: Any) -> type[Method]:
     """The class behind a `method` key as it was written; the reference method's where that is wrong
     (which is said elsewhere)."""
@@ -692,7 +660,7 @@ def _local_work(training: Any, method: type[Method]) -> dict[str, Any]:
         return {"training": {**training, own: 1}}
     if len(given) == 2:
         if any(training[key] != 1 for key in keys):
-            return {}  # refused by name in `_hangs_together`
+            return {}  # refused by name in `_contradictions`
         # both were written by versions in which each method looked at its own
         return {"training": {**training, **dict.fromkeys(keys), own: 1}}
     return {}

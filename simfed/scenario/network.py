@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.errors import InputError, listed
+from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
 from simfed.scenario.fields import (
     BelowOne,
@@ -26,9 +27,9 @@ from simfed.scenario.fields import (
     PositiveDuration,
     PositiveInt,
     Rate,
-    Section,
     Size,
 )
+from simfed.scenario.section import Section
 
 __all__ = ["Edge", "Generator", "Link", "Network", "ServerLink", "TcpOptions", "Tier", "Trace"]
 
@@ -48,6 +49,10 @@ def _some_size(size: float) -> float:
 SomeRate = Annotated[Rate, AfterValidator(_some_rate)]
 
 
+_ON_OFF = Only("kind", "markov-on-off", needed=True)
+_AR1 = Only("kind", "lognormal-ar1", needed=True)
+
+
 class Generator(Section):
     """A capacity made up anew for every link, from the run's seed.
 
@@ -59,49 +64,33 @@ class Generator(Section):
     length: PositiveDuration = Field(
         default=600.0, description="of the made-up trace, before `end` applies"
     )
-    high: SomeRate | None = Field(default=None, description="markov-on-off: the rate while on")
-    low: Rate | None = Field(
-        default=None, description="markov-on-off: the rate while off; 0 pauses transfers"
+    high: Annotated[SomeRate | None, _ON_OFF] = Field(default=None, description="the rate while on")
+    low: Annotated[Rate | None, _ON_OFF] = Field(
+        default=None, description="the rate while off; 0 pauses transfers"
     )
-    mean_high: PositiveDuration | None = Field(
-        default=None, description="markov-on-off: mean stay in `high`"
+    mean_high: Annotated[PositiveDuration | None, _ON_OFF] = Field(
+        default=None, description="mean stay in `high`"
     )
-    mean_low: PositiveDuration | None = Field(
-        default=None, description="markov-on-off: mean stay in `low`"
+    mean_low: Annotated[PositiveDuration | None, _ON_OFF] = Field(
+        default=None, description="mean stay in `low`"
     )
-    mean: SomeRate | None = Field(default=None, description="lognormal-ar1: mean rate")
-    cv: NonNegative | None = Field(default=None, description="lognormal-ar1: sd over mean")
-    correlation: BelowOne | None = Field(
-        default=None, description="lognormal-ar1: of neighbours' logs"
+    mean: Annotated[SomeRate | None, _AR1] = Field(default=None, description="mean rate")
+    cv: Annotated[NonNegative | None, _AR1] = Field(default=None, description="sd over mean")
+    correlation: Annotated[BelowOne | None, _AR1] = Field(
+        default=None, description="of neighbours' logs"
     )
-    step: PositiveDuration | None = Field(
-        default=None, description="lognormal-ar1: how long a rate lasts"
+    step: Annotated[PositiveDuration | None, _AR1] = Field(
+        default=None, description="how long a rate lasts"
     )
-
-    @model_validator(mode="after")
-    def _keys_of_kind(self) -> Generator:
-        kinds = {
-            "markov-on-off": ("high", "low", "mean_high", "mean_low"),
-            "lognormal-ar1": ("mean", "cv", "correlation", "step"),
-        }
-        for kind, keys in kinds.items():
-            for key in keys:
-                given = getattr(self, key) is not None
-                if kind == self.kind and not given:
-                    raise ValueError(InputError(f"the key {key!r} beside kind {kind}"))
-                if kind != self.kind and given:
-                    raise ValueError(
-                        InputError(
-                            f"a key of kind {self.kind}: {listed(kinds[self.kind])}", got=key
-                        )
-                    )
-        return self
 
 
 Offset = Annotated[
     Annotated[Literal["random"], Tag("random[]")] | Annotated[Duration, Tag("duration[]")],
     Discriminator(lambda value: "random[]" if value == "random" else "duration[]"),
 ]
+
+
+_CSV = Only("format", "csv")
 
 
 class Trace(Section):
@@ -112,8 +101,8 @@ class Trace(Section):
     """
 
     file: FoundFile | None = Field(default=None, description="of measured capacities")
-    format: Literal["mahimahi", "pensieve", "csv"] | None = Field(
-        default=None, description="of the file"
+    format: Annotated[Literal["mahimahi", "pensieve", "csv"] | None, Only("file", needed=True)] = (
+        Field(default=None, description="of the file")
     )
     generate: Generator | None = Field(default=None, description="in place of a file")
     end: Literal["loop", "hold", "error"] = Field(description="what follows the trace's last piece")
@@ -125,13 +114,15 @@ class Trace(Section):
         ),
     )
     scale: Positive = Field(default=1.0, description="factor on every capacity")
-    bin: PositiveDuration = Field(default=0.1, description="mahimahi: packets are counted per bin")
-    time_column: str | int = Field(default=0, description="csv: name or number from 0")
-    rate_column: str | int = Field(
-        default=1, description="csv: name or number from 0; ue{client}: each client its own"
+    bin: Annotated[PositiveDuration, Only("format", "mahimahi")] = Field(
+        default=0.1, description="packets are counted per bin"
     )
-    time_unit: str = Field(default="s", description="csv: s, ms, …")
-    rate_unit: str = Field(default="Mbps", description="csv: Mbps, kB/s, …")
+    time_column: Annotated[str | int, _CSV] = Field(default=0, description="name or number from 0")
+    rate_column: Annotated[str | int, _CSV] = Field(
+        default=1, description="name or number from 0; ue{client}: each client its own"
+    )
+    time_unit: Annotated[str, _CSV] = Field(default="s", description="s, ms, …")
+    rate_unit: Annotated[str, _CSV] = Field(default="Mbps", description="Mbps, kB/s, …")
 
     @model_validator(mode="before")
     @classmethod
@@ -144,8 +135,11 @@ class Trace(Section):
     def _one_source(self) -> Trace:
         if (self.file is None) == (self.generate is None):
             raise ValueError(InputError("either file or generate"))
-        if (self.file is None) != (self.format is None):
-            raise ValueError(InputError("the key 'format' beside file, and only there"))
+        if self.format == "csv" and self.time_column == self.rate_column:
+            raise ValueError(
+                InputError("another column than time_column", where="rate_column",
+                           got=self.rate_column)
+            )  # fmt: skip
         return self
 
 
@@ -179,6 +173,9 @@ AccessRate = Annotated[
 ]
 
 
+_TCP = Only("network.model", "tcp")
+
+
 class Link(Section):
     """A client's access link. Rates omitted are unlimited."""
 
@@ -186,8 +183,10 @@ class Link(Section):
     down: AccessRate | None = Field(default=None, description="downlink capacity, server to client")
     latency: DrawnDuration = Field(default=0.0, description="one-way delay of the access link")
     down_latency: DrawnDuration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: DrawnLoss = Field(default=0.0, description="packets lost at random; needs model tcp")
-    at: str | None = Field(default=None, description="tree, graph: the node it is attached to")
+    loss: Annotated[DrawnLoss, _TCP] = Field(default=0.0, description="packets lost at random")
+    at: Annotated[str | None, Only("network.topology", "tree", "graph")] = Field(
+        default=None, description="the node it is attached to"
+    )
 
     def plain(self) -> dict[str, Any]:
         """Plain values in base units: one of the `links` of `simfed.net.build`."""
@@ -204,7 +203,9 @@ class ServerLink(Section):
     send: LinkRate | None = Field(default=None, description="of all downloads together")
     latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    node: str = Field(default="server", description="graph: the name of the server's node")
+    node: Annotated[str, Only("network.topology", "graph")] = Field(
+        default="server", description="the name of the server's node"
+    )
 
 
 class Tier(Section):
@@ -216,7 +217,10 @@ class Tier(Section):
     down: LinkRate | None = Field(default=None, description="of each towards the clients")
     latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
+    loss: Annotated[BelowOne, _TCP] = Field(default=0.0, description="packets lost at random")
+
+
+_TWO_WAYS = Only("one_way", False)
 
 
 class Edge(Section):
@@ -224,10 +228,14 @@ class Edge(Section):
 
     between: tuple[str, str] = Field(description="two nodes")
     up: LinkRate | None = Field(default=None, description="capacity from the first to the second")
-    down: LinkRate | None = Field(default=None, description="capacity the other way")
+    down: Annotated[LinkRate | None, _TWO_WAYS] = Field(
+        default=None, description="capacity the other way"
+    )
     latency: Duration = Field(default=0.0, description="one-way delay")
-    down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: BelowOne = Field(default=0.0, description="packets lost at random; needs model tcp")
+    down_latency: Annotated[Duration | None, _TWO_WAYS] = Field(
+        default=None, description=_DOWN_LATENCY
+    )
+    loss: Annotated[BelowOne, _TCP] = Field(default=0.0, description="packets lost at random")
     one_way: bool = Field(default=False, description="there is no way back")
 
 
@@ -242,6 +250,9 @@ class TcpOptions(Section):
     header: Size = Field(default=54.0, description="bytes that every segment carries besides")
 
 
+_GRAPH = Only("topology", "graph")
+
+
 class Network(Section):
     """How clients reach the server, and how a transfer behaves on the way.
 
@@ -254,15 +265,17 @@ class Network(Section):
         default="star", description="of shared links"
     )
     model: Literal["fluid", "tcp"] = Field(default="fluid", description="how transfers behave")
-    tcp: TcpOptions | None = Field(default=None, description="options of model tcp")
-    server: ServerLink = Field(default=ServerLink(), description="the link that all share")
-    tiers: tuple[Tier, ...] = Field(
-        default=(), description="tree: from the clients' side to the server's"
+    tcp: Annotated[TcpOptions | None, Only("model", "tcp")] = Field(
+        default=None, description="its options"
     )
-    edges: tuple[Edge, ...] = Field(default=(), description="graph: its links")
-    file: FoundFile | None = Field(default=None, description="graph: GraphML or GML")
-    routes: tuple[tuple[str, ...], ...] = Field(
-        default=(), description="graph: ways as lists of nodes, in place of those of least latency"
+    server: ServerLink = Field(default=ServerLink(), description="the link that all share")
+    tiers: Annotated[tuple[Tier, ...], Only("topology", "tree")] = Field(
+        default=(), description="from the clients' side to the server's"
+    )
+    edges: Annotated[tuple[Edge, ...], _GRAPH] = Field(default=(), description="its links")
+    file: Annotated[FoundFile | None, _GRAPH] = Field(default=None, description="GraphML or GML")
+    routes: Annotated[tuple[tuple[str, ...], ...], _GRAPH] = Field(
+        default=(), description="ways as lists of nodes, in place of those of least latency"
     )
 
     @model_validator(mode="before")
@@ -274,13 +287,6 @@ class Network(Section):
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Network:
-        if self.tcp is not None and self.model != "tcp":
-            raise ValueError(InputError("tcp options only with model tcp", where="tcp"))
-        keys = {"tree": ("tiers",), "graph": ("edges", "file", "routes")}
-        for topology, own in keys.items():
-            for key in own:
-                if getattr(self, key) and self.topology != topology:
-                    raise ValueError(InputError(f"only with topology {topology}", where=key))
         if self.topology == "tree" and not self.tiers:
             raise ValueError(InputError("at least one tier with topology tree", where="tiers"))
         if self.topology == "graph" and bool(self.edges) == bool(self.file):

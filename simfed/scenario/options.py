@@ -39,8 +39,9 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import InitErrorDetails
 
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.registry import NameOf, registry
-from simfed.scenario.fields import Named, Number, Section, Strategy, WholeNumber
+from simfed.registry import NameOf, Only, registry
+from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
+from simfed.scenario.section import Section, said
 
 __all__ = ["OfKind"]
 
@@ -177,7 +178,10 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
                     ),
                     got=one.name,
                 )
-            fields[one.name] = _field(_as_written(hints.get(one.name, Any)), one.default)
+            hint = _as_written(hints.get(one.name, Any))
+            kind, field = _field(hint, one.default)
+            marks = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Only)]
+            fields[one.name] = (Annotated[kind, marks[0]] if marks else kind), field
     made = create_model(
         f"{base.__name__}.{kind}", __base__=base, __doc__=inspect.getdoc(part), **fields
     )
@@ -282,20 +286,14 @@ def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitError
     keys = [key for key in model.model_fields if key != "kind"]
     hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
     allowed = f"a key of {what} {kind}: {listed(keys) or 'it has none'}"
-    return _said(InputError(allowed, got=key, hint=hint), (), value)
+    return said(InputError(allowed, got=key, hint=hint), (), value)
 
 
 def _detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
     """An error of pydantic's, to be raised again."""
     if error["type"] == "missing" and len(error["loc"]) == 1:
-        said = InputError(f"this key is required with kind {kind}")
-        return _said(said, error["loc"], error["input"])
+        missing = InputError(f"this key is required with kind {kind}")
+        return said(missing, error["loc"], error["input"])
     return InitErrorDetails(
         type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})
-    )
-
-
-def _said(error: InputError, loc: tuple[int | str, ...], value: Any) -> InitErrorDetails:
-    return InitErrorDetails(
-        type="value_error", loc=loc, input=value, ctx={"error": ValueError(error)}
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
 from simfed.errors import InputError
-from simfed.registry import registry
-from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt, Section
+from simfed.registry import Only, registry
+from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
+from simfed.scenario.section import OnlyWith, Section
 
 __all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]
 
@@ -24,7 +25,9 @@ class LocalLoss(Section):
             "where fₙ is computed: a fixed random probe, all of the client's samples, or the batch"
         ),
     )
-    samples: PositiveInt = Field(default=256, description="size of the fixed random probe")
+    samples: Annotated[PositiveInt, Only("data", "probe")] = Field(
+        default=256, description="size of the fixed random probe"
+    )
     credit: Literal["causal", "as-printed"] = Field(
         default="causal", description="whose improvement a choice is paid for, see policies"
     )
@@ -59,8 +62,8 @@ class Policy(OfKind):
     given: ClassVar[frozenset[str]] = frozenset({"arms", "reward_range"})
 
     kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
-    reward: Reward = Field(
-        default=Reward(), description="what a choice was worth, for kinds that learn"
+    reward: Annotated[Reward, OnlyWith("policy", "learns")] = Field(
+        default=Reward(), description="what a choice was worth"
     )
     arms_from: FoundFile | None = Field(
         default=None, description="a run directory whose recorded arms and sizes are replayed"
@@ -89,18 +92,11 @@ class Policy(OfKind):
         return named if named and not self.learns else tuple(dict.fromkeys((*offered, *named)))
 
     def check_options(self) -> None:
-        """Let the constructor judge its options, and refuse a reward that nobody learns from.
+        """Let the constructor judge its options.
 
         The arms are stand-ins, so only what the constructor says about an option counts here.
         """
         kind = registry("policy").get(self.kind)
-        if not getattr(kind, "learns", True) and self.reward != Reward():
-            # the default is in every resolved scenario
-            raise InputError(
-                f"no reward beside kind {self.kind}, which does not learn",
-                where="reward",
-                got=self.reward.model_dump(mode="json", exclude_defaults=True),
-            )
         arms = tuple(registry("compressor").names())
         try:
             kind(arms, reward_range=self.reward.clip, **self.options)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
 from simfed.errors import InputError
+from simfed.registry import Only
 from simfed.scenario.distribution import DrawnStay
-from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration, Section
+from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration
+from simfed.scenario.section import Section
 
 __all__ = ["AvailabilityOf", "Daily", "Failure", "Markov", "Presence", "time_of_day_s"]
 
@@ -98,13 +100,13 @@ class Presence(Section):
     """
 
     trace: FoundFile | None = Field(default=None, description="table of client, from_s, to_s")
-    period: PositiveDuration | None = Field(
-        default=None, description="trace: repeats after so long; omitted: once"
+    period: Annotated[PositiveDuration | None, Only("trace")] = Field(
+        default=None, description="repeats after so long; omitted: once"
     )
-    devices: Literal["by-id", "drawn"] | None = Field(
+    devices: Annotated[Literal["by-id", "drawn"] | None, Only("trace")] = Field(
         default=None,
         description=(
-            "trace: its clients are those of this scenario (by-id, if omitted), or each "
+            "its clients are those of this scenario (by-id, if omitted), or each "
             "client is one of the trace's at random"
         ),
     )
@@ -116,9 +118,6 @@ class Presence(Section):
         given = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(InputError("one of trace, markov or daily", got=given))
-        for key in ("period", "devices"):
-            if getattr(self, key) is not None and self.trace is None:
-                raise ValueError(InputError(f"the key {key!r} only beside trace"))
         return self
 
 

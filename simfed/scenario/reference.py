@@ -67,6 +67,7 @@ def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
             "description": (own.get("description") or "").split("\n")[0],
             "properties": options,
             "required": [key for key in own.get("required", ()) if key in options],
+            "dependentSchemas": own.get("dependentSchemas", {}),
             **({"additionalProperties": True} if own.get("additionalProperties") else {}),
         }
         asked: dict[str, Any] = {"properties": {"kind": {"const": kind}}}

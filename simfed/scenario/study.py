@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from simfed.errors import InputError
-from simfed.scenario.fields import File, Fraction, Int, Section
+from simfed.scenario.fields import File, Fraction, Int
 from simfed.scenario.load import read_yaml, validate_as
+from simfed.scenario.section import Section
 
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 

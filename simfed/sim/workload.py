@@ -6,6 +6,7 @@ and accuracies, and so neither rewards nor rollbacks; a merge only counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,7 +45,8 @@ class Recorded:
         scenario = run.scenario
         self._index_code = scenario["compression"]["index_code"]
         self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
-        self._sent: dict[tuple[int, int], Any] = {}
+        self._sent: dict[tuple[int, int, int], Any] = {}
+        turns: Counter[tuple[int, int]] = Counter()  # starts of a client in one round
         self._arms: dict[int, list[str]] = {}
         self._levels: dict[int, list[Level | None]] = {}
         self._changes = _downlink_of(scenario)
@@ -57,7 +59,8 @@ class Recorded:
         names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
         for round, client, arm, *sent in zip(*columns, strict=True):
-            self._sent[round, client] = sent
+            self._sent[round, client, turns[round, client]] = sent
+            turns[round, client] += 1
             self._arms.setdefault(client, []).append(arm)
             of_data = energy_of(split_arm(arm)[1]) is not None
             self._levels.setdefault(client, []).append(sent[1] if sets_k or of_data else None)
@@ -91,12 +94,13 @@ class Recorded:
 
     def _bytes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
         where = f"policy.arms_from: {self._where}"
-        if (task.round, task.client) not in self._sent:
+        participation = task.round, task.client, task.who.turn
+        if participation not in self._sent:
             raise InputError(
                 f"a recorded run in which client {task.client} takes part in round {task.round}",
                 where=where,
             )
-        prototype, recorded_k, up_bytes, down_bytes = self._sent[task.round, task.client]
+        prototype, recorded_k, up_bytes, down_bytes = self._sent[participation]
         wanted = task.model, min(k, task.plan.longest), index_code
         got = self._models[prototype], recorded_k, self._index_code
         if wanted != got:

@@ -58,7 +58,7 @@ def workload():
             method=method,
             prototypes={"only": {"model": "lenet5-half"}},
             clients=[{"count": clients, "prototype": "only", "device": "any"}],
-            dataset={"name": "mnist-mini", "public": 8 if method == "fedkd" else 0},
+            dataset={"name": "mnist-mini", "public": 8 if method == "fedkd" else None},
             policy={"kind": "uniform", "strategy": arm},
             compression={"k": K, "index_code": "fixed", **compression},
             training={"batch_size": 8} | ({} if method == "fedkd" else {"local_steps": 1}),

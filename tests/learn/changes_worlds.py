@@ -54,7 +54,7 @@ def scenario(mode="synchronous", *, count=3, **changes):
     ]
     plain = {
         "name": "changes", "rounds": 8, "seed": 3, "method": "fedavg",
-        "dataset": {"name": "change-stripes", "public": 0},
+        "dataset": {"name": "change-stripes"},
         "prototypes": {"only": {"model": "logistic-regression"}},
         "clients": groups,
         "training": {"batch_size": BATCH, "learning_rate": RATE, "local_steps": STEPS},

@@ -11,8 +11,15 @@ import torch
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
 from simfed.learn.workload import LearningWorkload
+from simfed.registry import registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
+
+
+def public_of(method, images):
+    """So many public images where the method learns from any; null says nothing of them."""
+    kind = method if isinstance(method, str) else method["kind"]
+    return images if registry("method").get(kind).needs_public else None
 
 
 def scenario(**changes):
@@ -20,7 +27,7 @@ def scenario(**changes):
     plain = {
         "name": "tiny",
         "rounds": 3,
-        "dataset": {"name": "mnist-mini", "public": 48},
+        "dataset": {"name": "mnist-mini", "public": public_of(changes.get("method", "fedkd"), 48)},
         "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
         "client_order": "round-robin",
         "clients": [

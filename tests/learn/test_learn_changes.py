@@ -190,7 +190,7 @@ def test_whole_models_may_be_of_two_bytes_a_weight():
 
 def test_running_statistics_travel_with_every_change():
     made = worlds.scenario(
-        dataset={"name": "cifar10", "public": 0},
+        dataset={"name": "cifar10"},
         prototypes={"only": {"model": "wresnet40-2"}},
         downlink={"compression": {"k": 1000}},
     )

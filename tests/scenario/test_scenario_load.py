@@ -176,7 +176,7 @@ BAD = [
     ),
     (
         {"policy": {"kind": "uniform", "strategy": "top-k", "reward": {"rho": 1}}},
-        "policy.reward: no reward beside kind uniform, which does not learn, got {'rho': 1.0}",
+        "policy: no reward with policy uniform, which does not use it (reward belongs to policy",
     ),
     (
         {"clients[0].policy": {"kind": "exp3", "mixing": 2}},
@@ -287,7 +287,9 @@ def test_a_policy_resolved_by_an_older_version_is_read_as_it_was(tiny):
         {"kind": "ascend", "warmup": 3, "c": 1.0, "ema": 0.2},
         {"kind": "exp3", "mixing": 0.3},
     ):
-        old = load_scenario(tiny, {"policy": {**nulls, **rest, "arms_from": None, **policy}})
+        written = {"policy": {**nulls, **rest, "arms_from": None, **policy}}
+        data = {**read_yaml(tiny), **written}
+        old = validated(data, source="scenario.yaml", folder=tiny.parent, recorded=True)
         assert old == load_scenario(tiny, {"policy": policy})
 
 

@@ -132,7 +132,7 @@ def test_every_prototype_is_distilled_whoever_took_part():
 
 def test_fedavg_charges_the_server_for_decompression_only():
     server = sim.Fixed(decompression=0.125, inference=100.0, distillation=100.0)
-    plain = sim.scenario(rounds=1, method="fedavg")
+    plain = sim.scenario(rounds=1, method="fedavg", dataset={"name": "mnist-mini"})
     world = sim.build(plain, devices=[sim.Fixed()] * 4, server_device=server).run()
     assert world.column("rounds", "server_s") == [0.5]
 

@@ -11,6 +11,7 @@ from simfed.learn.methods.averaging import by_prototype
 from simfed.learn.methods.fedprox import FedProx
 from simfed.learn.methods.options import require_at_least, require_one_of
 from simfed.method import Arrival, Losses, State, Values, Who
+from simfed.registry import Only
 
 __all__ = ["FedAsync"]
 
@@ -35,8 +36,10 @@ class FedAsync(FedProx):
     staleness: Annotated[
         Literal["constant", "polynomial", "hinge"], "how the share falls with staleness"
     ] = "polynomial"
-    a: Annotated[float, "how fast it falls"] = 0.5
-    b: Annotated[float, "hinge: the staleness up to which nothing is lost"] = 4.0
+    a: Annotated[float, Only("staleness", "polynomial", "hinge"), "how fast it falls"] = 0.5
+    b: Annotated[float, Only("staleness", "hinge"), "the staleness up to which nothing is lost"] = (
+        4.0
+    )
     oldest: Annotated[int, "rounds after which an upload counts nothing"] = 16
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from simfed.learn.methods.options import (
     require_below_one,
 )
 from simfed.method import Arrival, Losses, Setting, State, Who, Work
+from simfed.registry import Only
 
 __all__ = ["FedDF"]
 
@@ -52,8 +53,12 @@ class FedDF(Averaging):
     batch_size: Annotated[int, "public samples of a step"] = 64
     temperature: Annotated[float, "T of the softened logits"] = 1.0
     held_out: Annotated[float, "share of the public samples that says when to stop; 0: never"] = 0.2
-    check_every: Annotated[int, "steps between two looks at the held-out part"] = 20
-    patience: Annotated[int, "looks without a better loss after which it ends"] = 3
+    check_every: Annotated[
+        int, Only("held_out"), "steps between two looks at the held-out part"
+    ] = 20
+    patience: Annotated[
+        int, Only("held_out"), "looks without a better loss after which it ends"
+    ] = 3
 
     def __post_init__(self) -> None:
         require_above_zero(rate=self.rate, temperature=self.temperature)

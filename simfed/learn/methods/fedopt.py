@@ -13,6 +13,7 @@ from simfed.learn.methods.options import (
     require_one_of,
 )
 from simfed.method import Arrival, Losses, State
+from simfed.registry import Only
 
 __all__ = ["FedOpt"]
 
@@ -46,8 +47,12 @@ class FedOpt(Averaging):
         float | None, "η of the server; if omitted 1 (momentum), 0.03 (adagrad) or 0.01"
     ] = None
     beta1: Annotated[float | None, "memory of the mean; if omitted 0.9, with adagrad 0"] = None
-    beta2: Annotated[float, "memory of the squares (adam, yogi)"] = 0.99
-    tau: Annotated[float, "added to the root of the squares: less is more adaptive"] = 1e-3
+    beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"] = 0.99
+    tau: Annotated[
+        float,
+        Only("optimizer", "adagrad", "adam", "yogi"),
+        "added to the root of the squares: less is more adaptive",
+    ] = 1e-3
 
     def __post_init__(self) -> None:
         require_one_of(tuple(_RATES), optimizer=self.optimizer)

@@ -24,7 +24,7 @@ MODELS = {"small": "lenet5-half", "large": "lenet5"}
 WIDTHS = {"small": 42, "large": 84}
 
 
-def scenario(method, *, mixed=False, rounds=2, public=0, clients=3, **changes):
+def scenario(method, *, mixed=False, rounds=2, public=None, clients=3, **changes):
     """Three clients of one prototype, or of two by turns, and two local steps."""
     prototypes = MODELS if mixed else {"small": MODELS["small"]}
     groups = [{"count": clients - mixed, "prototype": "small", "device": "any"}]

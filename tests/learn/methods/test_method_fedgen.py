@@ -101,7 +101,6 @@ def test_rounds_are_those_by_hand(share):
     label = {
         "dataset": {
             "name": "method-stripes",
-            "public": 0,
             "partition": {"kind": "dirichlet", "alpha": 0.5},
         }
     }

@@ -97,7 +97,6 @@ def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_di
     label = {
         "dataset": {
             "name": "method-stripes",
-            "public": 0,
             "partition": {"kind": "shards", "shards_per_client": 1},
         }
     }

@@ -29,7 +29,7 @@ def plain_state(world):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def test_a_restored_run_goes_on_as_the_other(kind):
-    public = 12 if kind["kind"] == "fedal" else 0
+    public = 12 if kind["kind"] == "fedal" else None
     made = tiny.scenario(kind, mixed=kind["kind"] != "fedgen", public=public, rounds=3)
     first, second = tiny.World(made), tiny.World(made, workers=2)
     for round in (1, 2):

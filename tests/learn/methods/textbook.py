@@ -30,7 +30,7 @@ def scenario(method, *, prototypes=ONE, arm="dense", **changes):
     each = 4 // len(prototypes)
     plain = {
         "method": method,
-        "dataset": {"name": "mnist-mini", "public": 24},
+        "dataset": {"name": "mnist-mini", "public": tiny.public_of(method, 24)},
         "prototypes": prototypes,
         "clients": [{"count": each, "prototype": p, "device": "any"} for p in prototypes],
         "training": {"batch_size": 16, "learning_rate": 0.05, "local_steps": 3},

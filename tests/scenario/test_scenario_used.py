@@ -1,0 +1,238 @@
+"""A key is used or refused: no scenario says something that nobody looks at."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from simfed.errors import InputErrors
+from simfed.registry import Only, registry
+from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario.load import apply_overrides, validated
+from simfed.scenario.network import Network
+from simfed.scenario.options import OfKind
+from simfed.scenario.policy import Policy
+from simfed.scenario.reference import scenario_schema
+from simfed.scenario.section import OnlyWith, Section, _from_the_top, marked
+
+STAR = """
+name: used
+rounds: 3
+dataset: {name: mnist-mini}
+prototypes: {one: {model: lenet5-half}}
+clients: [{count: 4, prototype: one, device: d, link: {up: 5 Mbps}}]
+"""
+WORLDS = {
+    "star": {},
+    "tree": {"network": {"topology": "tree", "tiers": [{"name": "edge"}]},
+             "clients[0].link.at": "edge"},
+    "graph": {"network": {"topology": "graph", "edges": [{"between": ["a", "server"]}]},
+              "clients[0].link.at": "a"},
+    "whole models": {"method": "fedavg"},
+    "personal": {"method": "fedproto"},
+    "in flight": {"aggregation": {"mode": "asynchronous", "concurrency": 2}},
+    "not charged": {"charge.downlink": False},
+    "tcp": {"network.model": "tcp"},
+    "tree of tcp": {"network": {"topology": "tree", "model": "tcp", "tiers": [{"name": "edge"}]}},
+    "graph of tcp": {
+        "network": {"topology": "graph", "model": "tcp", "edges": [{"between": ["a", "server"]}]}
+    },
+    "distils": {"safeguard.rollback": {}},
+}  # fmt: skip
+
+
+def load(overrides=None, **how):
+    data = apply_overrides(yaml.safe_load(STAR), (overrides or {}).items(), Scenario)
+    return validated(data, source="used.yaml", folder=Path(), **how)
+
+
+def sections(of=Section):
+    """Every mapping that a scenario may hold."""
+    for inner in of.__subclasses__():
+        if not (issubclass(inner, OfKind) and inner.part is not None):
+            yield inner
+            yield from sections(inner)
+
+
+SCHEMA = scenario_schema()
+MARKS = [
+    (mapping, name, only)
+    for mapping in sections()
+    for name, only in marked(mapping)
+]  # fmt: skip
+
+
+def sample(node):
+    """Some value that a key may have, by its JSON Schema."""
+    if "$ref" in node:
+        part = SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]
+        return {key: sample(part["properties"][key]) for key in part.get("required", ())}
+    for key in ("examples", "enum"):
+        if key in node:
+            return node[key][-1]
+    if "const" in node:
+        return node["const"]
+    for one in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+        if one.get("type") != "null":
+            return sample(one)
+    if node.get("type") == "array":
+        items = node.get("prefixItems") or [node["items"]]
+        return [sample(one) for one in items]
+    return {"integer": 2, "number": 0.5, "boolean": True, "string": "x", "object": {}}[node["type"]]
+
+
+def label(mark):
+    mapping, name, only = mark
+    return f"{mapping.__name__}.{name} {type(only).__name__}"
+
+
+def needed_keys(mapping):
+    nodes = SCHEMA["$defs"][mapping.__name__]
+    return {key: sample(nodes["properties"][key]) for key in nodes.get("required", ())}
+
+
+@pytest.mark.parametrize(
+    "mark", [m for m in MARKS if isinstance(m[2], Only) and not m[2].from_the_top], ids=label
+)
+def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
+    mapping, name, only = mark
+    node = SCHEMA["$defs"][mapping.__name__]["properties"][name]
+    other = SCHEMA["$defs"][mapping.__name__]["properties"][only.key]
+    kinds = other.get("enum") or ([True, False] if other.get("type") == "boolean" else [])
+    strange = [kind for kind in kinds if kind not in only.values] if only.values else [None]
+    assert strange or only.key == "format"  # which is asked for in the next test
+    for kind in strange:
+        value = {**needed_keys(mapping), only.key: kind, name: sample(node)}
+        with pytest.raises(ValidationError) as caught:
+            mapping.model_validate({key: of for key, of in value.items() if of is not None})
+        said = (
+            f"{name} belongs to {only.key}" if only.values else f"{name!r} only beside {only.key}"
+        )
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("format", ["mahimahi", "pensieve", "csv"])
+def test_keys_of_another_format_of_traces_are_refused(format):
+    own = {"mahimahi": ["bin"], "csv": ["time_column", "rate_column", "time_unit", "rate_unit"]}
+    samples = {"bin": "20 ms", "time_column": 3, "rate_column": 4, "time_unit": "s",
+               "rate_unit": "Mbps"}  # fmt: skip
+    for key, value in samples.items():
+        trace = {"file": "up.csv", "format": format, "end": "hold", key: value}
+        if key in own.get(format, ()):
+            load({"clients[0].link.up": trace})
+        else:
+            with pytest.raises(InputErrors, match=rf"\({key} belongs to format"):
+                load({"clients[0].link.up": trace})
+
+
+def test_kinds_of_policies_that_do_not_learn_have_no_reward():
+    for kind in registry("policy").names():
+        options = {"uniform": {"strategy": "top-k"}}.get(kind, {})
+        said = str(complaint(Policy, {"kind": kind, "reward": {}, **options}))
+        learns = getattr(registry("policy").get(kind), "learns", True)
+        assert ("no reward with policy" in said) is not learns
+
+
+def test_options_of_parts_are_marked_in_their_constructors():
+    for method, said in (
+        ({"kind": "fedopt", "optimizer": "momentum", "beta2": 0.9}, "beta2 belongs to optimizer"),
+        ({"kind": "fedasync", "b": 2}, "b belongs to staleness hinge"),
+        ({"kind": "feddf", "held_out": 0, "patience": 2}, "'patience' only beside held_out"),
+    ):
+        with pytest.raises(InputErrors, match=said):
+            load({"method": method})
+    assert load({"method": {"kind": "fedopt", "beta2": 0.9}}).method.made.beta2 == 0.9
+
+
+def complaint(mapping, value):
+    try:
+        mapping.model_validate(value)
+    except ValidationError as error:
+        return error
+    return None
+
+
+def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
+    refused, used = set(), set()
+    for overrides in WORLDS.values():
+        scenario = load(overrides)
+        for where, name, only, section in _from_the_top(scenario):
+            mapping = next(c for c in type(section).__mro__ if c.__name__ in SCHEMA["$defs"]
+                           or c is Scenario)  # fmt: skip
+            node = (SCHEMA if mapping is Scenario else SCHEMA["$defs"][mapping.__name__])[
+                "properties"
+            ][name]
+            path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
+            mark = mapping.__name__, name
+            changed = {**overrides, f"{path}.{name}".lstrip("."): sample(node)}
+            if only.holds(scenario):
+                used.add(mark)
+                continue
+            refused.add(mark)
+            with pytest.raises(InputErrors) as caught:
+                load(changed)
+            assert f"({name} belongs to " in str(caught.value) or "only beside" in str(caught.value)
+    every = {(m.__name__, name) for m, name, only in MARKS if only.from_the_top}
+    assert refused == every == used
+
+
+def test_what_says_nothing_does_not_stand_in_the_resolved_scenario():
+    for overrides in WORLDS.values():
+        scenario = load(overrides)
+        written = yaml.safe_load(dump_scenario(scenario))
+        again = validated(written, source="resolved.yaml", folder=Path())
+        assert again == scenario
+        assert dump_scenario(again) == dump_scenario(scenario)
+
+
+def test_null_takes_back_what_an_extended_file_says():
+    base = {"method": "fedavg", "distillation.steps": 3, "dataset.partition":
+            {"kind": "iid", "alpha": 0.3}}  # fmt: skip
+    with pytest.raises(InputErrors):
+        load(base)
+    again = load({**base, "distillation": None, "dataset.partition.alpha": None})
+    assert again == load({"method": "fedavg", "dataset.partition.kind": "iid"})
+
+
+def test_the_scenarios_of_recorded_runs_may_say_what_earlier_versions_wrote():
+    written = {"dataset.partition": {"kind": "iid", "alpha": 0.5, "shards_per_client": 2},
+               "training.schedule": {"kind": "constant", "every": 100, "factor": 0.5}}  # fmt: skip
+    scenario = load(written, recorded=True)
+    assert scenario.dataset.partition.kind == "iid"
+    assert "alpha" not in dump_scenario(scenario)
+
+
+def test_every_error_of_the_kind_is_said_at_once():
+    with pytest.raises(InputErrors) as caught:
+        load({"aggregation": {"deadline": "5 s", "buffer": 3}, "training.schedule": {"every": 5}})
+    assert len(caught.value.errors) == 3
+
+
+def test_time_and_rate_come_from_two_columns():
+    trace = {"file": "up.csv", "format": "csv", "end": "hold", "time_column": 1}
+    with pytest.raises(InputErrors, match="rate_column: another column than time_column, got 1"):
+        load({"clients[0].link.up": trace})
+
+
+def test_editors_refuse_the_same(tmp_path):
+    from jsonschema import Draft202012Validator
+
+    check = Draft202012Validator(SCHEMA)
+    right = yaml.safe_load(STAR)
+    assert check.is_valid(right)
+    for wrong in (
+        {"training.schedule": {"every": 50}},
+        {"dataset.partition": {"kind": "iid", "alpha": 1}},
+        {"aggregation": {"deadline": "5 s"}},
+        {"network.tiers": [{"name": "edge"}]},
+    ):
+        assert not check.is_valid(apply_overrides(right, wrong.items())), wrong
+    assert check.is_valid(
+        apply_overrides(right, [("training.schedule", {"kind": "step", "every": 9})])
+    )
+
+
+def test_every_mark_is_one_of_the_two():
+    assert Network in {mapping for mapping, _, _ in MARKS}
+    assert {type(only) for _, _, only in MARKS} == {Only, OnlyWith}

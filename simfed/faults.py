@@ -28,9 +28,9 @@ __all__ = ["Exponential", "Fate", "Faults", "Messages", "Rhythm", "Strikes", "ca
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-_BLOCK = 16
+_BLOCK = 64
 """Strikes that are drawn at once."""
-_MOST_STRIKES = 10_000_000
+_MOST_STRIKES = 1_000_000
 """Of one link or device in a run: beyond that the times between them are a mistake."""
 
 

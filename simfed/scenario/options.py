@@ -9,6 +9,7 @@ words here.
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -177,7 +178,7 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
                     ),
                     got=one.name,
                 )
-            hint = hints.get(one.name, Any)
+            hint = _as_written(hints.get(one.name, Any))
             kind, field = _field(hint, one.default)
             marks = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Only)]
             fields[one.name] = (Annotated[kind, marks[0]] if marks else kind), field
@@ -192,6 +193,20 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+
+
+def _as_written(annotation: Any) -> Any:
+    """`Annotated[…] | None` with the None inside, where the explanation is found.
+
+    Python 3.10 adds the None to whatever has None for its default.
+    """
+    parts = get_args(annotation)
+    if len(parts) == 2 and type(None) in parts:
+        inner = parts[parts[0] is type(None)]
+        if hasattr(inner, "__metadata__"):
+            items = (inner.__origin__ | None, *inner.__metadata__)
+            return operator.getitem(Annotated, items)
+    return annotation
 
 
 def _field(annotation: Any, default: Any) -> tuple[Any, Any]:

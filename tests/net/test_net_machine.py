@@ -101,6 +101,12 @@ class NetworkMachine(RuleBasedStateMachine):
             return
         now, sharing = self.oracle.now, self.engine.sharing
         rates = self.oracle.rates()
+        # one that ends at this very instant may, by rounding, end an ulp later in the engine, and
+        # has its share until then
+        lags = any(
+            exact.ended_at is not None and k not in self.ended and k not in self.gone
+            for k, exact in enumerate(self.oracle.flows)
+        )
         for k, (flow, exact) in enumerate(zip(self.flows, self.oracle.flows, strict=True)):
             close = pytest.approx(float(exact.left), rel=1e-9, abs=1e-9 * max(flow.size_bytes, 1))
             if k in self.gone:
@@ -114,7 +120,7 @@ class NetworkMachine(RuleBasedStateMachine):
                 )
             elif exact.joins_at <= now:
                 assert (sharing.left(flow) if flow.joined else 0.0) == close
-                if exact.left > 1e-6:
+                if exact.left > 1e-6 and not lags:
                     assert sharing.rate(flow) == pytest.approx(float(rates[k]), rel=1e-9, abs=1e-9)
             else:
                 assert not flow.joined

@@ -426,18 +426,23 @@ def _energy_is_power_by_time(run: Run, parts: Parts) -> Broken:
             yield "participations.parquet: energy of devices whose power no profile knows"
         return
     worked: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
+    held_up: dict[tuple[int, int], dict[str, float]] = {}
     for span in _rows(run, "spans"):
-        if span["track"].startswith("client ") and span["kind"] not in CLIENT_KINDS:
+        if parts.faults is not None and span["kind"] in HELD_UP:
+            phases = held_up.setdefault((span["round"], span["client"]), {})
+            lasts_s = span["finished_at_s"] - span["started_at_s"]
+            phases[span["name"]] = phases.get(span["name"], 0.0) + lasts_s
+        elif span["track"].startswith("client ") and span["kind"] not in CLIENT_KINDS:
             of = worked.setdefault((span["round"], span["client"]), {})
             lasts_s = span["finished_at_s"] - span["started_at_s"]
             of[span["kind"], span["name"]] = of.get((span["kind"], span["name"]), 0.0) + lasts_s
     devices: dict[int, Any] = {}
-    seen = _Seen()
+    seen, told = _Seen(), worked.keys() | held_up.keys()
     for row in _rows(run, "participations"):
         client, group = row["client"], int(parts.fleet.group[row["client"]])
         if group not in devices:
             devices[group] = parts.device(client)
-        if parts.scenario.aggregation.concurrency is not None and (row["round"], client) in worked:
+        if parts.scenario.aggregation.concurrency is not None and (row["round"], client) in told:
             continue  # which of a client's starts in one round a span belongs to is not told
         task = parts.tasks.task(row["round"], client, row["model_version"])
         quantities = {
@@ -451,7 +456,13 @@ def _energy_is_power_by_time(run: Run, parts: Parts) -> Broken:
         for unit, lasts_s in others.items():
             quantity = quantities.get(unit, "decompression")
             spent_s[quantity] = spent_s.get(quantity, 0.0) + lasts_s
-        rest_s = row["training_s"] - sum(others.values())
+        idle_s = dict(held_up.get((row["round"], client), {}))  # as part of which phase
+        spent_s["idle"] += sum(idle_s.values())
+        for name, phase in (("downlink", "download"), ("uplink", "upload")):
+            spent_s[name] = max(spent_s[name] - idle_s.pop(phase, 0.0), 0.0)
+        compression_s = spent_s["compression"] - idle_s.pop("compression", 0.0)
+        spent_s["compression"] = max(compression_s, 0.0)
+        rest_s = row["training_s"] - sum(others.values()) - sum(idle_s.values())
         spent_s["training"] = spent_s.get("training", 0.0) + max(rest_s, 0.0)
         expected = devices[group].energy_j(spent_s)
         found = row["energy_j"]

@@ -214,7 +214,6 @@ def averaging(method, **changes):
             "method": method,
             "dataset": {
                 "name": "mnist-mini",
-                "public": 0,
                 "partition": {"kind": "dirichlet", "alpha": 1},
             },
             "prototypes": {"only": {"model": "tiny-perceptron"}},

@@ -27,6 +27,9 @@ def lowest(requirement):
 @pytest.mark.parametrize("weakness", KNOWN, ids=lambda row: row["name"])
 def test_known_weaknesses_are_mended_in_every_version_allowed_and_installed(weakness):
     mended = Version(weakness["mended_in"])
+    if weakness["reached"] == "no":  # simfed never calls what is weak: older versions may stay
+        assert not _calls(weakness["what"].split()[0])
+        return
     for requirement in declared():
         if requirement.name.lower() == weakness["package"]:
             assert lowest(requirement) >= mended, f"setup.cfg allows {requirement}: {weakness}"
@@ -37,6 +40,11 @@ def test_known_weaknesses_are_mended_in_every_version_allowed_and_installed(weak
     # what a machine was installed with is not simfed's to mend, unless it is needed to run
     if weakness["package"] != "setuptools":
         assert installed >= mended, f"{installed} is installed: {weakness}"
+
+
+def _calls(name):
+    """The modules that call, say, `torch.load`."""
+    return [path for path in (ROOT / "simfed").rglob("*.py") if f"{name}(" in path.read_text()]
 
 
 def test_what_is_installed_fits_together():

@@ -1,5 +1,7 @@
 """Links that stall, devices that freeze, messages lost or sent twice, a server that restarts."""
 
+from pathlib import Path
+
 import mode_worlds as modes
 import pytest
 import sim_worlds as sim
@@ -18,6 +20,7 @@ from simfed.net import Network, Star, stall
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
+ROOT = Path(__file__).resolve().parents[2]
 EVERY_10_S = Rhythm(Choice((10.0,)), Choice((2.0,)))
 
 
@@ -278,6 +281,24 @@ def test_runs_with_every_fault_keep_every_invariant_and_resume_to_the_same_bits(
         simfed.run(made, tmp_path / "again", time_only=True, progress=stop)
     again = simfed.run(made, tmp_path / "again", time_only=True, progress=False, resume=True)
     assert again.fingerprint == run.fingerprint
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_energy_with_every_fault_is_power_by_time(tmp_path, mode):
+    watts = {"training": "4 W", "compression": "3 W", "uplink": "2 W", "downlink": "1 W"}
+    profile = yaml.safe_load((ROOT / "calibration" / "x86-2core-vm.yaml").read_text())
+    profile |= {"name": "powered", "power": {**watts, "idle": "0.5 W"}}
+    (tmp_path / "calibration").mkdir()
+    (tmp_path / "calibration" / "powered.yaml").write_text(yaml.safe_dump(profile))
+    device, link = {"profile": "powered", "speed": 0.01}, {"up": "0.2 Mbps", "down": "0.4 Mbps"}
+    group = {"count": 6, "prototype": "a", "device": device, "link": link}
+    made = scenario(ALL, mode, rounds=12, clients=[group])
+    run = simfed.run(
+        made, tmp_path / "run", source=tmp_path / "s.yaml", time_only=True, progress=False
+    )
+    assert (run.participations["energy_j"] > 0).any()
+    assert {"frozen", "timeout"} <= set(run.spans["kind"])
+    assert verify(tmp_path / "run") == []
 
 
 def test_what_is_learned_with_faults_keeps_every_invariant(tmp_path):

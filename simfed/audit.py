@@ -433,12 +433,12 @@ def _energy_is_power_by_time(run: Run, parts: Parts) -> Broken:
             lasts_s = span["finished_at_s"] - span["started_at_s"]
             of[span["kind"], span["name"]] = of.get((span["kind"], span["name"]), 0.0) + lasts_s
     devices: dict[int, Any] = {}
-    seen, told = _Seen(), worked.keys() | held_up.keys()
+    seen = _Seen()
     for row in _rows(run, "participations"):
         client, group = row["client"], int(parts.fleet.group[row["client"]])
         if group not in devices:
             devices[group] = parts.device(client)
-        if parts.scenario.aggregation.concurrency is not None and (row["round"], client) in told:
+        if parts.scenario.aggregation.concurrency is not None and (row["round"], client) in worked:
             continue  # which of a client's starts in one round a span belongs to is not told
         task = parts.tasks.task(row["round"], client, row["model_version"])
         quantities = {

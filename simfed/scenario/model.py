@@ -87,7 +87,7 @@ class Partition(Section):
     )
 
 
-_PUBLIC = OnlyWith("method", "needs_public")
+_PUBLIC = OnlyWith("method", "needs_public", nothing=0)
 
 
 class Dataset(Section):

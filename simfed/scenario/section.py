@@ -43,6 +43,8 @@ class OnlyWith:
     attribute: str
     """Of the part's class; where it is not there, it is taken for true."""
     value: bool = True
+    nothing: Any = None
+    """What may be written anywhere, as it says that there is none."""
 
     @property
     def from_the_top(self) -> bool:
@@ -181,6 +183,8 @@ def _wrong(
             return InputError(f"the key {name!r} beside {beside}")
         return None
     if not given or (context or {}).get("recorded"):
+        return None
+    if isinstance(only, OnlyWith) and getattr(section, name) == only.nothing:
         return None
     return _refusal(name, only, decides, type(section))
 

@@ -194,6 +194,12 @@ def test_null_takes_back_what_an_extended_file_says():
     assert again == load({"method": "fedavg", "dataset.partition.kind": "iid"})
 
 
+def test_no_public_images_may_be_said_where_there_is_no_use_for_any():
+    assert load({"method": "fedavg", "dataset.public": 0}).public_samples == 0
+    with pytest.raises(InputErrors, match="no public with method fedavg, which does not use it"):
+        load({"method": "fedavg", "dataset.public": 1})
+
+
 def test_the_scenarios_of_recorded_runs_may_say_what_earlier_versions_wrote():
     written = {"dataset.partition": {"kind": "iid", "alpha": 0.5, "shards_per_client": 2},
                "training.schedule": {"kind": "constant", "every": 100, "factor": 0.5}}  # fmt: skip

@@ -7,6 +7,7 @@ nothing in a file can be run.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,10 +98,15 @@ def _unreadable(path: object, error: OSError) -> InputError:
 def _numbers(column: pandas.Series, where: str) -> Floats:
     import pandas
 
-    values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    try:
+        values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    except OverflowError:  # whole numbers of hundreds of digits, as Python has them
+        largest = sys.float_info.max
+        values = np.array([not isinstance(v, int) or abs(v) <= largest for v in column], np.float64)
+        values[values == 0] = np.nan
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         got = column.iloc[int(bad[0])]
-        shown = "nothing" if pandas.isna(got) else str(got)
+        shown = "nothing" if pandas.isna(got) else f"{str(got)[:40]}"
         raise InputError("a finite number", where=f"{where}, row {int(bad[0]) + 1}", got=shown)
     return values

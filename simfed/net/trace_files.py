@@ -101,12 +101,13 @@ def read_csv(
     byte_per_s = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
     asked = {"time_column": time_column, "rate_column": rate_column}
     times, rates = _Table(path, asked).read()
-    times *= second
-    rates *= byte_per_s
-    _check_order(times, path)
-    times -= float(times[0])
-    if duration_s is None:
-        duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
+    with np.errstate(over="ignore"):  # what is too large for a number is infinite, and refused
+        times *= second
+        rates *= byte_per_s
+        _check_order(times, path)
+        times -= float(times[0])
+        if duration_s is None:
+            duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
     return Trace.of_arrays(times, rates, duration_s, end, where=str(path))
 
 

@@ -177,7 +177,9 @@ class CheckpointFolder:
                 recorder.check(state["segments"])
             checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
             return Loaded(checkpoint, state["segments"], name, arrays.name)
-        except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+        except (
+            ValueError, LookupError, TypeError, AttributeError, OverflowError, SafetensorError
+        ) as error:  # fmt: skip
             raise _damaged(path, f"{type(error).__name__}: {error}") from error
         except OSError as error:
             raise _damaged(path, error.strerror or str(error)) from error

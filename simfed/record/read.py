@@ -248,9 +248,10 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
         return schema.empty_table()
     try:
         found = pq.read_schema(path)
-        if any(column not in found.names for column in ADDED_COLUMNS.get(name, ())):
+        added = [column for column in ADDED_COLUMNS.get(name, ()) if column not in found.names]
+        missing = [f.name for f in schema if f.name not in (*found.names, *added)]
+        if added and not missing:
             return _completed(pq.read_table(path), schema)
-        missing = [field.name for field in schema if field.name not in found.names]
         if missing:
             raise InputError(f"a column {missing[0]!r}", where=str(path), got=found.names)
         if name == OWN_LOSSES:

@@ -113,7 +113,7 @@ def choose_law(names: Sequence[str], sample: Sample) -> Candidate:
 
 def _candidate(law: Law, sample: Sample) -> Candidate:
     parameters = fit_law(law, sample)
-    residuals = np.log(law.seconds(parameters, sample.size) / sample.seconds)
+    residuals = _log_errors(law, parameters, sample)
     held_out = np.zeros(len(sample))
     fits = []
     if len(sample.groups) <= len(law.parameters):
@@ -122,9 +122,14 @@ def _candidate(law: Law, sample: Sample) -> Candidate:
         out = sample.group == group
         rest, left = sample.where(~out), sample.where(out)
         without = fit_law(law, rest)
-        held_out[out] = np.log(law.seconds(without, left.size) / left.seconds)
+        held_out[out] = _log_errors(law, without, left)
         fits.append((without, rest))
     return Candidate(law, parameters, residuals, held_out, fits=fits)
+
+
+def _log_errors(law: Law, parameters: dict[str, float], sample: Sample) -> Array:
+    """Of a law at measured rows; a law may say 0 s where rows contradict each other."""
+    return np.log(np.maximum(law.seconds(parameters, sample.size) / sample.seconds, 1e-12))
 
 
 def fit_law(law: Law, sample: Sample) -> dict[str, float]:

@@ -129,7 +129,9 @@ def _candidate(law: Law, sample: Sample) -> Candidate:
 
 def _log_errors(law: Law, parameters: dict[str, float], sample: Sample) -> Array:
     """Of a law at measured rows; a law may say 0 s where rows contradict each other."""
-    return np.log(np.maximum(law.seconds(parameters, sample.size) / sample.seconds, 1e-12))
+    said = law.seconds(parameters, sample.size) / sample.seconds
+    errors: Array = np.log(np.maximum(said, 1e-12))
+    return errors
 
 
 def fit_law(law: Law, sample: Sample) -> dict[str, float]:

@@ -21,7 +21,7 @@ from simfed.audit import verify
 SCENARIO = """
 name: killed
 rounds: {rounds}
-dataset: {{name: mnist-mini, public: 32}}
+dataset: {{name: mnist-mini, public: {public}}}
 method: {method}
 prototypes: {{a: {{model: logistic-regression}}}}
 clients:
@@ -55,7 +55,13 @@ KILLS = 4
 def write(path, server, *, rounds, policy):
     method, aggregation = SERVERS[server]
     path.write_text(
-        SCENARIO.format(rounds=rounds, method=method, policy=policy, aggregation=aggregation)
+        SCENARIO.format(
+            rounds=rounds,
+            method=method,
+            policy=policy,
+            aggregation=aggregation,
+            public=32 if method == "fedkd" else 0,
+        )
     )
     return path
 

@@ -180,8 +180,8 @@ def _fingerprint_is_that_of_the_tables(facts: Facts) -> Broken:
 
 def _files_are_what_was_written(facts: Facts) -> Broken:
     manifest, path = facts.run.manifest, facts.run.path
-    # earlier versions wrote no digest, and nothing of classes either
-    kept = manifest.get("digest", None if "classes" in manifest else manifest_digest(manifest))
+    # earlier versions wrote no digest, and no digests of files either
+    kept = manifest.get("digest", None if "files" in manifest else manifest_digest(manifest))
     if kept != manifest_digest(manifest):
         yield "manifest.json: was changed after it was written"
     if path is None:

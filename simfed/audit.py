@@ -27,7 +27,7 @@ from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run
 from simfed.record.schema import CLIENT_KINDS, HELD_UP
-from simfed.scenario.load import validated
+from simfed.scenario.load import import_plugins, validated
 from simfed.tasks import pull_for
 
 __all__ = ["verify"]
@@ -35,16 +35,21 @@ __all__ = ["verify"]
 Broken = Iterator[str]
 
 
-def verify(path: str | os.PathLike[str]) -> list[str]:
+def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
     """The broken invariants of a run directory, one sentence each; empty: all hold.
 
-    Raises: `InputError` for what is no finished run directory at all.
+    `allow_plugins`: run the plug-ins that it keeps, see `simfed.load_scenario`.
+
+    Raises: `InputError` for what is no finished run directory at all, or plug-ins without consent.
     """
     broken = verify_files(path)
     if broken:
         return broken
     run = open_run(path)
     where = Path(path) / "scenario.yaml"
+    import_plugins(
+        run.scenario, source=str(where), folder=Path(path), allow=allow_plugins, allow_outside=True
+    )
     try:
         scenario = validated(run.scenario, source=where.name, folder=Path(path), recorded=True)
         parts = Parts(scenario, where)

@@ -292,10 +292,10 @@ _HEADERS = {
     "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). Edit them as "
     "you like;\n"
     "errors are relative, intervals are for medians of new measurements. See "
-    "calibration/README.md.",
+    "`simfed help devices`.",
     "table": "Medians of measured rows, by `simfed calibrate fit`: exact at these rows, monotone "
     "log-log\n"
-    "interpolation between them, with a warning beyond them. See calibration/README.md.",
+    "interpolation between them, with a warning beyond them. See `simfed help devices`.",
 }
 
 

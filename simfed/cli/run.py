@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Imports, Overrides
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
 from simfed.units import format_duration
@@ -42,6 +42,7 @@ def run(
         bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
     ] = False,
     allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Annotated[
         bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
@@ -62,7 +63,9 @@ def run(
         raise InputError("cpu or cuda", where="--device", got=device)
     if workers is not None and workers < 1:
         raise InputError("a whole number of at least 1", where="--workers", got=workers)
-    loaded = load_scenario(scenario, pairs, allow_outside=allow_outside)
+    loaded = load_scenario(
+        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    )
     if resume and out is None:
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
@@ -107,6 +110,7 @@ def verify(
     workers: Annotated[
         int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
     ] = None,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
     """Check every invariant of a run directory; exit code 3 if one is broken."""
@@ -115,7 +119,7 @@ def verify(
     for name, number in (("--recompute", recompute), ("--workers", workers)):
         if number is not None and number < 1:
             raise InputError("a whole number of at least 1", where=name, got=number)
-    broken, played = audit.verify(folder), []
+    broken, played = audit.verify(folder, allow_plugins=allow_plugins), []
     if not broken and (replay_draws or recompute is not None):
         from simfed import again
 

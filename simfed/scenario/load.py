@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.reading import parse_yaml, read_text
+from simfed.registry import import_file, is_consented
 from simfed.scenario.fields import renamed
 from simfed.scenario.model import Scenario
 from simfed.scenario.options import OfKind
@@ -20,6 +21,7 @@ from simfed.scenario.options import OfKind
 __all__ = [
     "apply_overrides",
     "dump_scenario",
+    "import_plugins",
     "load_scenario",
     "parse_assignment",
     "read_yaml",
@@ -36,6 +38,7 @@ def load_scenario(
     overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
     *,
     allow_outside: bool = False,
+    allow_plugins: bool = False,
 ) -> Scenario:
     """Read, extend, override and validate a scenario file.
 
@@ -43,7 +46,10 @@ def load_scenario(
         path: the YAML file. `extends: other.yaml` in it builds on another file: mappings are
             merged key by key, everything else is replaced.
         overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5 Mbps"}`.
-        allow_outside: `extends` may name files that lie neither in the scenario's folder nor below.
+        allow_outside: `extends` and `plugins` may name files that lie neither in the scenario's
+            folder nor below.
+        allow_plugins: run the Python files that `plugins` names; without it, a scenario that names
+            one which nobody has asked for yet is refused.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
@@ -55,17 +61,59 @@ def load_scenario(
         raise InputError("a scenario; this is a study", where=str(path), hint="simfed study run")
     pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
     data = apply_overrides(data, pairs, Scenario)
+    import_plugins(
+        data, source=str(path), folder=path.parent, allow=allow_plugins,
+        allow_outside=allow_outside,
+    )  # fmt: skip
     return validated(data, source=str(path), folder=path.parent)
 
 
 def validated(
-    data: Mapping[str, Any], *, source: str, folder: Path, recorded: bool = False
+    data: Mapping[str, Any],
+    *,
+    source: str,
+    folder: Path,
+    recorded: bool = False,
+    allow_plugins: bool = False,
 ) -> Scenario:
     """A scenario from a mapping; `folder` is where its relative paths start.
 
     `recorded`: it is a resolved one, of whatever version, so keys that say nothing are passed over.
+    `allow_plugins`: see `load_scenario`.
     """
+    import_plugins(data, source=source, folder=folder, allow=allow_plugins, allow_outside=True)
     return validate_as(Scenario, data, source=source, folder=folder, recorded=recorded)
+
+
+def import_plugins(
+    data: Mapping[str, Any], *, source: str, folder: Path, allow: bool, allow_outside: bool
+) -> None:
+    """Run the files that `plugins` of a scenario or study names, so that their parts are known.
+
+    Files are data and plug-ins are code: nothing is run that nobody has asked for, by `allow`, by
+    `--import` of the same file, or before in this process.
+
+    Raises: `InputError` where consent is missing, or for a file that does not run; what is no list
+    of names is left to validation.
+    """
+    named = data.get("plugins")
+    where = f"{source}: plugins"
+    for name in named if isinstance(named, (list, tuple)) else [named]:
+        if not isinstance(name, str) or not name:
+            continue
+        file = folder / name
+        if not allow_outside and not _is_within(file, folder.resolve()):
+            raise InputError(
+                "a file in the file's own folder or below", where=where, got=name,
+                hint="--allow-outside lets it be used",
+            )  # fmt: skip
+        if not allow and not is_consented(file):
+            raise InputError(
+                "consent beside plug-ins, which are code that this command would run",
+                where=where, got=name,
+                hint=f"--allow-plugins, or --import {file}; in Python allow_plugins=True",
+            )  # fmt: skip
+        import_file(file, where=f"{where}: {name}")
 
 
 def dump_scenario(

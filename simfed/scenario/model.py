@@ -41,6 +41,7 @@ from simfed.scenario.fields import (
     Int,
     Named,
     NonNegative,
+    Plugins,
     Positive,
     PositiveInt,
     Strategy,
@@ -463,6 +464,9 @@ class Scenario(Section):
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
     faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
+    plugins: Plugins = Field(
+        default=(), description="Python files that register parts of yours; run only on consent"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -494,7 +498,10 @@ class Scenario(Section):
 
     @model_serializer(mode="wrap")
     def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_unused(self, dump(self))
+        plain = without_unused(self, dump(self))
+        if not self.plugins:
+            plain.pop("plugins", None)  # most have none
+        return plain
 
     @property
     def public_dealt(self) -> int:

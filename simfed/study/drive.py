@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,8 @@ def run_study(
     trajectories: TrajectoryStore | bool | None = True,
     progress: bool | Display = True,
     allow_outside: bool = False,
+    allow_plugins: bool = False,
+    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
 ) -> StudyResult:
     """Run what is not yet done of the study in the file `path`; its folder is `out`.
 
@@ -90,7 +92,8 @@ def run_study(
         trajectories: where learning is kept for replay; True is the user's cache, False or None
             computes everything anew.
         progress: True shows it on standard error.
-        allow_outside: as in `simfed.load_scenario`, of the base scenario.
+        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        overrides: key path → value, the same in every run, above what the file says under `set`.
 
     Raises:
         InputError, InputErrors: the study, a scenario, the folder or the executor; nothing was run.
@@ -104,7 +107,10 @@ def run_study(
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     with CtrlC().heard() as ctrl_c:
-        plan = plan_study(path, allow_outside=allow_outside)
+        plan = plan_study(
+            path, allow_outside=allow_outside, allow_plugins=allow_plugins,
+            overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
+        )  # fmt: skip
         shown = make_display(plan, progress)
         count = len(plan.runs)  # for thousands, planning takes seconds
         shown.say(f"{plan.study.name}: planning {count} run{'s' * (count != 1)}")

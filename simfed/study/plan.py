@@ -15,7 +15,13 @@ from typing import Any
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.scenario import Scenario
-from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
+from simfed.scenario.load import (
+    apply_overrides,
+    import_plugins,
+    read_yaml,
+    split_key_path,
+    validated,
+)
 from simfed.scenario.study import Compare, Study, load_study_file
 
 __all__ = [
@@ -86,15 +92,25 @@ class Plan:
         return find_axis(self.axes, self.study.compare.arms)
 
 
-def plan_study(path: str | Path, *, allow_outside: bool = False) -> Plan:
-    """Expand the study file at `path`. `allow_outside`: see `simfed.load_scenario`, of the base
-    scenario.
+def plan_study(
+    path: str | Path,
+    *,
+    allow_outside: bool = False,
+    allow_plugins: bool = False,
+    overrides: Sequence[tuple[str, Any]] = (),
+) -> Plan:
+    """Expand the study file at `path`.
+
+    Args:
+        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        overrides: key path → value, the same in every run; they stand above `set` of the file.
 
     Raises:
         InputError, InputErrors: what is wrong in the study file, in the base scenario, or in one
             of the scenarios that an axis makes of it; one sentence each.
     """
-    study = load_study_file(path, allow_outside=allow_outside)
+    study = load_study_file(path, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    study = study.model_copy(update={"set": {**study.set, **dict(overrides)}})
     source = str(path)
     axes = tuple(_axes(study))
     _check_keys(axes, source)
@@ -104,6 +120,12 @@ def plan_study(path: str | Path, *, allow_outside: bool = False) -> Plan:
         base = read_yaml(study.base, allow_outside=allow_outside)
     except InputError as error:
         raise error.within(f"{source}: base") from None
+    import_plugins(
+        base, source=study.base, folder=Path(study.base).parent, allow=allow_plugins,
+        allow_outside=allow_outside,
+    )  # fmt: skip
+    if study.plugins:  # each run says all that it needs
+        base["plugins"] = [*_as_list(base.get("plugins")), *study.plugins]
     points = list(itertools.product(*(axis.points for axis in axes)))
     scenarios = _scenarios(study, axes, points, base, source)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
@@ -117,6 +139,10 @@ def plan_study(path: str | Path, *, allow_outside: bool = False) -> Plan:
         for point, scenario in zip(points, scenarios, strict=True)
     ]
     return Plan(study, axes, tuple(seeds), tuple(runs))
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
 def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:

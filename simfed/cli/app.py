@@ -26,8 +26,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="To begin: `simfed new quickstart`; to go on: `simfed help`. --debug, anywhere, shows the "
-    "traceback of an error.",
+    epilog="To begin: `simfed new quickstart`; to go on: `simfed help`. --debug, anywhere, shows "
+    "the traceback of an error.",
 )
 
 

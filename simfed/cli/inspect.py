@@ -11,6 +11,7 @@ import typer
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.registry import REGISTRIES, Registry, import_file
+from simfed.units import counted
 
 __all__ = ["list_parts", "schema", "validate"]
 
@@ -83,8 +84,8 @@ def validate(
                     if column.drawn:
                         typer.echo(f"# drawn: {column}")
             else:
-                clients = f"{scenario.client_count:,} clients"
-                typer.echo(f"{path}: valid ({clients}, {scenario.rounds:,} rounds)")
+                clients = counted(scenario.client_count, "client")
+                typer.echo(f"{path}: valid ({clients}, {counted(scenario.rounds, 'round')})")
             for warning in parts.warnings():
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
@@ -112,7 +113,8 @@ def list_parts(
         str,
         typer.Argument(
             autocompletion=lambda incomplete: [k for k in _kinds() if k.startswith(incomplete)],
-            help="scenarios, methods, compressors, policies, models, datasets, selections, profiles",
+            help="scenarios, methods, compressors, policies, models, datasets, selections, "
+            "profiles",
         ),
     ],
     import_: Imports = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,11 +66,10 @@ def regret(
     tables = []
     with sigterm_is_ctrl_c():
         for kind, of_kind in loaded.items():
-            if not quiet:
-                print(f"{own.name}: {kind}", file=sys.stderr)
             _, samples = run_with_oracle(
                 of_kind, None if out is None else out / kind, every=every, source=scenario,
-                workers=workers, progress=RunProgress(of_kind.rounds, quiet=quiet),
+                workers=workers,
+                progress=RunProgress(of_kind.rounds, quiet=quiet, title=f"{own.name}: {kind}"),
             )  # fmt: skip
             if not len(samples):
                 raise InputError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ import typer
 from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
-from simfed.units import format_duration
+from simfed.units import counted, format_duration
 
 if TYPE_CHECKING:
     from simfed.experiment import RunResult
@@ -71,14 +70,7 @@ def run(
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
     with _folder(out, loaded.name) as folder, sigterm_is_ctrl_c():
-        if not quiet:
-            print(
-                (
-                    f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → "
-                    f"{folder}"
-                ),
-                file=sys.stderr,
-            )
+        clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
         result = experiment.run(
             loaded,
             folder,
@@ -88,7 +80,9 @@ def run(
             time_only=time_only,
             resume=resume,
             overwrite=overwrite,
-            progress=RunProgress(loaded.rounds, quiet=quiet),
+            progress=RunProgress(
+                loaded.rounds, quiet=quiet, title=f"{loaded.name}: {clients}, {length} → {folder}"
+            ),
         )
     drawn = _draw(result, folder) if figures else []
     if not quiet:

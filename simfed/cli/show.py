@@ -64,7 +64,7 @@ def fleet(
     hours = np.linspace(0, _SHOWN_HOURS, 4 * _SHOWN_HOURS + 1)
     there = parts.fleet.shares_there(3600 * hours)
     names = [
-        f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile}"
+        f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile or 'no profile'}"
         for i, group in enumerate(loaded.clients)
     ]
     for i, name in enumerate(names):

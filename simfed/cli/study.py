@@ -11,6 +11,7 @@ import typer
 from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.errors import InputError, RunFailed, listed
 from simfed.interrupt import sigterm_is_ctrl_c
+from simfed.units import counted
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
@@ -83,7 +84,8 @@ def run(
         typer.echo(f"{folder}: no page: {error}", err=True)
     else:
         if not quiet:
-            typer.echo(f"{folder}: {len(result.finished)} runs; the same as a page: {page}")
+            runs = counted(len(result.finished), "run")
+            typer.echo(f"{folder}: {runs}; the same as a page: {page}")
 
 
 @app.command()

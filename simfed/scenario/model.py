@@ -268,16 +268,24 @@ class Rollback(Section):
     )
 
 
+def _off_or_on(value: Any) -> Any:
+    """`off`, which YAML reads as false, is null; `on` is a rollback with its defaults."""
+    words: dict[Any, Any] = {False: None, "off": None, True: {}, "on": {}}
+    return words[value] if isinstance(value, (bool, str)) and value in words else value
+
+
 _DISTILS = OnlyWith("method", "safeguarded")
 
 
 class Safeguard(Section):
-    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with
+    """Protection against bad rounds. `rollback: off` switches it off; omitted, it is on with
     ASCEND only."""
 
-    rollback: Annotated[Rollback | None, _DISTILS] = Field(
-        default=None, description="null: off; omitted: on with ascend alone"
-    )
+    rollback: Annotated[
+        Rollback | None,
+        BeforeValidator(_off_or_on, json_schema_input_type=Rollback | bool | None),
+        _DISTILS,
+    ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
 
 
 class SelectionChoice(OfKind):

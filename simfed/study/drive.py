@@ -15,6 +15,7 @@ from simfed.scenario import dump_scenario
 from simfed.study.plan import Plan, PlannedRun, each_once, plan_study
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result
+from simfed.units import counted
 
 if TYPE_CHECKING:
     from simfed.replay import TrajectoryStore
@@ -27,6 +28,8 @@ RUNNER = "simfed.study.work:run_scenario"
 """What does one run; tests put in theirs."""
 
 _LOOK_EVERY_WALL_S = 0.5
+_MANY = 500
+"""Runs: to check the scenarios of so many takes seconds."""
 _GRACE_WALL_S = 30.0
 """How long runs have to save their state after Ctrl-C."""
 
@@ -93,7 +96,7 @@ def run_study(
             computes everything anew.
         progress: True shows it on standard error.
         allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
-        overrides: key path → value, the same in every run, above what the file says under `set`.
+        overrides: key path → value, of the study's own keys or the same in every run.
 
     Raises:
         InputError, InputErrors: the study, a scenario, the folder or the executor; nothing was run.
@@ -112,8 +115,8 @@ def run_study(
             overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
         )  # fmt: skip
         shown = make_display(plan, progress)
-        count = len(plan.runs)  # for thousands, planning takes seconds
-        shown.say(f"{plan.study.name}: planning {count} run{'s' * (count != 1)}")
+        if len(plan.runs) >= _MANY:
+            shown.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
         states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
         ctrl_c.check()
         folder.make(plan.study.name)

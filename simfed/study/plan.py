@@ -103,17 +103,20 @@ def plan_study(
 
     Args:
         allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
-        overrides: key path → value, the same in every run; they stand above `set` of the file.
+        overrides: key path → value, of the study's own keys (`seeds`, `compare.thresholds`), or of
+            every run's scenario, above what the file says under `set`.
 
     Raises:
         InputError, InputErrors: what is wrong in the study file, in the base scenario, or in one
             of the scenarios that an axis makes of it; one sentence each.
     """
-    study = load_study_file(path, allow_outside=allow_outside, allow_plugins=allow_plugins)
-    study = study.model_copy(update={"set": {**study.set, **dict(overrides)}})
+    own = [pair for pair in overrides if split_key_path(pair[0])[0] in _OF_STUDIES]
+    study = load_study_file(path, own, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    of_runs = [pair for pair in overrides if pair not in own]
     source = str(path)
     axes = tuple(_axes(study))
     _check_keys(axes, source)
+    _check_overrides(of_runs, axes)
     _check_compare(study.compare, axes, source)
     _check_count(axes, len(study.seeds or (0,)), source)
     try:
@@ -127,7 +130,7 @@ def plan_study(
     if study.plugins:  # each run says all that it needs
         base["plugins"] = [*_as_list(base.get("plugins")), *study.plugins]
     points = list(itertools.product(*(axis.points for axis in axes)))
-    scenarios = _scenarios(study, axes, points, base, source)
+    scenarios = _scenarios(study, axes, points, base, source, of_runs)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
     runs = [
         PlannedRun(
@@ -139,6 +142,23 @@ def plan_study(
         for point, scenario in zip(points, scenarios, strict=True)
     ]
     return Plan(study, axes, tuple(seeds), tuple(runs))
+
+
+_OF_STUDIES = ("seeds", "grid", "zip", "list", "compare")
+"""Keys of a study that no scenario has."""
+
+
+def _check_overrides(pairs: Sequence[tuple[str, Any]], axes: Sequence[Axis]) -> None:
+    """What is the same in every run is on no axis."""
+    for key, _ in pairs:
+        steps = split_key_path(key)
+        if steps == ["seed"]:
+            raise InputError("seeds, of a study", where=f"override {key}")
+        for axis in axes:
+            if any(_same(steps, split_key_path(other)) for other in axis.keys):
+                allowed = f"a key that is on no axis; values of this one: {axis.name}"
+                hint = f'--set "{_place(axis, key)}=[…]" changes the axis'
+                raise InputError(allowed, where=f"override {key}", hint=hint)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -388,6 +408,7 @@ def _scenarios(
     points: Sequence[tuple[Point, ...]],
     base: dict[str, Any],
     source: str,
+    overrides: Sequence[tuple[str, Any]],
 ) -> list[Scenario]:
     """One scenario per point; every distinct error of all of them at once."""
     places = {f"override {key}": f"{source}: {_place(a, key)}" for a in axes for key in a.keys}
@@ -400,7 +421,7 @@ def _scenarios(
         # a key inside another's value is set after it: policy.c after policy
         pairs.sort(key=lambda pair: len(split_key_path(pair[0])))
         try:
-            data = apply_overrides(base, [*study.set.items(), *pairs], Scenario)
+            data = apply_overrides(base, [*study.set.items(), *overrides, *pairs], Scenario)
             found.append(validated(data, source=study.base, folder=folder))
             continue
         except InputErrors as several:

@@ -1,8 +1,7 @@
 """Scenarios and studies to begin with: one folder for each, whose files need no others.
 
-A template is a folder here. Its main file has the folder's name and says in its first comment what it
-is; a second comment line `# Needs: PACKAGE` leaves the template out where that package is not
-installed.
+A template is a folder here. Its main file has the folder's name and says in its first comment what
+it is; a comment line `# Needs: PACKAGE` leaves the template out where that package is missing.
 """
 
 from __future__ import annotations

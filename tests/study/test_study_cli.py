@@ -27,7 +27,7 @@ def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["study", "run", str(path), "--out", str(out)]) == 0
     shown = capsys.readouterr()
-    assert shown.err.startswith("test: planning 6 runs\ntest: 0 of 6 runs done\n")
+    assert shown.err.startswith("test: 0 of 6 runs done\n")
     assert "[6/6] strategy random-k, seed 2: finished in" in shown.err
     assert "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 %" in shown.out
     assert f"the same as a page: {out}/report.html" in shown.out

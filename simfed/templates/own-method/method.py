@@ -1,8 +1,8 @@
 """A method of your own: a frozen dataclass of options with plain functions.
 
-`plan` says what a participation is, from facts alone, so the clock needs no tensors. `train` is what
-a client makes of what arrives, `merge` what the server makes of what comes back; both take state in
-and give state out. Check it with `simfed.testing.check_method(HalfStep)`.
+`plan` says what a participation is, from facts alone, so the clock needs no tensors. `train` is
+what a client makes of what arrives, `merge` what the server makes of what comes back; both take
+state in and give state out. Check it with `simfed.testing.check_method(HalfStep)`.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class HalfStep(Method):
         return server[who.prototype]
 
     def train(self, kit, who, round, down, own):
-        after, loss = kit.descend(who, round, down)
+        after, _loss = kit.descend(who, round, down)
         return {"update": after["weights"] - down["weights"]}, own
 
     def merge(self, kit, server, arrivals, round):

@@ -429,7 +429,8 @@ class Parts:
                 except InputError:
                     found.append(
                         f"device profile {group.device.profile or 'none'}: decompression of "
-                        f"{work.model} by {work.name} is not known, so unpacking what travels down takes no time"
+                        f"{work.model} by {work.name} is not known, so unpacking what travels "
+                        "down takes no time"
                     )
         return list(dict.fromkeys(found))
 

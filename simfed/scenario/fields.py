@@ -181,7 +181,7 @@ FoundFile = Annotated[File, AfterValidator(_absolute)]
 Plugins = Annotated[
     tuple[FoundFile, ...],
     BeforeValidator(
-        lambda value: (value,) if isinstance(value, str) else value,
+        lambda value: (value,) if isinstance(value, str) else () if value is None else value,
         json_schema_input_type=list[str] | str,
     ),
 ]

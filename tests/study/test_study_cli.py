@@ -122,11 +122,11 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
     assert first.startswith("abcdef ")
     assert " 1 steps " in first
     assert first.endswith("mnist-mini, lenet5, 2 clients, seed 3")
-    assert f"{tmp_path}/cache: 1 trajectories" in last
+    assert f"{tmp_path}/cache: 1 trajectory," in last
     assert main(["cache", "clear", ""]) == 2  # as from a variable that the shell does not know
     assert "the beginning of a kept trajectory's key, got ''" in capsys.readouterr().err
     assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectories deleted\n"
+    assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectory deleted\n"
     assert main(["cache", "list"]) == 0
     assert capsys.readouterr().out.startswith(f"{tmp_path}/cache: 0 trajectories")
 

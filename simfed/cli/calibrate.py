@@ -314,6 +314,8 @@ def _advice(calibration: Calibration, kind: str) -> str:
         )
     if not poor:
         return "some curves have too few sizes for a law and keep their rows"
+    if not any(c.missed for c in poor):
+        return "`--kind table` is recommended, as the error of a law cannot be known (see the note)"
     worst = max(poor, key=lambda c: c.missed)
     return (
         f"`--kind table` is recommended: the law misses {' '.join(filter(None, worst.key))} by "

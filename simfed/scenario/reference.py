@@ -28,7 +28,8 @@ what is wrong, `simfed validate FILE --resolved` spells all defaults out.
   `rollback: off` is `rollback: null`; `50 mbps` is 50 Mbps.
 - Paths of files start at the scenario's own folder. Unknown keys are errors, with the nearest
   known one, and every error names the file's line.
-- **`plugins: [parts.py]`** names files of code; nothing runs them but `--allow-plugins` or `--import`.
+- **`plugins: [parts.py]`** names files of code; nothing runs them but `--allow-plugins` or
+  `--import`.
 - On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; `[*]` means every item
   of a list, `[0]` the first."""
 

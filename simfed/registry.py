@@ -191,8 +191,6 @@ def import_file(path: str | os.PathLike[str]) -> None:
     Raises: `InputError` for a file that is not there, or that raises.
     """
     file = Path(path).resolve()
-    named = os.environ.get(IMPORTS, "").split(os.pathsep)
-    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*filter(None, named), str(file)]))
     name = f"simfed_import_{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
     if name in sys.modules:
         return
@@ -213,6 +211,8 @@ def import_file(path: str | os.PathLike[str]) -> None:
             "a Python file that runs", where=f"--import {path}",
             got=f"{type(error).__name__}: {error}{line}",
         ) from error  # fmt: skip
+    named = os.environ.get(IMPORTS, "").split(os.pathsep)
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*filter(None, named), str(file)]))
 
 
 _looked = False

@@ -155,7 +155,9 @@ def test_time_left_counted_as_runs_go_is_what_it_is_counted_anew():
         else:
             ending = next(iter(standing.running.values()))
             failed = ending is found[2]  # then another has to learn it
-            standing.end(ending, "failed" if failed else "finished", 2.0 if ending.replayed else 9.0)
+            standing.end(
+                ending, "failed" if failed else "finished", 2.0 if ending.replayed else 9.0
+            )
         assert standing.left_s(slots) == Standing(found).left_s(slots)
         assert standing.count == 6
     assert standing.ended == {"finished": 5, "failed": 1}

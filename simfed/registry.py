@@ -320,6 +320,7 @@ REGISTRIES: dict[str, Registry] = {
                 "resnet18": "simfed.learn.models:ResNet18",
                 "wresnet40-2": "simfed.learn.models:WResNet40x2",
                 "logistic-regression": "simfed.learn.models:LogisticRegression",
+                "perceptron": "simfed.learn.models:Perceptron",
             },
         ),
         Registry(

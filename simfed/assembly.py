@@ -7,6 +7,7 @@ moment. `simfed.experiment` builds the rest and lets the clock play.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
@@ -34,10 +35,11 @@ from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.levels import energy_of, split_arm
 from simfed.method import Work
-from simfed.record.read import open_run
+from simfed.record.read import Run, open_run
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import QUANTITIES as DRAWN
 from simfed.scenario.distribution import Distribution
+from simfed.scenario.load import validated
 from simfed.seeding import Streams
 from simfed.tasks import Tasks, policy_of
 
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
-__all__ = ["Parts", "available_profiles", "check", "checked"]
+__all__ = ["Parts", "available_profiles", "check", "checked", "parts_of_run"]
 
 
 class Parts:
@@ -513,6 +515,17 @@ def check(
     too little data for the clients and the public images.
     """
     return checked(scenario, source, time_only).warnings()
+
+
+def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
+    """The parts of the run in a folder, from its resolved scenario and the files kept beside it.
+
+    Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
+    """
+    where = Path(path) / "scenario.yaml"
+    return Parts(
+        validated(run.scenario, source=where.name, folder=Path(path), recorded=True), where
+    )
 
 
 def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:

@@ -199,8 +199,6 @@ def import_file(path: str | os.PathLike[str], *, where: str | None = None) -> No
     there, or that raises.
     """
     file, where = Path(path).resolve(), where or f"--import {path}"
-    named = _named_files()
-    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*named, str(file)]))
     name = f"{_IMPORTED}{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
     if name in sys.modules:
         return
@@ -223,13 +221,17 @@ def import_file(path: str | os.PathLike[str], *, where: str | None = None) -> No
         raise InputError(
             "a Python file that runs", where=where, got=f"{type(error).__name__}: {error}{line}"
         ) from error
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_named_files(), str(file)]))
 
 
 def is_consented(path: str | os.PathLike[str]) -> bool:
     """Whether somebody has asked for this file to be run, in this process or in the one that
     started it: by its name, or a copy of it."""
     file = Path(path).resolve()
-    return str(file) in _named_files() or (file.is_file() and _is_imported(file))
+    named = [Path(name) for name in _named_files()]
+    if file in named or not file.is_file():
+        return file in named
+    return _is_imported(file) or _digest(file) in [_digest(one) for one in named if one.is_file()]
 
 
 _DIGEST = "__simfed_digest__"
@@ -358,6 +360,7 @@ REGISTRIES: dict[str, Registry] = {
                 "resnet18": "simfed.learn.models:ResNet18",
                 "wresnet40-2": "simfed.learn.models:WResNet40x2",
                 "logistic-regression": "simfed.learn.models:LogisticRegression",
+                "perceptron": "simfed.learn.models:Perceptron",
             },
         ),
         Registry(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.scenario import Scenario
@@ -29,6 +29,8 @@ __all__ = [
     "Plan",
     "PlannedRun",
     "Point",
+    "Runs",
+    "Setting",
     "each_once",
     "in_words",
     "label_of",
@@ -57,23 +59,68 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """One run of a study."""
+class Setting:
+    """One point of all axes together: what its runs have in common, under whatever seed."""
 
     point: Mapping[str, str]
     """Axis name → label."""
     values: Mapping[str, Any]
     """Key path → value as written in the study file."""
     scenario: Scenario
+    """With the base scenario's seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run of a study."""
+
+    setting: Setting
+    seed: int
 
     @property
-    def seed(self) -> int:
-        return self.scenario.seed
+    def point(self) -> Mapping[str, str]:
+        """Axis name → label."""
+        return self.setting.point
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Key path → value as written in the study file."""
+        return self.setting.values
+
+    @property
+    def scenario(self) -> Scenario:
+        """The setting's, under the run's seed; made when it is asked for."""
+        return self.setting.scenario.model_copy(update={"seed": self.seed})
 
     @property
     def named(self) -> str:
         """The run in words: `up 5 Mbps, policy top-k, seed 0`."""
         return in_words(self.point, self.point, self.seed)
+
+
+class Runs(Sequence[PlannedRun]):
+    """Every setting under every seed, each made when it is asked for.
+
+    Seed by seed, so that a study that is stopped early has whole comparisons.
+    """
+
+    def __init__(self, settings: Sequence[Setting], seeds: Sequence[int]) -> None:
+        self._settings = settings
+        self._seeds = seeds
+
+    def __len__(self) -> int:
+        return len(self._settings) * len(self._seeds)
+
+    @overload
+    def __getitem__(self, at: int) -> PlannedRun: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[PlannedRun]: ...
+
+    def __getitem__(self, at: int | slice) -> PlannedRun | list[PlannedRun]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        seed, setting = divmod(range(len(self))[at], len(self._settings))
+        return PlannedRun(self._settings[setting], self._seeds[seed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +130,12 @@ class Plan:
     study: Study
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
-    runs: tuple[PlannedRun, ...]
-    """Seed by seed, so that a study that is stopped early has whole comparisons."""
+    settings: tuple[Setting, ...]
+
+    @property
+    def runs(self) -> Runs:
+        """All runs, seed by seed."""
+        return Runs(self.settings, self.seeds)
 
     @property
     def arms_axis(self) -> Axis | None:
@@ -132,16 +183,15 @@ def plan_study(
     points = list(itertools.product(*(axis.points for axis in axes)))
     scenarios = _scenarios(study, axes, points, base, source, of_runs)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
-    runs = [
-        PlannedRun(
+    settings = [
+        Setting(
             point={axis.name: p.label for axis, p in zip(axes, point, strict=True)},
             values={key: value for p in point for key, value in p.assignments},
-            scenario=scenario.model_copy(update={"seed": seed}),
+            scenario=scenario,
         )
-        for seed in seeds
         for point, scenario in zip(points, scenarios, strict=True)
     ]
-    return Plan(study, axes, tuple(seeds), tuple(runs))
+    return Plan(study, axes, tuple(seeds), tuple(settings))
 
 
 _OF_STUDIES = ("seeds", "grid", "zip", "list", "compare")
@@ -334,18 +384,23 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
         raise InputErrors(errors)
 
 
-MOST_RUNS = 100_000
-"""Of a study: each is a folder of files, and all scenarios are checked before the first runs."""
+MOST_RUNS = 1_000_000
+"""Of a study: each is a folder of files."""
+MOST_SETTINGS = 100_000
+"""Points of all axes together: their scenarios are all checked before the first run."""
 
 
 def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
     """Before any combination is made."""
-    runs = math.prod(len(axis.points) for axis in axes) * seeds
-    if runs > MOST_RUNS:
-        sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
+    settings = math.prod(len(axis.points) for axis in axes)
+    sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
+    if settings * seeds > MOST_RUNS:
         allowed = f"at most {MOST_RUNS:,} runs, every combination under every seed counted"
-        got = f"{runs:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
+        got = f"{settings * seeds:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
         raise InputError(allowed, where=source, got=got)
+    if settings > MOST_SETTINGS:
+        allowed = f"at most {MOST_SETTINGS:,} combinations of its axes"
+        raise InputError(allowed, where=source, got=f"{settings:,}: {' × '.join(sizes)}")
 
 
 def _steps(key: str, axis: Axis, source: str) -> list[str | int]:

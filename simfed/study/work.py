@@ -88,7 +88,6 @@ class WrongPlace(InputError):
 
 
 def _do(job: Job) -> None:
-
     from simfed.study.address import own_code
 
     folder = StudyFolder(job.study)

@@ -33,6 +33,7 @@ from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.seeding import Streams
 from simfed.sim.workload import Recorded, TimeOnlyWorkload
+from simfed.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ def replay_draws(path: str | os.PathLike[str]) -> Again:
         return found
     found += _differences(run, recorder, skipped=_LEARNED if full else {})
     found += _other_versions(run) if found else []
-    found.said = f"the clock of {parts.scenario.rounds:,} rounds"
+    found.said = f"the clock of {counted(parts.scenario.rounds, 'round')}"
     return found
 
 

@@ -86,13 +86,13 @@ class Parts:
         if self.scenario.server.device is not None:
             specs.append(self.scenario.server.device)
         folders = profile_folders(self._source.parent if self._source else Path())
-        names = dict.fromkeys(spec.profile for spec in specs)
+        names = dict.fromkeys(spec.profile for spec in specs if spec.profile is not None)
         return {name: find_profile(name, folders) for name in names}
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
         """Profile name → profile, told the sizes of the models in use."""
-        found = {}
+        found: dict[str, Profile] = {}
         for name, file in self.profile_files.items():
             profile = found[name] = load_profile(file)
             for prototype, of_model in self.facts.items():
@@ -278,7 +278,13 @@ class Parts:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _processor(self, spec: DeviceSpec) -> Processor:
-        return build_processor(spec.plain(), self.profiles[spec.profile], self.streams)
+        return build_processor(spec.plain(), self._profile_of(spec), self.streams)
+
+    def _profile_of(self, spec: DeviceSpec) -> Profile:
+        """That of a device, or one that knows nothing, where the scenario says the times."""
+        if spec.profile is None:
+            return Profile("times said in the scenario", "table", {})
+        return self.profiles[spec.profile]
 
     @staticmethod
     def _record(run: str, where: str) -> Recorded:
@@ -424,8 +430,9 @@ class Parts:
                     )
                 except InputError:
                     found.append(
-                        f"device profile {group.device.profile}: decompression of {work.model} by "
-                        f"{work.name} is not known, so unpacking what travels down takes no time"
+                        f"device profile {group.device.profile or 'none'}: decompression of "
+                        f"{work.model} by {work.name} is not known, so unpacking what travels "
+                        "down takes no time"
                     )
         return list(dict.fromkeys(found))
 

@@ -13,6 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run, with_turns
 from simfed.record.schema import CLIENT_KINDS, HELD_UP
+from simfed.scenario.load import import_plugins
 from simfed.tasks import pull_for
 
 __all__ = ["verify"]
@@ -32,15 +34,21 @@ __all__ = ["verify"]
 Broken = Iterator[str]
 
 
-def verify(path: str | os.PathLike[str]) -> list[str]:
+def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
     """The broken invariants of a run directory, one sentence each; empty: all hold.
 
-    Raises: `InputError` for what is no finished run directory at all.
+    `allow_plugins`: run the plug-ins that it keeps, see `simfed.load_scenario`.
+
+    Raises: `InputError` for what is no finished run directory at all, or plug-ins without consent.
     """
     broken = verify_files(path)
     if broken:
         return broken
     run = open_run(path)
+    import_plugins(
+        run.scenario, source=f"{path}{os.sep}scenario.yaml", folder=Path(path), allow=allow_plugins,
+        allow_outside=True,
+    )  # fmt: skip
     try:
         parts = parts_of_run(run, path)
         return [sentence for check in _CHECKS for sentence in check(run, parts)]

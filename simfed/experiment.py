@@ -216,10 +216,13 @@ def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     }
     named = dict.fromkeys(files_in(parts.scenario))
     network = {
-        source: kept(source, "network", Path(source).suffix)
+        source: kept(
+            source, "plugins" if source in parts.scenario.plugins else "network",
+            Path(source).suffix,
+        )
         for source in named
         if Path(source).is_file()
-    }
+    }  # fmt: skip
     return files, dump_scenario(parts.scenario, profiles, network)
 
 

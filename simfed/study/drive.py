@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.interrupt import CtrlC
@@ -15,6 +15,7 @@ from simfed.study.plan import Plan, each_once, plan_study
 from simfed.study.standing import RunState, Standing
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result
+from simfed.units import counted
 
 if TYPE_CHECKING:
     from simfed.replay import TrajectoryStore
@@ -27,6 +28,8 @@ RUNNER = "simfed.study.work:run_scenario"
 """What does one run; tests put in theirs."""
 
 _LOOK_EVERY_WALL_S = 0.5
+_MANY = 500
+"""Runs: to check the scenarios of so many takes seconds."""
 _GRACE_WALL_S = 30.0
 """How long runs have to save their state after Ctrl-C."""
 
@@ -58,6 +61,8 @@ def run_study(
     trajectories: TrajectoryStore | bool | None = True,
     progress: bool | Display = True,
     allow_outside: bool = False,
+    allow_plugins: bool = False,
+    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
 ) -> StudyResult:
     """Run what is not yet done of the study in the file `path`; its folder is `out`.
 
@@ -70,7 +75,8 @@ def run_study(
         trajectories: where learning is kept for replay; True is the user's cache, False or None
             computes everything anew.
         progress: True shows it on standard error.
-        allow_outside: as in `simfed.load_scenario`, of the base scenario.
+        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        overrides: key path → value, of the study's own keys or the same in every run.
 
     Raises:
         InputError, InputErrors: the study, a scenario, the folder or the executor; nothing was run.
@@ -84,10 +90,13 @@ def run_study(
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     with CtrlC().heard() as ctrl_c:
-        plan = plan_study(path, allow_outside=allow_outside)
+        plan = plan_study(
+            path, allow_outside=allow_outside, allow_plugins=allow_plugins,
+            overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
+        )  # fmt: skip
         shown = make_display(plan, progress)
-        count = len(plan.runs)  # for thousands, planning takes seconds
-        shown.say(f"{plan.study.name}: planning {count} run{'s' * (count != 1)}")
+        if len(plan.runs) >= _MANY:
+            shown.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
         states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
         ctrl_c.check()
         folder.make(plan.study.name)

@@ -15,7 +15,13 @@ from typing import Any, overload
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.scenario import Scenario
-from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
+from simfed.scenario.load import (
+    apply_overrides,
+    import_plugins,
+    read_yaml,
+    split_key_path,
+    validated,
+)
 from simfed.scenario.study import Compare, Study, load_study_file
 
 __all__ = [
@@ -137,26 +143,45 @@ class Plan:
         return find_axis(self.axes, self.study.compare.arms)
 
 
-def plan_study(path: str | Path, *, allow_outside: bool = False) -> Plan:
-    """Expand the study file at `path`. `allow_outside`: see `simfed.load_scenario`, of the base
-    scenario.
+def plan_study(
+    path: str | Path,
+    *,
+    allow_outside: bool = False,
+    allow_plugins: bool = False,
+    overrides: Sequence[tuple[str, Any]] = (),
+) -> Plan:
+    """Expand the study file at `path`.
+
+    Args:
+        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        overrides: key path → value, of the study's own keys (`seeds`, `compare.thresholds`), or of
+            every run's scenario, above what the file says under `set`.
 
     Raises:
         InputError, InputErrors: what is wrong in the study file, in the base scenario, or in one
             of the scenarios that an axis makes of it; one sentence each.
     """
-    study = load_study_file(path, allow_outside=allow_outside)
+    own = [pair for pair in overrides if split_key_path(pair[0])[0] in _OF_STUDIES]
+    study = load_study_file(path, own, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    of_runs = [pair for pair in overrides if pair not in own]
     source = str(path)
     axes = tuple(_axes(study))
     _check_keys(axes, source)
+    _check_overrides(of_runs, axes)
     _check_compare(study.compare, axes, source)
     _check_count(axes, len(study.seeds or (0,)), source)
     try:
         base = read_yaml(study.base, allow_outside=allow_outside)
     except InputError as error:
         raise error.within(f"{source}: base") from None
+    import_plugins(
+        base, source=study.base, folder=Path(study.base).parent, allow=allow_plugins,
+        allow_outside=allow_outside,
+    )  # fmt: skip
+    if study.plugins:  # each run says all that it needs
+        base["plugins"] = [*_as_list(base.get("plugins")), *study.plugins]
     points = list(itertools.product(*(axis.points for axis in axes)))
-    scenarios = _scenarios(study, axes, points, base, source)
+    scenarios = _scenarios(study, axes, points, base, source, of_runs)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
     settings = [
         Setting(
@@ -167,6 +192,27 @@ def plan_study(path: str | Path, *, allow_outside: bool = False) -> Plan:
         for point, scenario in zip(points, scenarios, strict=True)
     ]
     return Plan(study, axes, tuple(seeds), tuple(settings))
+
+
+_OF_STUDIES = ("seeds", "grid", "zip", "list", "compare")
+"""Keys of a study that no scenario has."""
+
+
+def _check_overrides(pairs: Sequence[tuple[str, Any]], axes: Sequence[Axis]) -> None:
+    """What is the same in every run is on no axis."""
+    for key, _ in pairs:
+        steps = split_key_path(key)
+        if steps == ["seed"]:
+            raise InputError("seeds, of a study", where=f"override {key}")
+        for axis in axes:
+            if any(_same(steps, split_key_path(other)) for other in axis.keys):
+                allowed = f"a key that is on no axis; values of this one: {axis.name}"
+                hint = f'--set "{_place(axis, key)}=[…]" changes the axis'
+                raise InputError(allowed, where=f"override {key}", hint=hint)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
 def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:
@@ -417,6 +463,7 @@ def _scenarios(
     points: Sequence[tuple[Point, ...]],
     base: dict[str, Any],
     source: str,
+    overrides: Sequence[tuple[str, Any]],
 ) -> list[Scenario]:
     """One scenario per point; every distinct error of all of them at once."""
     places = {f"override {key}": f"{source}: {_place(a, key)}" for a in axes for key in a.keys}
@@ -429,7 +476,7 @@ def _scenarios(
         # a key inside another's value is set after it: policy.c after policy
         pairs.sort(key=lambda pair: len(split_key_path(pair[0])))
         try:
-            data = apply_overrides(base, [*study.set.items(), *pairs], Scenario)
+            data = apply_overrides(base, [*study.set.items(), *overrides, *pairs], Scenario)
             found.append(validated(data, source=study.base, folder=folder))
             continue
         except InputErrors as several:

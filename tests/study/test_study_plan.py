@@ -109,8 +109,8 @@ def test_defaults_hang_on_each_points_own_values(write_study):
         (
             {"gird": {}},
             (
-                "one of the keys name, base, set, seeds, grid, zip, list or compare, got 'gird' "
-                "(did you mean 'grid'?)"
+                "one of the keys name, base, set, seeds, grid, zip, list, compare or plugins, "
+                "got 'gird' (did you mean 'grid'?)"
             ),
         ),
         (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from simfed.errors import InputError
 from simfed.report.style import FONT_FAMILY
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "draw_run",
+    "legend_above",
     "new_figure",
     "parse_width",
     "picture_style",
@@ -68,16 +70,20 @@ def picture_style() -> Iterator[None]:
         yield
 
 
-def parse_width(text: str) -> float:
-    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`; 2 to 40 inches.
+def parse_width(text: str, side: str = "width") -> float:
+    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`; a width of 2 to 40 inches, a height of
+    1 to 40.
 
     >>> round(parse_width("88 mm"), 3)
     3.465
     """
     match = _WIDTH.match(text)
     inches = float(match[1]) * _INCHES[match[2]] if match else 0.0
-    if not 2 <= inches <= 40:
-        raise InputError("a width of 2 to 40 in, such as 3.5in or 88mm", where="--width", got=text)
+    least = 2 if side == "width" else 1
+    if not least <= inches <= 40:
+        raise InputError(
+            f"a {side} of {least} to 40 in, such as 3.5in or 88mm", where=f"--{side}", got=text
+        )
     return inches
 
 
@@ -125,14 +131,42 @@ def new_figure(
             axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
             axes[-1].tick_params(labelbottom=len(axes) == len(panels_in))
             edge_in -= gap_in
-        for i, row in enumerate(rows):
-            top = 1 - (0.04 + _LEGEND_ROW_IN * i) / height_in
-            figure.legend(
-                handles=row, loc="upper left", ncols=len(row), frameon=False,
-                bbox_to_anchor=(left_in / width_in, top), borderaxespad=0, borderpad=0,
-                handlelength=1.3, handletextpad=0.4, columnspacing=1.1,
-            )  # fmt: skip
+        _draw_legend(figure, rows, left_in / width_in, height_in)
     return figure, axes
+
+
+def legend_above(
+    figure: Figure,
+    handles: Sequence[Any],
+    width_in: float,
+    panels_in: float,
+    height_in: float | None = None,
+) -> None:
+    """Give a figure its size, its panels room below a common legend, and put the legend there.
+
+    Its height is `height_in`, or what the legend and `panels_in` of panels need.
+    """
+    rows = _legend_rows(handles, width_in - 0.2)
+    legend_in = _LEGEND_ROW_IN * len(rows) + 0.06 * bool(rows)
+    height_in = legend_in + panels_in if height_in is None else height_in
+    figure.set_size_inches(width_in, height_in)
+    engine = ConstrainedLayoutEngine(rect=(0, 0, 1, max(0.2, 1 - legend_in / height_in)))
+    figure.set_layout_engine(engine)
+    _draw_legend(figure, rows, 0.1 / width_in, height_in)
+
+
+def _draw_legend(
+    figure: Figure, rows: Sequence[Sequence[Any]], left: float, height_in: float
+) -> None:
+    """Rows of a legend from the top of a figure downwards."""
+    for i, row in enumerate(rows):
+        top = 1 - (0.04 + _LEGEND_ROW_IN * i) / height_in
+        legend = figure.legend(
+            handles=row, loc="upper left", ncols=len(row), frameon=False,
+            bbox_to_anchor=(left, top), borderaxespad=0, borderpad=0,
+            handlelength=1.3, handletextpad=0.4, columnspacing=1.1,
+        )  # fmt: skip
+        legend.set_in_layout(False)
 
 
 def text_width_in(text: str, points: float = 7.0) -> float:

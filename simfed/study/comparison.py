@@ -304,7 +304,7 @@ def _small(a: str, b: str, setting: str, paired: Paired, goal: str, confidence: 
     where = f" at {setting}" if setting else ""
     return (
         f"no relevant difference between {a} and {b} {goal}{where}: {first} is "
-        f"{ratio_text(ratio, confidence)} sooner than {other}, less than {paired.relevant_ratio:g}×"
+        f"{ratio_text(ratio, confidence)} sooner than {other}, less than {paired.needed_ratio:g}×"
     )
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-__all__ = ["chance_of", "common_thresholds", "first_time", "mean_curve"]
+__all__ = ["chance_of", "common_thresholds", "first_amount", "first_time", "mean_curve"]
 
 _COLUMNS = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
 
@@ -29,8 +29,15 @@ def mean_curve(run: Run) -> pd.DataFrame:
 def first_time(curve: pd.DataFrame, threshold: float, run: Run) -> tuple[float, bool]:
     """(when `curve` first reached `threshold`, whether it did); else the time is the run's end: it
     took longer than the whole run."""
-    above = curve.loc[curve["accuracy"] >= threshold, "at_s"]
-    return float(above.min()) if len(above) else float(run.summary["simulated_s"]), bool(len(above))
+    return first_amount(curve, threshold, "at_s", float(run.summary["simulated_s"]))
+
+
+def first_amount(
+    curve: pd.DataFrame, threshold: float, column: str, end: float
+) -> tuple[float, bool]:
+    """The same of any column that only grows; `end` is what it came to in the end."""
+    above = curve.loc[curve["accuracy"] >= threshold, column]
+    return (float(above.min()), True) if len(above) else (end, False)
 
 
 def common_thresholds(best: Iterable[float], chance: float = 0.0) -> list[float]:

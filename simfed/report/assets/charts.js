@@ -106,11 +106,18 @@ const redraw = () => charts.forEach((draw, element) => element.dataset.drawn && 
 const draw = (element, data, layout) => {
   element.dataset.drawn = "yes";
   element.classList.remove("waiting");
-  const drawing = Plotly.react(element, data.map(recoloured), themed(layout), CONFIG);
+  const drawing = Plotly.react(element, data.map(recoloured), themed(roomed(element, data, layout)), CONFIG);
   // loose numbers and names tell a listener nothing: the tables say them in order
   for (const svg of element.querySelectorAll(".main-svg")) svg.setAttribute("aria-hidden", "true");
   return drawing;
 };
+
+// on a narrow page the legend's entries stand below one another, and the chart keeps its height
+function roomed(element, data, layout) {
+  const names = data.filter((t) => t.name !== undefined && t.showlegend !== false).length;
+  const inPage = layout.showlegend && !layout.legend && element.clientWidth < 560 && !printing;
+  return inPage ? { ...layout, height: (layout.height ?? 380) + 20 * Math.max(0, names - 2) } : layout;
+}
 
 // thin lines in the darker blue are hard to see on dark ground
 function recoloured(trace) {
@@ -145,7 +152,9 @@ function curves(element, box, spec) {
     const across = spec.x[Number(x.value)], up = spec.y[Number(y.value)];
     const data = spec.series.flatMap((line) => traces(line, across, up, spec.band));
     const percent = up.key === "accuracy" ? { range: [0, 1], tickformat: ".0%" } : {};
+    const lines = up.key === "accuracy" ? spec.targets ?? [] : [];
     return draw(element, data, {
+      shapes: lines.map((y) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { width: 1, dash: "dash", color: css("--faint") } })),
       xaxis: { title: { text: across.label }, rangemode: "tozero" },
       yaxis: { title: { text: up.label }, ...percent },
       showlegend: true,

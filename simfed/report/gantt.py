@@ -18,11 +18,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from simfed.errors import InputError
-from simfed.levels import split_arm
 from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
 from simfed.report.pictures import new_figure, picture_style, text_width_in, time_unit
-from simfed.report.style import PHASES, Phase, level_ranks, looks
+from simfed.report.style import PHASES, Phase, arm_shapes, looks
 from simfed.report.timeline import (
     Timeline,
     clients_in_phase,
@@ -50,7 +49,6 @@ MOST_BARS = 20_000
 SLOWEST = 12
 """Rows below the bands."""
 _STACK = ("waiting", "upload", "offline", "compression", "training", "download")
-_ARM_MARKERS = "^os" + "DvPX*<>hd"
 _RATES = ((1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps"))
 
 
@@ -179,32 +177,17 @@ def _draw_marks(
     per_round_pt = 72 * _width_in(ax) / max(1, bars["round"].nunique())
     size = float(np.clip(min(row_in * 72 * 0.36, 0.16 * per_round_pt), 1.2, 4.2))
     compressed = (bars["kind"] == "compression").to_numpy()
-    for arm, (marker, face) in _markers(bars).items():
+    for arm, (marker, _, white) in _shapes(bars).items():
         of = compressed & (bars["arm"] == arm).to_numpy()
         ax.plot(
             (start[of] + end[of]) / 2, y[of], linestyle="none", marker=marker, markersize=size,
-            markerfacecolor=face, markeredgecolor="black", markeredgewidth=0.4, zorder=4,
+            markerfacecolor=f"{white:.2f}", markeredgecolor="black", markeredgewidth=0.4, zorder=4,
         )  # fmt: skip
 
 
-def _markers(bars: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Marker and filling per arm that was played: the strategy is the shape, of which the built-in
-    ones always keep theirs, and the level is the shade, white for the one that keeps least."""
-    order = {codec: i for i, codec in enumerate(("top-k", "random-k", "periodic-k"))}
-    played = [str(arm) for arm in bars["arm"].dropna().unique()]
-    ranks = level_ranks(played)
-    played.sort(
-        key=lambda arm: (
-            order.get(split_arm(arm)[0], 99),
-            split_arm(arm)[0],
-            ranks.get(arm, (0,))[0],
-        )
-    )
-    codecs = dict.fromkeys(split_arm(arm)[0] for arm in played)
-    others = iter(_ARM_MARKERS[len(order) :] * len(codecs))
-    shapes = {c: _ARM_MARKERS[order[c]] if c in order else next(others) for c in codecs}
-    depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
-    return {arm: (shapes[split_arm(arm)[0]], f"{1 - depth.get(arm, 0.0):.2f}") for arm in played}
+def _shapes(bars: pd.DataFrame) -> dict[str, tuple[str, str, float]]:
+    """`arm_shapes` of the arms whose compression is drawn."""
+    return arm_shapes(bars.loc[bars["kind"] == "compression", "arm"].dropna().unique())
 
 
 def _draw_critical(ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array) -> None:
@@ -331,9 +314,10 @@ def _legend(timeline: Timeline, bars: pd.DataFrame) -> list[Patch | Line2D]:
         handles.append(
             Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")
         )
-    for arm, (marker, face) in _markers(bars).items():
+    for arm, (marker, _, white) in _shapes(bars).items():
         handles.append(
-            Line2D([], [], linestyle="none", marker=marker, markersize=4, markerfacecolor=face,
+            Line2D([], [], linestyle="none", marker=marker, markersize=4,
+                   markerfacecolor=f"{white:.2f}",
                    markeredgecolor="black", markeredgewidth=0.5, label=arm)
         )  # fmt: skip
     if timeline.links():

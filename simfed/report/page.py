@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simfed.errors import InputError
-from simfed.record.summary import critical_sentences
+from simfed.record.summary import chance_of, critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Table
-from simfed.report.style import arm_marks
 from simfed.units import format_bytes, format_duration
 from simfed.version import VERSION
 
@@ -47,6 +46,8 @@ SECTIONS = (
 )
 _CLIENT_ROWS = 200
 """Clients with a row of their own in the picture of what each chose."""
+_TIMELINES = 3
+"""Runs whose timelines stand on the page together."""
 _WORDS = 30
 """Rounds explained in words in a table."""
 
@@ -95,8 +96,9 @@ def page(
     if len(runs) == 1:
         parts = {name: _without_run_column(part) for name, part in parts.items()}
     timelines = content.timelines(rounds) if parts.get("timeline") else None
+    switch = list(labels) if len(runs) > 1 else []
     more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
-    return render_page(", ".join(labels[:4]) + more, _subtitle(runs), parts, timelines)
+    return render_page(", ".join(labels[:4]) + more, _subtitle(runs), parts, timelines, switch)
 
 
 def render_page(
@@ -104,13 +106,15 @@ def render_page(
     subtitle: str,
     parts: Mapping[str, Mapping[str, Any]],
     timelines: dict[str, Any] | None = None,
+    runs: Sequence[str] = (),
 ) -> str:
     """A page of these sections: name → `title` and any of `facts, warnings, panels, tables, texts`.
 
+    `runs`: labels among which one switch of the page chooses, for all charts that show one of them.
     Sections without content are left out. Raises: `InputError` without plotly.
     """
     drawn = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
-    payload: dict[str, Any] = {"panels": drawn}
+    payload: dict[str, Any] = {"panels": drawn, "runs": list(runs)}
     if timelines is not None:
         payload["timeline"] = timelines
     script, library = _script(), _library()
@@ -124,6 +128,7 @@ def render_page(
         library=_compressed(library),
         policy=_policy(script, library),
         version=VERSION,
+        runs=list(runs),
     )
     return text
 
@@ -139,10 +144,15 @@ class _Content:
 
     def overview(self) -> dict[str, Any]:
         several = len(self.runs) > 1
-        tables = [compare.results_table(self.runs)] if several else []
         if several:
-            tables.append(compare.settings_table(self.runs))
-        facts = [] if several else compare.headline_facts(next(iter(self.runs.values())))
+            facts = compare.lead_facts(self.runs, self.tidy)
+            tables = [
+                compare.lead_table(self.runs, self.tidy),
+                compare.settings_table(self.runs),
+                compare.results_table(self.runs),
+            ]
+        else:
+            facts, tables = compare.headline_facts(next(iter(self.runs.values()))), []
         warnings = [
             f"{label}: {text}" if several else str(text)
             for label, run in self.runs.items()
@@ -167,7 +177,7 @@ class _Content:
         )
         tables = []
         if self.learned:
-            accuracies = frames.thresholds_for(self.tidy)
+            accuracies = frames.thresholds_for(self.tidy, chance=chance_of(self.runs.values()))
             reached = frames.thresholds(self.tidy, accuracies)
             if len(self.runs) > 1:  # what is compared stands side by side
                 name = frames.headline(self.tidy)
@@ -284,8 +294,11 @@ class _Content:
 
     def timeline(self) -> dict[str, Any]:
         shown = [run for run in self.runs.values() if len(run.rounds)]
-        marks = ", ".join(f"{mark} {arm}" for arm, mark in arm_marks(self.arms).items())
-        return {"title": "Timeline", "timeline": True, "marks": marks} if shown else {}
+        if not shown:
+            return {}
+        # a few runs stand below one another, on one scale; of more the page's switch shows one
+        labels = [label for label, run in self.runs.items() if len(run.rounds)]
+        return {"title": "Timeline", "timelines": labels if len(labels) <= _TIMELINES else [""]}
 
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
@@ -306,8 +319,7 @@ class _Content:
             if run.links.empty:
                 continue
             table = frames.link_table(run)
-            shared = frames.shared_links(run.links) or list(table["link"])
-            use[label] = frames.link_utilisation(run, shared)
+            use[label] = frames.link_utilisation(run, frames.links_that_matter(run))
             tables.append(compare.links_table(label if len(self.runs) > 1 else "", table))
         if not use:
             return {}

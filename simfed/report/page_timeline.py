@@ -14,7 +14,7 @@ import pandas as pd
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES
 from simfed.report import frames
 from simfed.report.panels import packed, plain
-from simfed.report.style import arm_colours, arm_marks, looks
+from simfed.report.style import arm_shapes, looks
 from simfed.report.timeline import Timeline, timeline_of_rounds
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def timeline_data(
     row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
     round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
     arms = frames.arms_of(run)
-    marks, colours = arm_marks(all_arms or arms), arm_colours(all_arms or arms)
+    shapes = arm_shapes(all_arms or arms)
     prototypes = list(dict.fromkeys(timeline.clients["prototype"]))
     parts = parts.assign(
         row=row_of.reindex(parts["client"]).to_numpy(),
@@ -68,7 +68,10 @@ def timeline_data(
         "allRounds": len(run.rounds),
         "allClients": len(frames.clients_of(run)),
         "prototypes": [plain(name) for name in prototypes],
-        "arms": [{"name": plain(arm), "mark": marks[arm], "colour": colours[arm]} for arm in arms],
+        "arms": [
+            {"name": plain(arm), "symbol": shapes[arm][1], "fill": _grey(shapes[arm][2])}
+            for arm in arms
+        ],
         "clients": {
             "id": packed(timeline.clients["client"], "u4"),
             "prototype": packed(timeline.clients["prototype"].map(prototypes.index), "u1"),
@@ -95,6 +98,10 @@ def timeline_data(
         **_bars(timeline, parts, round_of, kinds),
         "links": [_link(timeline, name) for name in timeline.links()],
     }
+
+
+def _grey(white: float) -> str:
+    return "#" + 3 * f"{round(255 * white):02x}"
 
 
 def kinds_on(runs: Iterable[Run]) -> list[str]:

@@ -56,12 +56,12 @@ class Timeline:
         return float(self.rounds["finished_at_s"].max())
 
     def links(self, most: int = 3) -> list[str]:
-        """The links worth showing: shared ones that held a round up or moved most; without shared
-        links, those that held a round up."""
+        """The links worth showing: those that held most of the rounds up, then shared ones by bytes
+        moved."""
         within = self.link_use()
         blamed = self.rounds["critical_link"].value_counts()
         shared = frames.shared_links(within)
-        names = shared or [str(name) for name in blamed.index]
+        names = list(dict.fromkeys([*shared, *map(str, blamed.index)]))
         return sorted(names, key=lambda name: -int(blamed.get(name, 0)))[:most]
 
     def link_use(self, name: str | None = None) -> pd.DataFrame:

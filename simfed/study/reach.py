@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-__all__ = ["chance_of", "common_thresholds", "first_amount", "first_time", "mean_curve"]
+__all__ = ["common_thresholds", "first_amount", "first_time", "mean_curve"]
 
 _COLUMNS = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
 
@@ -51,9 +51,3 @@ def common_thresholds(best: Iterable[float], chance: float = 0.0) -> list[float]
     steps = [*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99]
     reached = [step for step in steps if 2 * sum(b >= step for b in best) >= len(best) > 0]
     return [step for step in reached[-1:] if step > chance]
-
-
-def chance_of(runs: Iterable[Run]) -> float:
-    """The accuracy of guessing: one over the number of classes; 0 where the runs do not say it."""
-    classes = [run.manifest.get("classes") for run in runs]
-    return max((1 / n for n in classes if isinstance(n, int) and n > 0), default=0.0)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from simfed.errors import listed
 from simfed.record.read import open_run
+from simfed.record.summary import chance_of
 from simfed.study.plan import in_words, label_of
-from simfed.study.reach import chance_of, common_thresholds, first_time, mean_curve
+from simfed.study.reach import common_thresholds, first_time, mean_curve
 from simfed.study.store import StudyFolder
 
 if TYPE_CHECKING:

@@ -4,21 +4,21 @@ const MOST_BARS = 8000, MOST_ROWS = 150, MOST_MARKS = 1500, MOST_PIECES = 800; /
 const BAND_POINTS = 400, TABLE_ROWS = 300;
 const WAITING = 4; // position in the record's order of kinds
 
+// Charts of the page's runs, one below the other, or one of the run that its switch shows.
 function timeline(spec) {
-  const element = byId("timeline-chart"), at = (name) => byId(`timeline-${name}`);
-  const runs = spec.runs;
-  runs.forEach((run, i) => at("run").add(new Option(decoded(run.label), String(i))));
-  at("run-label").hidden = runs.length < 2;
-  const current = () => runs[Number(at("run").value)];
+  const elements = [...document.querySelectorAll(".chart.timeline")], at = (name) => byId(`timeline-${name}`);
+  const runs = spec.runs, together = elements.length > 1;
+  const current = () => runs.find((run) => decoded(run.label) === shownRun.label) ?? runs[0];
+  const drawn = () => (together ? runs : [current()]);
   const limit = () => {
-    const numbers = current().rounds.number, last = numbers[numbers.length - 1];
+    const numbers = current().rounds.number, last = Math.max(...runs.map((run) => run.rounds.number.at(-1)));
     const few = Math.max(1, Math.min(3, Math.floor(600 / (5 * current().clients.id.length))));
     const [from, to] = spec.first ?? [numbers[0], numbers[Math.min(few, numbers.length) - 1]];
     for (const name of ["from", "to"]) at(name).max = String(last);
     at("from").value = String(Math.min(from, last));
     at("to").value = String(Math.min(to, last));
   };
-  const show = () => charts.get(element)();
+  const show = () => elements.forEach((element) => charts.get(element)());
   const step = (direction) => {
     const numbers = current().rounds.number, [a, b] = range(current(), at);
     const count = Math.max(1, b - a);
@@ -29,14 +29,15 @@ function timeline(spec) {
   };
   at("previous").addEventListener("click", () => step(-1));
   at("next").addEventListener("click", () => step(1));
-  at("run").addEventListener("change", () => { limit(); show(); });
   for (const name of ["from", "to", "clients"]) at(name).addEventListener("change", show);
   at("controls").addEventListener("submit", (event) => { event.preventDefault(); show(); });
   limit();
-  return () => {
-    const run = current(), view = selected(run, at);
-    const bands = view.parts.length * 5 > MOST_BARS || view.rows.length > MOST_ROWS;
-    const [scale, unit] = timeUnit(view.end - view.start);
+  elements.forEach((element, i) => watch(element, () => {
+    const run = drawn()[i], view = selected(run, at);
+    const bands = isBands(view);
+    const others = runs.length > 1 ? runs.map((other) => selected(other, at)) : [view];
+    const longest = Math.max(...others.map((other) => other.end - other.start)); // one scale for all runs
+    const [scale, unit] = timeUnit(longest);
     view.scale = scale;
     const figure = (bands ? bandTraces : barTraces)(run, view, spec);
     const [data, layout] = [figure.data, figure.layout];
@@ -44,13 +45,18 @@ function timeline(spec) {
     addRounds(run, view, layout);
     layout.xaxis = {
       title: { text: `${view.start > 0 ? `time since round ${view.first} began at ${duration(view.start)}` : "simulated time"} (${unit})` },
-      range: [0, (view.end - view.start) / scale], anchor: "free", position: 0,
+      range: [0, longest / scale], anchor: "free", position: 0,
     };
-    tell(run, view, bands, at("status"));
-    table(run, view, spec, at("table"));
+    at("status").textContent = drawn().map((one) => {
+      const its = one === run ? view : selected(one, at);
+      return (together ? `${decoded(one.label)}: ` : "") + words(one, its, isBands(its));
+    }).join(" ");
+    tables(drawn(), at, spec);
     return draw(element, data, { ...layout, uirevision: `${run.label} ${view.first} ${view.last} ${bands}`, margin: { l: 60, r: 16, t: 70, b: 52 } });
-  };
+  }));
 }
+
+const isBands = (view) => view.parts.length * 5 > MOST_BARS || view.rows.length > MOST_ROWS;
 
 // positions [a, b) of the rounds asked for
 function range(run, at) {
@@ -128,7 +134,8 @@ function barTraces(run, view, spec) {
   const { bars, parts } = run, chosen = new Set(view.parts);
   const empty = () => ({ x: [], base: [], y: [], text: [] });
   const of = spec.kinds.map(empty), lost = spec.kinds.map(empty);
-  const marks = { x: [], y: [], text: [] };
+  const marks = run.arms.map(() => ({ x: [], y: [] }));
+  let marked = 0;
   for (let i = 0; i < bars.part.length; i++) {
     const p = bars.part[i];
     if (!chosen.has(p)) continue;
@@ -141,9 +148,9 @@ function barTraces(run, view, spec) {
     target.y.push(y);
     target.text.push(facts(run, spec, p, kind, bars.length[i]));
     if (name === "compression") {
-      marks.x.push(begin + wide / 2);
-      marks.y.push(y);
-      marks.text.push(run.arms[parts.arm[p]].mark);
+      marks[parts.arm[p]].x.push(begin + wide / 2);
+      marks[parts.arm[p]].y.push(y);
+      marked += 1;
     }
   }
   const data = [];
@@ -166,13 +173,13 @@ function barTraces(run, view, spec) {
     if (lost[kind].x.length) legend = false;
   });
   addServer(run, view, spec, data);
-  if (marks.x.length <= MOST_MARKS) {
+  run.arms.forEach((arm, i) => {
+    if (marked > MOST_MARKS || !marks[i].x.length) return;
     data.push({
-      type: "scatter", mode: "markers+text", x: marks.x, y: marks.y, text: marks.text, hoverinfo: "skip", showlegend: false,
-      textfont: { size: 9, color: css("--ink") },
-      marker: { size: Math.min(14, rowPixels(view)), color: css("--panel"), line: { width: 1, color: css("--ink") } },
+      type: "scatter", mode: "markers", ...marks[i], name: arm.name, hoverinfo: "skip",
+      marker: { size: Math.min(9, rowPixels(view) * 0.6), symbol: arm.symbol, color: arm.fill, line: { width: 1, color: "#000000" } },
     });
-  }
+  });
   data.push(outlines(run, view));
   return { data, layout: rowsLayout(run, view) };
 }
@@ -355,26 +362,27 @@ function addRounds(run, view, layout) {
   }
 }
 
-function tell(run, view, bands, status) {
+function words(run, view, bands) {
   const known = run.rounds.number.length, clients = view.rows.length;
-  const words = [`${view.first === view.last ? `Round ${view.first}` : `Rounds ${view.first} to ${view.last}`} of ${run.allRounds.toLocaleString("en")}, ${clients.toLocaleString("en")} ${clients === 1 ? "client" : "clients"}.`];
-  if (view.unknown) words.push("No such client: all are shown.");
-  if (bands) words.push("Too many bars to draw: the bands show, at each instant, the share of a prototype's clients in each phase. Fewer rounds or clients bring the bars back.");
-  if (known < run.allRounds) words.push(`The page holds a sample of ${known.toLocaleString("en")} of ${run.allRounds.toLocaleString("en")} rounds: the longest, and others evenly between.`);
+  const said = [`${view.first === view.last ? `Round ${view.first}` : `Rounds ${view.first} to ${view.last}`} of ${run.allRounds.toLocaleString("en")}, ${clients.toLocaleString("en")} ${clients === 1 ? "client" : "clients"}.`];
+  if (view.unknown) said.push("No such client: all are shown.");
+  if (bands) said.push("Too many bars to draw: the bands show, at each instant, the share of a prototype's clients in each phase. Fewer rounds or clients bring the bars back.");
+  if (known < run.allRounds) said.push(`The page holds a sample of ${known.toLocaleString("en")} of ${run.allRounds.toLocaleString("en")} rounds: the longest, and others evenly between.`);
   if (run.clients.id.length < run.allClients) {
-    words.push(`The page holds a sample of ${run.clients.id.length.toLocaleString("en")} of ${run.allClients.toLocaleString("en")} clients, evenly spaced, and those that held a round up.`);
+    said.push(`The page holds a sample of ${run.clients.id.length.toLocaleString("en")} of ${run.allClients.toLocaleString("en")} clients, evenly spaced, and those that held a round up.`);
   }
-  if (view.sliced || run.links.some((link) => link.sliced)) words.push("Link use is averaged over slices of time.");
+  if (view.sliced || run.links.some((link) => link.sliced)) said.push("Link use is averaged over slices of time.");
   const longest = Array.from({ length: view.b - view.a }, (_, i) => view.a + i).sort((p, q) => run.rounds.length[q] - run.rounds.length[p])[0];
-  words.push(`${view.b - view.a > 1 ? "The longest of them: " : ""}${decoded(run.rounds.words[longest])}, ${duration(run.rounds.length[longest])}.`);
-  status.textContent = words.join(" ");
+  said.push(`${view.b - view.a > 1 ? "The longest of them: " : ""}${decoded(run.rounds.words[longest])}, ${duration(run.rounds.length[longest])}.`);
+  return said.join(" ");
 }
 
-function table(run, view, spec, holder) {
-  if (!byId("timeline-details").open) {
-    byId("timeline-details").ontoggle = () => table(run, view, spec, holder);
-    return;
-  }
+function tables(runs, at, spec) {
+  byId("timeline-details").ontoggle = () => tables(runs, at, spec);
+  if (byId("timeline-details").open) at("table").replaceChildren(...runs.map((run) => table(run, selected(run, at), spec, runs.length > 1)));
+}
+
+function table(run, view, spec, isNamed) {
   const { parts, bars } = run, shown = view.parts.slice(0, TABLE_ROWS), rank = new Map(shown.map((p, i) => [p, i]));
   const columns = [0, 1, ...work(spec), 2, 3, 4, 5];
   const seconds = shown.map(() => new Float64Array(spec.kinds.length));
@@ -382,7 +390,8 @@ function table(run, view, spec, holder) {
     if (rank.has(bars.part[i])) seconds[rank.get(bars.part[i])][bars.kind[i]] += bars.length[i];
   }
   const made = document.createElement("table"), head = made.createTHead().insertRow();
-  made.createCaption().textContent = shown.length < view.parts.length ? `The first ${TABLE_ROWS} of ${view.parts.length} participations` : "Participations";
+  const which = shown.length < view.parts.length ? `The first ${TABLE_ROWS} of ${view.parts.length} participations` : "Participations";
+  made.createCaption().textContent = isNamed ? `${which} of ${decoded(run.label)}` : which;
   for (const name of ["round", "client", "prototype", "strategy", "outcome", ...columns.map((kind) => decoded(spec.kinds[kind].label)), "reward"]) {
     const cell = document.createElement("th");
     cell.scope = "col";
@@ -397,5 +406,5 @@ function table(run, view, spec, holder) {
       Number.isNaN(parts.reward[p]) ? "" : digits(parts.reward[p])];
     cells.forEach((text) => { line.insertCell().textContent = text; });
   });
-  holder.replaceChildren(made);
+  return made;
 }

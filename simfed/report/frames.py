@@ -267,6 +267,41 @@ def link_table(run: Run) -> pd.DataFrame:
     )
 
 
+Steps = tuple[Sequence[float], Sequence[float]]
+"""(instants, what holds from each of them on)."""
+
+
+def capacity_steps(
+    use: pd.DataFrame, from_s: float, to_s: float, varies: Steps | None = None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Points (s, bytes/s) of the line of a link's capacity from `from_s` to `to_s`.
+
+    `varies`: where it changes, if that is known. Else what `use`, the link's rows, says: where the
+    capacity is the same before and after an idle time (and at either end) it is drawn through it,
+    and where it is not, the line has a gap (NaN), as nobody recorded when it stepped.
+    """
+    if varies is not None:
+        at_s, rates = np.asarray(varies[0], dtype=float), np.asarray(varies[1], dtype=float)
+        first = max(0, int(np.searchsorted(at_s, from_s, side="right")) - 1)
+        last = max(first + 1, int(np.searchsorted(at_s, to_s)))
+        starts = np.maximum(at_s[first:last], from_s)
+        ends = np.append(starts[1:], to_s)
+        return np.stack([starts, ends], axis=1).ravel(), np.repeat(rates[first:last], 2)
+    if use.empty:
+        return np.empty(0), np.empty(0)
+    starts, ends = use["from_s"].to_numpy().copy(), use["to_s"].to_numpy().copy()
+    rates = use["capacity_bytes_per_s"].to_numpy()
+    if (rates == rates[0]).all():
+        return np.array([from_s, to_s]), np.repeat(rates[:1], 2)
+    idle = starts[1:] > ends[:-1]
+    level = idle & (rates[1:] == rates[:-1])
+    ends[:-1][level] = starts[1:][level]
+    after = np.flatnonzero(idle & ~level)
+    x = np.insert(np.stack([starts, ends], axis=1).ravel(), 2 * (after + 1), np.nan)
+    y = np.insert(np.repeat(rates, 2), 2 * (after + 1), np.nan)
+    return x, y
+
+
 def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:
     """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round,
     share`.

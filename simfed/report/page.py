@@ -58,9 +58,10 @@ def write_page(
     *,
     sections: Sequence[str] = SECTIONS,
     rounds: tuple[int, int] | None = None,
+    capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> Path:
     """Write the page to a file; see `page`."""
-    return write_text(path, page(runs, sections=sections, rounds=rounds))
+    return write_text(path, page(runs, sections=sections, rounds=rounds, capacities=capacities))
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
@@ -80,11 +81,13 @@ def page(
     *,
     sections: Sequence[str] = SECTIONS,
     rounds: tuple[int, int] | None = None,
+    capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> str:
     """The report of some runs as HTML.
 
     `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows
-    at first (it can be changed in the page). Several runs are drawn over one another and compared.
+    at first (it can be changed in the page); `capacities`: for each run those of its links that
+    vary, see `gantt_figure`. Several runs are drawn over one another and compared.
     Raises: `InputError` without runs or without plotly.
     """
     if not runs:
@@ -92,6 +95,7 @@ def page(
     labels = frames.labels(runs)
     words = [critical_sentences(run.table) for run in runs]
     content = _Content(dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True)))
+    content.varies = dict(zip(labels, capacities, strict=False))
     parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
     if len(runs) == 1:
         parts = {name: _without_run_column(part) for name, part in parts.items()}
@@ -138,6 +142,7 @@ class _Content:
 
     def __init__(self, runs: dict[str, Run], words: dict[str, dict[int, str]]) -> None:
         self.runs, self.words = runs, words
+        self.varies: dict[str, Mapping[str, frames.Steps]] = {}
         self.tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
         self.learned = bool(self.tidy["accuracy"].notna().any())
         self.arms = list(dict.fromkeys(arm for run in runs.values() for arm in frames.arms_of(run)))
@@ -293,12 +298,12 @@ class _Content:
         return {"title": "Rewards and utilities", "panels": found} if found else {}
 
     def timeline(self) -> dict[str, Any]:
-        shown = [run for run in self.runs.values() if len(run.rounds)]
-        if not shown:
+        labels = [label for label, run in self.runs.items() if len(run.rounds)]
+        if not labels:
             return {}
         # a few runs stand below one another, on one scale; of more the page's switch shows one
-        labels = [label for label, run in self.runs.items() if len(run.rounds)]
-        return {"title": "Timeline", "timelines": labels if len(labels) <= _TIMELINES else [""]}
+        shown = labels if 1 < len(labels) <= _TIMELINES else [""]
+        return {"title": "Timeline", "timelines": shown}
 
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
@@ -308,7 +313,9 @@ class _Content:
             **legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                timeline_data(run, label, self.words[label], budget, kinds, self.arms)
+                timeline_data(
+                    run, label, self.words[label], budget, kinds, self.arms, self.varies.get(label)
+                )
                 for label, run in runs.items()
             ],
         }

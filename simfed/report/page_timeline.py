@@ -41,6 +41,7 @@ def timeline_data(
     most_bars: int = MOST_BARS,
     kinds: Sequence[str] = CLIENT_KINDS,
     all_arms: Sequence[str] = (),
+    capacities: Mapping[str, frames.Steps] | None = None,
 ) -> Data:
     """What `timeline.js` draws a run's timeline from; columns are packed arrays, rows are in step.
     `kinds` and `all_arms`: those of the page, see `kinds_on`; the run's own arms where there are
@@ -96,7 +97,7 @@ def timeline_data(
             "reward": packed(parts["reward"].astype(float)),
         },
         **_bars(timeline, parts, round_of, kinds),
-        "links": [_link(timeline, name) for name in timeline.links()],
+        "links": [_link(timeline, name, (capacities or {}).get(name)) for name in timeline.links()],
     }
 
 
@@ -171,6 +172,7 @@ def _bars(
             "kind": packed(kinds[~server], "u1"),
             "start": packed(start[~server]),
             "length": packed(length[~server]),
+            "latency": packed(timeline.latency_s()[~server]),
         },
         "server": {
             "names": [plain(name) for name in names],
@@ -182,7 +184,7 @@ def _bars(
     }
 
 
-def _link(timeline: Timeline, name: str) -> Data:
+def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> Data:
     use = timeline.run.links[timeline.run.links["link"] == name].sort_values("from_s")
     rounds = timeline.rounds
     inside = np.zeros(len(use), dtype=bool)
@@ -196,8 +198,13 @@ def _link(timeline: Timeline, name: str) -> Data:
     lasted_s = (pieces["to_s"] - pieces["from_s"]).to_numpy()
     moved = pieces["bytes"].to_numpy()
     rate = 8 * np.divide(moved, lasted_s, out=np.zeros(len(pieces)), where=lasted_s > 0)
+    at_s, capacity = frames.capacity_steps(use, timeline.from_s, timeline.to_s, varies)
+    if len(at_s) > 2 * MOST_LINK_PIECES:
+        at_s, capacity = np.empty(0), np.empty(0)
     return {
         "name": plain(name),
+        "stepAt": packed(at_s, "f8"),
+        "stepBitsPerS": packed(8 * capacity),
         "sliced": sliced,
         "from": packed(pieces["from_s"], "f8"),
         "to": packed(pieces["to_s"], "f8"),

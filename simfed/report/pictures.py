@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 __all__ = [
+    "FONT_POINTS",
     "FORMATS",
     "draw_run",
     "legend_above",
+    "legend_height_in",
     "new_figure",
+    "parse_points",
     "parse_width",
     "picture_style",
     "save_picture",
@@ -36,6 +39,7 @@ __all__ = [
 ]
 
 FORMATS = ("png", "svg", "pdf")
+FONT_POINTS = 7.0
 
 _RC: Any = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and edited for a journal
@@ -58,15 +62,19 @@ _RC: Any = {
     "axes.spines.right": False,
     "text.parse_math": False,
 }
+_SIZES = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _WIDTH = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*$")
 _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 _LEGEND_ROW_IN = 0.15
 
 
 @contextmanager
-def picture_style() -> Iterator[None]:
-    """simfed's print style for the Matplotlib code inside the `with` block, or of a function."""
-    with mpl.rc_context(_RC):
+def picture_style(points: float = FONT_POINTS) -> Iterator[None]:
+    """simfed's print style for the Matplotlib code inside the `with` block, or of a function.
+    `points`: the size of its letters; ticks and legends are a little smaller."""
+    share = points / FONT_POINTS
+    sizes = {name: share * value for name, value in _RC.items() if name in _SIZES}
+    with mpl.rc_context({**_RC, **sizes}):
         yield
 
 
@@ -85,6 +93,15 @@ def parse_width(text: str, side: str = "width") -> float:
             f"a {side} of {least} to 40 in, such as 3.5in or 88mm", where=f"--{side}", got=text
         )
     return inches
+
+
+def parse_points(text: str) -> float:
+    """The size of letters in points, from `8` or `8pt`; 4 to 30."""
+    found = re.fullmatch(r"\s*(\d{1,2}(?:\.\d{1,3})?)\s*(?:pt)?\s*", text)
+    points = float(found[1]) if found else 0.0
+    if not 4 <= points <= 30:
+        raise InputError("a size of 4 to 30 pt, such as 8pt", where="--font-size", got=text)
+    return points
 
 
 def time_unit(length_s: float) -> tuple[float, str]:
@@ -107,14 +124,16 @@ def new_figure(
     left_in: float = 0.5,
     right_in: float = 0.12,
     bottom_in: float = 0.38,
+    points: float = FONT_POINTS,
 ) -> tuple[Figure, list[Axes]]:
     """A figure of exactly this width, with panels of these heights one below the other.
 
     The panels share the x axis; the legend stands above them in as many rows as its entries need.
+    `points`: the size of letters.
     """
-    with picture_style():
+    with picture_style(points):
         rows = _legend_rows(legend, width_in - left_in - right_in)
-        top_in = 0.2 + _LEGEND_ROW_IN * len(rows) + (0.08 if rows else 0)
+        top_in = legend_height_in(legend, width_in - left_in - right_in, points)
         height_in = top_in + sum(panels_in) + gap_in * (len(panels_in) - 1) + bottom_in
         figure = Figure(figsize=(width_in, height_in))
         FigureCanvasAgg(figure)
@@ -129,7 +148,9 @@ def new_figure(
                 panel_in / height_in,
             )
             axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
-            axes[-1].tick_params(labelbottom=len(axes) == len(panels_in))
+            axes[-1].tick_params(
+                labelbottom=len(axes) == len(panels_in), labelsize=mpl.rcParams["xtick.labelsize"]
+            )
             edge_in -= gap_in
         _draw_legend(figure, rows, left_in / width_in, height_in)
     return figure, axes
@@ -160,7 +181,8 @@ def _draw_legend(
 ) -> None:
     """Rows of a legend from the top of a figure downwards."""
     for i, row in enumerate(rows):
-        top = 1 - (0.04 + _LEGEND_ROW_IN * i) / height_in
+        share = float(mpl.rcParams["legend.fontsize"]) / 6.5
+        top = 1 - (0.04 + _LEGEND_ROW_IN * i) * share / height_in
         legend = figure.legend(
             handles=row, loc="upper left", ncols=len(row), frameon=False,
             bbox_to_anchor=(left, top), borderaxespad=0, borderpad=0,
@@ -169,9 +191,16 @@ def _draw_legend(
         legend.set_in_layout(False)
 
 
-def text_width_in(text: str, points: float = 7.0) -> float:
-    """About how wide a line of text is drawn, in inches."""
-    return 0.0083 * points * len(text)
+def legend_height_in(legend: Sequence[Any], width_in: float, points: float = FONT_POINTS) -> float:
+    """What `new_figure` needs above its first panel for a legend of this width."""
+    with picture_style(points):
+        rows = len(_legend_rows(legend, width_in))
+    return (0.2 + _LEGEND_ROW_IN * rows + (0.08 if rows else 0)) * points / FONT_POINTS
+
+
+def text_width_in(text: str, points: float | None = None) -> float:
+    """About how wide a line of text is drawn, in inches; in the style's size if none is said."""
+    return 0.0083 * (mpl.rcParams["font.size"] if points is None else points) * len(text)
 
 
 def _legend_rows(handles: Sequence[Any], width_in: float) -> list[list[Any]]:
@@ -179,7 +208,8 @@ def _legend_rows(handles: Sequence[Any], width_in: float) -> list[list[Any]]:
     rows: list[list[Any]] = []
     used_in = width_in
     for handle in handles:
-        need_in = 0.28 + text_width_in(str(handle.get_label()), 6.5)
+        points = mpl.rcParams["legend.fontsize"]
+        need_in = 0.28 * points / 6.5 + text_width_in(str(handle.get_label()), points)
         if used_in + need_in > width_in or not rows:
             rows.append([])
             used_in = 0.0

@@ -192,7 +192,7 @@ def test_timelines_of_two_runs_stand_below_one_another_on_one_scale(opened):
     assert ranges[0] == ranges[1]
     names = "() => document.querySelector('#timeline-chart').data.map(t => t.name)"
     assert "top-k" in page.evaluate(names)
-    assert page.locator("#timeline-status").inner_text().count("The longest of them") == 2
+    assert page.locator("#timeline-status").inner_text().count("Waited for: round 1: client") == 2
 
 
 def test_tables_keep_their_columns_on_a_phone(opened):

@@ -1,7 +1,7 @@
 // The timeline: bars, or bands where there are too many, with the links' use below.
 
 const MOST_BARS = 8000, MOST_ROWS = 150, MOST_MARKS = 1500, MOST_PIECES = 800; // more is drawn coarser
-const BAND_POINTS = 400, TABLE_ROWS = 300;
+const BAND_POINTS = 400, SAID_ROUNDS = 3, TABLE_ROWS = 300;
 const WAITING = 4; // position in the record's order of kinds
 
 // Charts of the page's runs, one below the other, or one of the run that its switch shows.
@@ -134,7 +134,7 @@ function barTraces(run, view, spec) {
   const { bars, parts } = run, chosen = new Set(view.parts);
   const empty = () => ({ x: [], base: [], y: [], text: [] });
   const of = spec.kinds.map(empty), lost = spec.kinds.map(empty);
-  const marks = run.arms.map(() => ({ x: [], y: [] }));
+  const marks = run.arms.map(() => ({ x: [], y: [] })), latency = { x: [], base: [], y: [] };
   let marked = 0;
   for (let i = 0; i < bars.part.length; i++) {
     const p = bars.part[i];
@@ -142,6 +142,11 @@ function barTraces(run, view, spec) {
     const kind = bars.kind[i], name = spec.kinds[kind].name, y = view.place.get(parts.row[p]);
     const gone = /dropped|failed/.test(spec.outcomes[parts.outcome[p]]) && name !== "waiting" && name !== "offline";
     const begin = instant(run, view, parts.round[p], bars.start[i]), wide = bars.length[i] / view.scale;
+    if (bars.latency[i] > 0) {
+      latency.base.push(begin);
+      latency.x.push(bars.latency[i] / view.scale);
+      latency.y.push(y);
+    }
     const target = (gone ? lost : of)[kind];
     target.base.push(begin);
     target.x.push(wide);
@@ -172,6 +177,11 @@ function barTraces(run, view, spec) {
     });
     if (lost[kind].x.length) legend = false;
   });
+  if (latency.x.length) {
+    const same = { type: "bar", orientation: "h", name: "latency (paler)", hoverinfo: "skip", legendgroup: "latency" };
+    data.push({ ...same, ...latency, width: 0.84, marker: { color: "rgba(255,255,255,0.62)" }, showlegend: false });
+    data.push({ ...same, x: [null], y: [null], marker: { color: "#BEE1F4" } }); // as it looks on a download
+  }
   addServer(run, view, spec, data);
   run.arms.forEach((arm, i) => {
     if (marked > MOST_MARKS || !marks[i].x.length) return;
@@ -180,7 +190,8 @@ function barTraces(run, view, spec) {
       marker: { size: Math.min(9, rowPixels(view) * 0.6), symbol: arm.symbol, color: arm.fill, line: { width: 1, color: "#000000" } },
     });
   });
-  data.push(outlines(run, view));
+  const outline = outlines(run, view);
+  if (outline.x.length) data.push(outline);
   return { data, layout: rowsLayout(run, view) };
 }
 
@@ -285,7 +296,8 @@ function bandTraces(run, view, spec) {
 // the links below the rows or bands: rate and capacity, each on an axis of its own
 function addLinks(run, view, data, layout) {
   const bands = layout.bands ?? 1, gap = 26, tall = 84;
-  const shown = run.links.map((link) => ({ link, ...pieces(link, view) })).filter((found) => found.x.length);
+  const shown = run.links.filter((link) => isShown(link, run, view))
+    .map((link) => ({ link, ...pieces(link, view) })).filter((found) => found.x.length);
   const rows = Math.max(120, layout.rows);
   const inner = rows + shown.length * (tall + gap);
   layout.height = inner + 150;
@@ -295,7 +307,7 @@ function addLinks(run, view, data, layout) {
     Object.assign(layout[n ? `yaxis${n + 1}` : "yaxis"], { domain: [bottom, top] });
   }
   shown.forEach(({ link, x, rate, capacity }, i) => {
-    const number = bands + i + 1, most = Math.max(1, ...capacity.filter(Number.isFinite), ...rate);
+    const number = bands + i + 1, most = Math.max(1, ...capacity.filter(Number.isFinite), ...rate, ...(steps(link, view)?.y ?? []).filter(Number.isFinite));
     const [scale, unit] = [[1e9, "Gbps"], [1e6, "Mbps"], [1e3, "kbps"], [1, "bps"]].find(([s]) => most >= s) ?? [1, "bps"];
     const top = (inner - rows - gap - i * (tall + gap)) / inner;
     layout[`yaxis${number}`] = { domain: [top - tall / inner, top], range: [0, (1.1 * most) / scale], nticks: 3, title: { text: unit } };
@@ -304,14 +316,35 @@ function addLinks(run, view, data, layout) {
       ...base, y: rate.map((v) => v / scale), fill: "tozeroy", fillcolor: "rgba(96,133,173,0.55)", name: link.name,
       line: { shape: "hv", width: 1, color: "#6085AD" }, hovertemplate: `${link.name}: %{y:.3g} ${unit}<extra></extra>`,
     });
+    const known = steps(link, view);
     data.push({
-      ...base, y: capacity.map((v) => v / scale), name: "link capacity", showlegend: i === 0,
+      ...base, x: known ? known.x : x, y: (known ? known.y : capacity).map((v) => v / scale), name: "link capacity", showlegend: i === 0,
       line: { shape: "hv", width: 1.4, dash: "dash", color: css("--ink") }, hovertemplate: `${link.name}: capacity %{y:.3g} ${unit}<extra></extra>`,
     });
     (layout.annotations ??= []).push({
       text: link.name, xref: "paper", yref: "paper", x: 0, y: top, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12 },
     });
   });
+}
+
+// a client's own link goes with its row
+function isShown(link, run, view) {
+  const match = /^client-(\d+)\/(up|down)$/.exec(decoded(link.name));
+  return !match || view.rows.some((row) => run.clients.id[row] === Number(match[1]));
+}
+
+// the capacity as it steps, also while the link is idle
+function steps(link, view) {
+  const { stepAt, stepBitsPerS } = link;
+  if (!stepAt.length) return null;
+  const x = [], y = [];
+  for (let i = 0; i < stepAt.length; i++) {
+    const after = i + 1 < stepAt.length ? stepAt[i + 1] : stepAt[i], before = i ? stepAt[i - 1] : stepAt[i];
+    if (after < view.start || before > view.end) continue;
+    x.push(Number.isNaN(stepAt[i]) ? null : (Math.min(view.end, Math.max(view.start, stepAt[i])) - view.start) / view.scale);
+    y.push(Number.isNaN(stepAt[i]) ? null : stepBitsPerS[i]);
+  }
+  return x.length > 8 * MOST_PIECES ? null : { x, y };
 }
 
 function pieces(link, view) {
@@ -357,7 +390,7 @@ function addRounds(run, view, layout) {
       layout.shapes.push({ type: "line", xref: "x", yref: "paper", x0: right, x1: right, y0: 0, y1: 1, line: { width: 1, color: css("--line") } });
     }
     if ((r - view.a) % every) continue;
-    const text = count === 1 ? run.rounds.words[r] : count <= 8 ? `round ${run.rounds.number[r]}` : String(run.rounds.number[r]);
+    const text = count === 1 && document.documentElement.clientWidth > 700 ? run.rounds.words[r] : count <= 8 ? `round ${run.rounds.number[r]}` : String(run.rounds.number[r]);
     layout.annotations.push({ text, xref: "x", yref: "paper", x: (left + right) / 2, y: 1, yanchor: "bottom", showarrow: false, font: { size: 12 } });
   }
 }
@@ -372,8 +405,10 @@ function words(run, view, bands) {
     said.push(`The page holds a sample of ${run.clients.id.length.toLocaleString("en")} of ${run.allClients.toLocaleString("en")} clients, evenly spaced, and those that held a round up.`);
   }
   if (view.sliced || run.links.some((link) => link.sliced)) said.push("Link use is averaged over slices of time.");
-  const longest = Array.from({ length: view.b - view.a }, (_, i) => view.a + i).sort((p, q) => run.rounds.length[q] - run.rounds.length[p])[0];
-  said.push(`${view.b - view.a > 1 ? "The longest of them: " : ""}${decoded(run.rounds.words[longest])}, ${duration(run.rounds.length[longest])}.`);
+  const shown = Array.from({ length: view.b - view.a }, (_, i) => view.a + i);
+  const because = (r) => `${decoded(run.rounds.words[r])}, ${duration(run.rounds.length[r])}`;
+  const longest = [...shown].sort((p, q) => run.rounds.length[q] - run.rounds.length[p])[0];
+  said.push(shown.length > SAID_ROUNDS ? `The longest of them: ${because(longest)}.` : `Waited for: ${shown.map(because).join("; ")}.`);
   return said.join(" ");
 }
 

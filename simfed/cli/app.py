@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from simfed.cli import cache, calibrate, data, inspect, network, regret, report, run, show, study
+from simfed.cli import (
+    cache,
+    calibrate,
+    data,
+    export,
+    inspect,
+    network,
+    regret,
+    report,
+    run,
+    show,
+    study,
+)
 
 app = typer.Typer(
     name="simfed",
@@ -46,6 +58,7 @@ app.command()(run.verify)
 app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
+app.command()(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "differences",
+    "flattened",
     "headline_facts",
     "lead_facts",
     "lead_table",
@@ -275,7 +276,7 @@ def differences(scenarios: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     >>> differences([fast, {"up": "625000.0 B/s", "end": "60.01 s"}])
     [('up', '50 Mbps', '5 Mbps'), ('end', '60.0 s', '60.01 s')]
     """
-    flat = [dict(_flattened(scenario)) for scenario in scenarios]
+    flat = [dict(flattened(scenario)) for scenario in scenarios]
     keys = dict.fromkeys(key for values in flat for key in values)
     rows = [(key, *(values.get(key, "—") for values in flat)) for key in keys]
     return [(row[0], *_for_people(row[1:])) for row in rows if len(set(row[1:])) > 1]
@@ -292,13 +293,14 @@ def _spoken(value: str) -> str:
     return _SPOKEN[found[2]](float(found[1])) if found else value
 
 
-def _flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """(key path, value as text) of every leaf of a scenario."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _flattened(inner, f"{path}.{key}" if path else str(key))
+            yield from flattened(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value:
         for i, inner in enumerate(value):
-            yield from _flattened(inner, f"{path}[{i}]")
+            yield from flattened(inner, f"{path}[{i}]")
     else:
         yield path, "null" if value is None else str(value)
 

@@ -10,6 +10,7 @@ from simfed.cli import (
     cache,
     calibrate,
     data,
+    export,
     inspect,
     network,
     new,
@@ -59,6 +60,7 @@ app.command()(run.verify)
 app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
+app.command()(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")

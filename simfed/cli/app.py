@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from simfed.cli import cache, calibrate, data, inspect, network, regret, report, run, show, study
+from simfed.cli import (
+    cache,
+    calibrate,
+    data,
+    flower,
+    inspect,
+    network,
+    regret,
+    report,
+    run,
+    show,
+    study,
+)
 
 app = typer.Typer(
     name="simfed",
@@ -51,3 +63,4 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(network.app, name="network")
+app.add_typer(flower.app, name="flower")

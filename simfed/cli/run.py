@@ -19,7 +19,7 @@ from simfed.units import format_duration
 if TYPE_CHECKING:
     from simfed.experiment import RunResult
 
-__all__ = ["run", "verify"]
+__all__ = ["draw", "folder_for", "run", "summarise", "verify"]
 
 
 def run(
@@ -67,7 +67,7 @@ def run(
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
-    with _folder(out, loaded.name) as folder, sigterm_is_ctrl_c():
+    with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
         if not quiet:
             print(
                 (
@@ -87,9 +87,9 @@ def run(
             overwrite=overwrite,
             progress=RunProgress(loaded.rounds, quiet=quiet),
         )
-    drawn = _draw(result, folder) if figures else []
+    drawn = draw(result, folder) if figures else []
     if not quiet:
-        _summarise(result, drawn)
+        summarise(result, drawn)
     if timings:
         _print_timings(result)
 
@@ -131,7 +131,8 @@ def verify(
         typer.echo(f"{folder}: {found.said} played again: the same")
 
 
-def _summarise(result: RunResult, drawn: list[str]) -> None:
+def summarise(result: RunResult, drawn: list[str]) -> None:
+    """Print a run's summary, its warnings, and where its files are."""
     from rich.console import Console
 
     from simfed.report.summary import summary_table
@@ -153,7 +154,7 @@ def _print_timings(result: RunResult) -> None:
     typer.echo(f"{'total':<{width}}  {format_duration(total):>12}")
 
 
-def _draw(result: RunResult, folder: Path) -> list[str]:
+def draw(result: RunResult, folder: Path) -> list[str]:
     """Draw the run's pictures into its folder; the names of the files."""
     from simfed.report.pictures import draw_run
 
@@ -167,7 +168,7 @@ def _as_file_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _folder(out: str | None, name: str) -> Iterator[Path]:
+def folder_for(out: str | None, name: str) -> Iterator[Path]:
     """The folder that the user named, or a new one that no other process takes for its run."""
     if out is not None:
         yield Path(out)

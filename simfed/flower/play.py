@@ -105,9 +105,7 @@ class Play:
         try:
             return self.env.run(until=serve)
         except Exception as error:
-            cause = error.__cause__  # SimPy raises a copy
-            copied = type(cause) is type(error) and cause.args == error.args
-            raise (cause if copied and isinstance(cause, Exception) else error) from None
+            raise _as_raised(error) from None
 
     def _serve(
         self, app: Callable[[], Any], aside: Aside, clock: ServerClock, charge: Charge
@@ -396,6 +394,14 @@ class Play:
     def warn(self, sentence: str) -> None:
         """Something the user should know of."""
         self.warnings[sentence] = self.warnings.get(sentence, 0) + 1
+
+
+def _as_raised(error: Exception) -> Exception:
+    """The error that a process raised: SimPy raises a copy in each process that waits for it, made
+    from its arguments alone."""
+    while type(error.__cause__) is type(error) and error.__cause__.args == error.args:
+        error = error.__cause__
+    return error
 
 
 class _Node:

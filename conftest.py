@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 HAS_FLOWER = find_spec("flwr") is not None
 
-NEED_FLOWER = ["exchanges", "grid", "hooks", "loading", "messages", "play", "work"]
+NEED_FLOWER = ["exchanges", "grid", "hooks", "legacy", "loading", "messages", "play", "work"]
 
 if not HAS_FLOWER:
     collect_ignore = [f"simfed/flower/{name}.py" for name in NEED_FLOWER]
@@ -12,4 +12,6 @@ if not HAS_FLOWER:
 
 
 def pytest_report_header() -> str:
-    return "" if HAS_FLOWER else "flwr is not installed: tests of Flower apps are left to .ci/flower"
+    return (
+        "" if HAS_FLOWER else "flwr is not installed: tests of Flower apps are left to .ci/flower"
+    )

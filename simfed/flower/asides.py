@@ -210,7 +210,9 @@ def _exchange(pairs: list[tuple[Any, Any]]) -> None:
     by_id = {id(before): after for before, after in pairs}
     for name_of, module in list(sys.modules.items()):
         # Python's own library waits in host time, or would not wake up from its locks
-        if name_of == __name__ or (name_of in sys.stdlib_module_names and name_of != "time"):
+        if name_of == __name__ or (
+            name_of in sys.stdlib_module_names and not name_of.startswith("time")
+        ):
             continue
         names = getattr(module, "__dict__", None)
         if not isinstance(names, dict):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from flwr.supercore.run import Run
 from simfed.flower.asides import EPOCH_S, Foreign
 from simfed.flower.messages import Packed, message_bytes
 
-__all__ = ["Nodes", "Outgoing", "Pull", "Push", "ServerClock", "SimGrid", "Sleep"]
+__all__ = ["Later", "Nodes", "Outgoing", "Pull", "Push", "ServerClock", "SimGrid", "Sleep"]
 
 Ask = Callable[[Any], Any]
 
@@ -59,6 +60,14 @@ class Sleep:
     seconds: float
 
 
+class Later(Exception):
+    """These messages were to be sent and waited for."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        super().__init__(messages)
+        self.messages = messages
+
+
 class ServerClock(Foreign):
     """The server app's time."""
 
@@ -83,6 +92,8 @@ class SimGrid(Grid):
         self._run = run
         self._ask = ask
         self._sent = 0
+        self._collects = False
+        self._given: list[Message] | None = None
 
     def set_run(self, run: Run) -> None:
         """Set the run."""
@@ -148,5 +159,32 @@ class SimGrid(Grid):
 
         Replies are taken when they arrive: Flower's own grid looks for them every few seconds.
         """
-        ids = tuple(self.push_messages(messages))
-        return list(self._ask(Pull(ids, wait=True, timeout_s=timeout)))
+        if self._given is not None:
+            return self._given
+        if self._collects:
+            raise Later(list(messages))
+        return self.await_messages(self.push_messages(messages), timeout)
+
+    def await_messages(
+        self, message_ids: Iterable[str], timeout_s: float | None = None
+    ) -> list[Message]:
+        """All replies to these, or those that came before `timeout_s` seconds were over."""
+        return list(self._ask(Pull(tuple(message_ids), wait=True, timeout_s=timeout_s)))
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Meanwhile `send_and_receive` raises `Later` with what it was to send."""
+        self._collects = True
+        try:
+            yield
+        finally:
+            self._collects = False
+
+    @contextmanager
+    def given(self, replies: list[Message]) -> Iterator[None]:
+        """Meanwhile `send_and_receive` sends nothing and gives these."""
+        self._given = replies
+        try:
+            yield
+        finally:
+            self._given = None

@@ -44,6 +44,9 @@ AWAY_S = 60.0
 _POLLS = 1000
 """So many looks in a row that cannot change before a server app that keeps looking gives up."""
 
+_LEGACY = ("get_parameters", "get_properties", "reconnect")
+"""Questions of legacy servers, which take no work unless seconds are declared for them."""
+
 Story = Generator[simpy.Event, Any, Any]
 Work = Callable[[Call, Computing, Callable[[], float]], Answer]
 """`(call, computing, begins_at_s)`: have a client app work on a message."""
@@ -378,6 +381,8 @@ class Play:
         """Nominal seconds of a node's work."""
         if answer.error is not None and self._fleet.computing.kind == "declared":
             return 0.0  # nothing is declared of an exception
+        if mail.kind in _LEGACY and not self._declared(mail.kind):
+            return 0.0
         try:
             return price(
                 self._fleet.computing, answer.spent, processor=device.processor, kind=mail.kind,
@@ -386,6 +391,13 @@ class Play:
             )  # fmt: skip
         except InputError as error:
             raise error.within(f"a message of type {mail.kind} to node {mail.client}") from None
+
+    def _declared(self, kind: str) -> bool:
+        """Whether seconds are declared for this very type of message."""
+        seconds = self._fleet.computing.seconds
+        return self._fleet.computing.kind != "declared" or (
+            isinstance(seconds, dict) and kind in seconds
+        )
 
     def keep(self, client: int, state: bytes | None) -> None:
         """A node's computing is over: what it keeps of it."""

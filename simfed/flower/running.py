@@ -217,6 +217,7 @@ def _play(
     from simfed.flower.exchanges import Exchanges
     from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.hooks import evaluations_told
+    from simfed.flower.legacy import without_threads
     from simfed.flower.play import Play
     from simfed.flower.work import Answer, Call, NodeClock, work_on
     from simfed.scenario.fleet_file import Computing
@@ -270,6 +271,7 @@ def _play(
         )
         exchanges.network = play.network
         stack.enter_context(evaluations_told(exchanges.evaluated))
+        stack.enter_context(without_threads(grid))
 
         def app() -> None:
             with charge.watched():

@@ -35,6 +35,7 @@ __all__ = [
     "foreign_randomness",
     "foreign_time",
     "said",
+    "told_time",
 ]
 
 EPOCH_S = 1_767_225_600.0
@@ -159,6 +160,17 @@ class Aside:
 
 _clocks: dict[int, Foreign] = {}
 """Thread → its clock, for threads of foreign code."""
+
+
+@contextmanager
+def told_time(clock: Foreign) -> Iterator[None]:
+    """Meanwhile this thread, as an aside does, has the time of `clock`."""
+    _clocks[threading.get_ident()] = clock
+    try:
+        yield
+    finally:
+        del _clocks[threading.get_ident()]
+
 
 _real = {name: getattr(time, name) for name in (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns",

@@ -26,6 +26,7 @@ from simfed.device import Device
 from simfed.errors import InputError, RunFailed
 from simfed.flower.asides import Aside, Done
 from simfed.flower.computing import Charge, price
+from simfed.flower.crew import Crew, Ticket
 from simfed.flower.exchanges import Exchanges
 from simfed.flower.grid import Nodes, Outgoing, Pull, Push, ServerClock, Sleep
 from simfed.flower.messages import Mail, unavailable
@@ -48,8 +49,6 @@ _LEGACY = ("get_parameters", "get_properties", "reconnect")
 """Questions of legacy servers, which take no work unless seconds are declared for them."""
 
 Story = Generator[simpy.Event, Any, Any]
-Work = Callable[[Call, Computing, Callable[[], float]], Answer]
-"""`(call, computing, begins_at_s)`: have a client app work on a message."""
 
 
 class Play:
@@ -60,7 +59,7 @@ class Play:
         fleet: FleetFile,
         parts: Parts,
         exchanges: Exchanges,
-        work: Work,
+        crew: Crew,
         run_config: Mapping[str, Any],
         *,
         run_id: int,
@@ -68,7 +67,7 @@ class Play:
     ) -> None:
         self._fleet = fleet
         self._parts = parts
-        self._work = work
+        self._crew = crew
         self._run_config = run_config
         self._run_id = run_id
         self._stop_requested = stop_requested
@@ -299,11 +298,13 @@ class Play:
         turn = self._asked.get(client, 0)
         self._asked[client] = turn + 1
         flight = mail.flight = self._exchanges.begin(mail, env.now)
-        node = _Node(self, mail, self.device(client), turn)
+        node = _Node(self, mail, self.device(client), self._crew.give(self._call(mail, turn)))
 
         def landed(flight: Flight) -> None:
             self._under_way -= 1
             self._exchanges.landed(flight, useless=mail.told)
+            if node.answer is None:
+                self._crew.drop(node.ticket)
             if not flight.lost:
                 assert node.answer is not None
                 mail.reply, mail.replied_at_s = node.answer.reply, env.now
@@ -363,16 +364,16 @@ class Play:
             self._devices[client] = self._parts.device(client)
         return self._devices[client]
 
-    def compute(self, mail: Mail, turn: int) -> Answer:
-        """Have the app on a node work on a message now."""
-        computing = self._fleet.computing
-        call = Call(
+    def _call(self, mail: Mail, turn: int) -> Call:
+        return Call(
             mail.message, mail.client, len(self.ids), self._states.get(mail.client),
             self._run_config, self._parts.streams.integer("flower-call", mail.client, turn),
             f"{mail.number:063x}f",
         )  # fmt: skip
-        now_s = self.env.now
-        answer = self._work(call, computing, lambda: now_s)
+
+    def compute(self, ticket: Ticket) -> Answer:
+        """Have the app on a node work on a message now."""
+        answer = self._crew.fetch(ticket, self.env.now)
         if answer.error is not None:
             self.warn(f"the app on a node raised {answer.error}")
         return answer
@@ -420,16 +421,16 @@ class _Node:
     """A node's device in one participation, in the words of `simfed.sim.client`: what its work
     takes is known when the app has done it."""
 
-    def __init__(self, play: Play, mail: Mail, device: Device, turn: int) -> None:
+    def __init__(self, play: Play, mail: Mail, device: Device, ticket: Ticket) -> None:
         self._play = play
         self._mail = mail
         self._device = device
-        self._turn = turn
+        self.ticket = ticket
         self.answer: Answer | None = None
 
     def nominal_s(self, quantity: str, **_: Any) -> float:
         """Seconds of the app's work, which is done now."""
-        self.answer = self._play.compute(self._mail, self._turn)
+        self.answer = self._play.compute(self.ticket)
         return self._play.seconds(self._mail, self.answer, self._device)
 
     def duration_s(

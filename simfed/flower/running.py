@@ -212,14 +212,14 @@ def _play(
     from flwr.supercore.run import Run as FlowerRun
     from flwr.supercore.task_identity import TaskIdentity
 
-    from simfed.flower.asides import Aside, Done, Raised, foreign_randomness, foreign_time, said
+    from simfed.flower.asides import Aside, Raised, foreign_randomness, foreign_time, said
     from simfed.flower.computing import Charge
+    from simfed.flower.crew import Crew, one_thread
     from simfed.flower.exchanges import Exchanges
     from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.hooks import evaluations_told
     from simfed.flower.legacy import without_threads
     from simfed.flower.play import Play
-    from simfed.flower.work import Answer, Call, NodeClock, work_on
     from simfed.scenario.fleet_file import Computing
 
     run_id = parts.streams.integer("flower-run")
@@ -228,26 +228,13 @@ def _play(
     TaskIdentity.node_id = SUPERLINK_NODE_ID
     charge = Charge(fleet.server.computing or Computing())
     clock = ServerClock()
-    begins: list[Callable[[], float]] = [lambda: 0.0]
-    node_clock = NodeClock(lambda: begins[0]())
     with contextlib.ExitStack() as stack:
         stack.enter_context(foreign_time(now))
         server = Aside("server app", clock, host_timeout_s)
         stack.callback(server.stop)
-        node = Aside("client app", node_clock, host_timeout_s)
-        stack.callback(node.stop)
-
-        def work(call: Call, computing: Computing, begins_at_s: Callable[[], float]) -> Answer:
-            begins[0] = begins_at_s
-            try:
-                done = node.run(lambda: work_on(client_app, call, computing, node_clock))
-            except Raised as raised:
-                raise RunFailed(
-                    f"the client app of node {call.client} raised {said(raised.error)}"
-                ) from raised.error
-            assert isinstance(done, Done)
-            answer: Answer = done.answer
-            return answer
+        stack.enter_context(one_thread())
+        crew = Crew(client_app, fleet.computing, workers, host_timeout_s)
+        stack.callback(crew.close)
 
         def ask(question: Any) -> Any:
             charge.pause()
@@ -267,7 +254,7 @@ def _play(
         )
         ctrl_c = stack.enter_context(CtrlC().heard())
         play = Play(
-            fleet, parts, exchanges, work, run_config, run_id=run_id, stop_requested=ctrl_c.asked
+            fleet, parts, exchanges, crew, run_config, run_id=run_id, stop_requested=ctrl_c.asked
         )
         exchanges.network = play.network
         stack.enter_context(evaluations_told(exchanges.evaluated))

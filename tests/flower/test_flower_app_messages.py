@@ -219,7 +219,7 @@ def test_runs_repeat_bit_for_bit_though_the_app_seeds_nothing(tmp_path):
     import numpy as np
 
     def draw(message, context):
-        return payload(float(np.random.rand() + random.random()))
+        return payload(float(np.random.rand() + random.random()))  # noqa: NPY002
 
     def main(grid, context):
         nodes = grid.get_node_ids()
@@ -251,7 +251,7 @@ def test_waiting_for_more_nodes_than_there_are_is_an_error_in_simulated_time(tmp
     def main(grid, context):
         FedAvg(min_available_nodes=5).start(grid, ArrayRecord(), num_rounds=1)
 
-    with pytest.raises(RunFailed, match="at .* s the server app has looked .* 2 nodes are all"):
+    with pytest.raises(RunFailed, match=r"at .* s the server app has looked .* 2 nodes are all"):
         play(main, fleet(), tmp_path)
 
 
@@ -262,7 +262,7 @@ def test_an_app_that_blocks_is_given_up(tmp_path):
         lock.acquire()
         lock.acquire()
 
-    with pytest.raises(RunFailed, match="server app has not come back for 0.3 s of host time"):
+    with pytest.raises(RunFailed, match=r"server app has not come back for 0.3 s of host time"):
         play(main, fleet(), tmp_path, host_timeout_s=0.3)
     lock.release()
 
@@ -275,7 +275,7 @@ def test_a_node_that_blocks_is_given_up(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     app = client(lambda message, context: lock.acquire() and message.content)
-    with pytest.raises(RunFailed, match="client app has not come back for 0.3 s of host time"):
+    with pytest.raises(RunFailed, match=r"client app has not come back for 0.3 s of host time"):
         play(main, fleet(), tmp_path, app, host_timeout_s=0.3)
     lock.release()
 
@@ -285,7 +285,7 @@ def test_a_metric_that_declared_seconds_need_is_missed_by_name(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     world = fleet(computing={"kind": "declared", "seconds": "0.01 * num_exmaples"})
-    with pytest.raises(InputError, match="num_exmaples.*did you mean 'num_examples'"):
+    with pytest.raises(InputError, match=r"num_exmaples.*did you mean 'num_examples'"):
         play(main, world, tmp_path)
 
 
@@ -314,14 +314,14 @@ def test_the_servers_own_work_is_declared_per_exchange(tmp_path):
 
 
 def test_an_app_that_sends_nothing_and_one_that_raises_are_said(tmp_path):
-    with pytest.raises(RunFailed, match="never sent a message"):
+    with pytest.raises(RunFailed, match=r"never sent a message"):
         play(lambda grid, context: None, fleet(), tmp_path)
 
     def main(grid, context):
         time.sleep(2)
         raise KeyError("lr")
 
-    with pytest.raises(RunFailed, match="at 2 s the server app raised KeyError: 'lr'"):
+    with pytest.raises(RunFailed, match=r"at 2 s the server app raised KeyError: 'lr'"):
         play(main, fleet(), tmp_path / "other")
 
 
@@ -349,3 +349,58 @@ def test_metrics_of_nodes_and_of_the_server_become_accuracy(tmp_path):
     run = play(main, fleet(), tmp_path, client(measure))
     (row,) = run.prototypes.itertuples()
     assert (row.test_accuracy, row.test_loss) == (0.75, 2.0)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_results_do_not_depend_on_how_many_processes_work(tmp_path, asks):
+    """Nodes leave in the middle, raise, and ask for the time, which is told where it is known."""
+    import random
+
+    from flwr.app import MetricRecord
+
+    def draw(message, context):
+        if random.random() < 0.1:
+            raise ValueError("unlucky")
+        content = payload(random.random())
+        if asks:
+            time.sleep(0.25)
+            content["metrics"]["v"] = time.monotonic()
+        seen = context.state.get("seen", {"n": 0})["n"] + 1
+        context.state["seen"] = MetricRecord({"n": seen})
+        content["metrics"]["seen"] = seen
+        return content
+
+    def main(grid, context):
+        waiting = set()
+        for _ in range(20):
+            nodes = random.sample(list(grid.get_node_ids()), 3)
+            waiting |= set(grid.push_messages([to(node) for node in nodes]))
+            time.sleep(1)
+            for reply in grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                told.append(str(reply.content["metrics"]) if reply.has_content() else "error")
+
+    seen = []
+    for workers in (1, 3):
+        told: list[str] = []
+        groups = (
+            {"count": 8, "link": {"up": "100 kbps"}},
+            {"count": 4, "availability": {"markov": {"on": "5 s", "off": "2 s"}}},
+        )
+        run = play(main, fleet(*groups), tmp_path / str(workers), client(draw), workers=workers)
+        seen.append((run.fingerprint, told))
+    assert seen[0] == seen[1]
+    assert "error" in seen[0][1]
+
+
+def test_a_node_that_blocks_in_a_process_is_given_up(tmp_path):
+    lock = threading.Lock()
+    lock.acquire()
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    app = client(lambda message, context: lock.acquire() and message.content)
+    with pytest.raises(RunFailed, match=r"client app has not come back for 0.3 s of host time"):
+        play(main, fleet({"count": 3}), tmp_path, app, host_timeout_s=0.3, workers=2)
+    lock.release()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,8 +69,6 @@ def run(
     if workers < 1:
         raise InputError("a whole number of at least 1", where="--workers", got=workers)
     loaded = load_fleet(fleet, pairs, allow_outside=allow_outside)
-    if quiet:
-        logging.getLogger("flwr").setLevel(logging.ERROR)
     with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
         if not quiet:
             print(f"{loaded.name}: {loaded.client_count:,} nodes → {folder}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -233,6 +234,8 @@ def _play(
         server = Aside("server app", clock, host_timeout_s)
         stack.callback(server.stop)
         stack.enter_context(one_thread())
+        if shown is None:
+            stack.enter_context(_hushed())
         crew = Crew(client_app, fleet.computing, workers, host_timeout_s)
         stack.callback(crew.close)
 
@@ -299,6 +302,18 @@ def _explained(error: BaseException, directory: RunDirectory | None, parts: Part
                 reason = str(told) or type(told).__name__
                 directory.stop("interrupted" if stopped else "failed", reason)
     return told
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Meanwhile Flower's own log keeps to errors."""
+    log = logging.getLogger("flwr")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 # ---- what the manifest says ----------------------------------------------------------------------

@@ -23,7 +23,7 @@ found: list[Any] = []
 def samples(partition: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A node's data."""
     rng = torch.Generator().manual_seed(partition)
-    inputs = torch.randn(SAMPLES + partition, FEATURES, generator=rng)
+    inputs = torch.randn(SAMPLES + partition, FEATURES, generator=rng, dtype=torch.float64)
     return inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0.5).long()
 
 
@@ -31,7 +31,7 @@ def model() -> torch.nn.Module:
     torch.manual_seed(7)
     return torch.nn.Sequential(
         torch.nn.Linear(FEATURES, 16), torch.nn.ReLU(), torch.nn.Linear(16, CLASSES)
-    )
+    ).double()  # Flower sums in the order of arrival, which shows in the last digits of 32 bits
 
 
 torch_client = ClientApp()

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    model_validator,
+)
 
 from simfed.arithmetic import read_arithmetic
 from simfed.errors import InputError
@@ -51,6 +58,13 @@ Expression = Annotated[
 ]
 
 
+Expressions = Annotated[
+    # the brackets keep a tag out of the key paths in error messages
+    Annotated[Expression, Tag("one[]")] | Annotated[dict[str, Expression], Tag("each[]")],
+    Discriminator(lambda value: "each[]" if isinstance(value, Mapping) else "one[]"),
+]
+
+
 class Computing(Section):
     """How the time of foreign code is charged.
 
@@ -62,9 +76,7 @@ class Computing(Section):
     kind: Literal["metered", "declared", "measured"] = Field(
         default="metered", description="counted work, arithmetic over metrics, or host seconds"
     )
-    seconds: Annotated[
-        Expression | dict[str, Expression] | None, Only("kind", "declared", needed=True)
-    ] = Field(
+    seconds: Annotated[Expressions | None, Only("kind", "declared", needed=True)] = Field(
         default=None,
         description="on a device of speed 1: a number or arithmetic over the reply's metrics, "
         "for all messages or per type of message",

@@ -30,9 +30,10 @@ class Spent:
 class Charge:
     """Watches foreign code as one kind of computing needs it."""
 
-    def __init__(self, computing: Computing) -> None:
-        self.computing = computing
-        self._meter = Meter() if computing.kind == "metered" else None
+    def __init__(self, computing: Computing | None) -> None:
+        """None: it is not charged at all."""
+        metered = computing is not None and computing.kind == "metered"
+        self._meter = Meter() if metered else None
         self._begun = 0.0
         self._host_s = 0.0
 

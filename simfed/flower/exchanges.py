@@ -87,7 +87,7 @@ class Exchanges:
         self._begun: list[Flight] = []
         self._flying: set[Flight] = set()
         self._taken: list[Flight] = []
-        self._landed: list[Flight] = []
+        self._landed: dict[Flight, None] = {}
         """Arrived, and not pulled."""
         self._latest: dict[int, Flight] = {}
         self._next_s: dict[Flight, float] = {}
@@ -132,7 +132,10 @@ class Exchanges:
         self._flying.discard(flight)
         if useless and not flight.lost:
             flight.lose("dropped")
-        (self._taken if flight.lost else self._landed).append(flight)
+        if flight.lost:
+            self._taken.append(flight)
+        else:
+            self._landed[flight] = None
 
     def pulled(self, mail: Mail, message: Message, *, answered: bool, now_s: float) -> None:
         """The server app gets a reply, or an error in its place."""
@@ -141,11 +144,11 @@ class Exchanges:
         if not answered:
             self.waited_until(now_s)
             if flight in self._landed:
-                self._landed.remove(flight)
+                del self._landed[flight]
                 flight.lose("dropped")
                 self._taken.append(flight)
             return
-        self._landed.remove(flight)
+        del self._landed[flight]
         self._taken.append(flight)
         arrived_s = flight.ended_at_s
         self._awaited_s = max(arrived_s, self._awaited_s or 0.0)
@@ -179,7 +182,7 @@ class Exchanges:
         for flight in self._landed:
             flight.lose("dropped")
         self._taken += self._landed
-        self._landed = []
+        self._landed = {}
         if self._sent_at_s is not None:
             self._close(now_s, uses)
 

@@ -33,7 +33,7 @@ from simfed.flower.messages import Mail, unavailable
 from simfed.flower.work import Answer, Call
 from simfed.net import LinkUse, Network
 from simfed.net.instants import at, end_of_instant
-from simfed.scenario.fleet_file import Computing, FleetFile
+from simfed.scenario.fleet_file import FleetFile
 from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
 
@@ -136,11 +136,9 @@ class Play:
     def _charge(self, charge: Charge) -> Story:
         """Let the time pass that the server app's own work takes."""
         spent, got = charge.take(), self._exchanges.take_got()
-        device, computing = self._server_device, self._fleet.server.computing
-        if computing is None and device is None:
-            return
+        device, computing = self._server_device, self._fleet.server.charged
         if computing is None:
-            computing = Computing()
+            return
         if computing.kind == "declared" and not got.replies:
             return
         nominal_s = price(
@@ -193,39 +191,36 @@ class Play:
         mails = [m for id in dict.fromkeys(question.ids) if (m := self._mails.get(id)) is not None]
         mails = [mail for mail in mails if not mail.told]
         until_s = math.inf if question.timeout_s is None else env.now + question.timeout_s
-        answer: list[Any] = []
-        while True:
-            answer += self._take(mails)
-            mails = [mail for mail in mails if not mail.told]
-            if not question.wait or not mails:
+        while question.wait:
+            settled_s = {mail.id: self._settled_at_s(mail) for mail in mails if mail.reply is None}
+            self._awaited = {id for id, at_s in settled_s.items() if at_s > env.now}
+            if not self._awaited or env.now >= until_s:
                 break
-            if env.now >= until_s:
-                self._exchanges.waited_until(env.now)
-                break
-            next_s = min(until_s, *(self._settled_at_s(mail) for mail in mails))
-            self._awaited = {mail.id for mail in mails}
+            next_s = min(until_s, *(settled_s[id] for id in self._awaited))
             self._wake = wake = env.event()
-            ring = at(env, next_s) if next_s < math.inf else None
-            yield wake if ring is None else wake | ring
-            self._wake, self._awaited = None, set()
+            yield wake if next_s == math.inf else wake | at(env, next_s)
+            self._wake = None
             yield end_of_instant(env)
+        self._awaited = set()
+        answer = self._take(mails, waited=question.wait)
+        if question.wait and len(answer) < len(mails):
+            self._exchanges.waited_until(env.now)
         if answer:
             self._polls = 0
         elif not question.wait:
             self._look()
         return answer
 
-    def _take(self, mails: Sequence[Mail]) -> list[Any]:
-        """What is known of these by now, as messages."""
+    def _take(self, mails: Sequence[Mail], *, waited: bool) -> list[Any]:
+        """What is known of these by now, as messages. A server that `waited` took each reply when
+        it came; one that looks only now may find that it has expired."""
         now_s, found = self.env.now, []
         for mail in mails:
-            if mail.expires_at_s <= now_s:
-                message = unavailable(mail, now_s, self._run_id, gone=False)
-                found.append((now_s, mail, message, False))
-            elif mail.reply is not None:
+            if mail.reply is not None and (waited or now_s < mail.expires_at_s):
                 found.append((mail.replied_at_s, mail, mail.reply.message(), True))
             elif self._settled_at_s(mail) <= now_s:
-                message = unavailable(mail, now_s, self._run_id, gone=True)
+                gone = mail.expires_at_s > now_s
+                message = unavailable(mail, now_s, self._run_id, gone=gone)
                 found.append((now_s, mail, message, False))
         found.sort(key=lambda one: (one[0], one[1].client, one[1].number))
         for _, mail, message, answered in found:
@@ -308,9 +303,9 @@ class Play:
             if not flight.lost:
                 assert node.answer is not None
                 mail.reply, mail.replied_at_s = node.answer.reply, env.now
-                if self._wake is not None and mail.id in self._awaited:
-                    self._wake.succeed()
-                    self._wake = None
+                self._awaited.discard(mail.id)
+                if not self._awaited:
+                    self._wake_up()
 
         self._under_way += 1
         self._stories[client] = story = env.process(
@@ -336,7 +331,7 @@ class Play:
             self._wake_up()
 
     def _wake_up(self) -> None:
-        """Let the server look again when it will be told."""
+        """Let a server that waits look again."""
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None

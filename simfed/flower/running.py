@@ -221,13 +221,12 @@ def _play(
     from simfed.flower.hooks import evaluations_told
     from simfed.flower.legacy import without_threads
     from simfed.flower.play import Play
-    from simfed.scenario.fleet_file import Computing
 
     run_id = parts.streams.integer("flower-run")
     flower_run = FlowerRun.create_empty(run_id)
     TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
     TaskIdentity.node_id = SUPERLINK_NODE_ID
-    charge = Charge(fleet.server.computing or Computing())
+    charge = Charge(fleet.server.charged)
     clock = ServerClock()
     with contextlib.ExitStack() as stack:
         stack.enter_context(foreign_time(now))

@@ -133,6 +133,13 @@ class FleetServer(Section):
             raise ValueError(InputError(allowed, where="device"))
         return self
 
+    @property
+    def charged(self) -> Computing | None:
+        """How the server's work is charged; None: it takes no time."""
+        if self.computing is None and self.device is not None:
+            return Computing()
+        return self.computing
+
 
 class AppMetrics(Section):
     """Under which names the app's metrics say what runs show; omitted: looked for by their

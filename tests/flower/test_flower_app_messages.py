@@ -404,3 +404,89 @@ def test_a_node_that_blocks_in_a_process_is_given_up(tmp_path):
     with pytest.raises(RunFailed, match=r"client app has not come back for 0.3 s of host time"):
         play(main, fleet({"count": 3}), tmp_path, app, host_timeout_s=0.3, workers=2)
     lock.release()
+
+
+def test_a_reply_that_was_waited_for_is_taken_before_it_expires(tmp_path):
+    """The other node's message lives longer; a server that only looks later finds it expired."""
+    seen = []
+
+    def main(grid, context):
+        quick, slow = grid.get_node_ids()
+        replies = grid.send_and_receive([to(quick, ttl=2.0), to(slow)])
+        seen.append(([reply.has_content() for reply in replies], time.monotonic()))
+        ids = grid.push_messages([to(quick, ttl=2.0)])
+        time.sleep(3)
+        seen.append([reply.error.code for reply in grid.pull_messages(ids)])
+
+    groups = [{}, {"device": {"profile": "x86-2core-vm", "speed": 0.25}}]
+    play(main, fleet(*groups), tmp_path)
+    assert seen == [([True, True], 4.0), [ErrorCode.MESSAGE_UNAVAILABLE]]
+
+
+def test_nodes_that_come_and_go_are_those_that_the_grid_lists(tmp_path):
+    trace = tmp_path / "online.csv"
+    trace.write_text("client,from_s,to_s\n0,0,10\n1,5,20\n2,0,100\n")
+    seen = []
+
+    def main(grid, context):
+        everybody = None
+        for _ in range(3):
+            nodes = list(grid.get_node_ids())
+            seen.append(len(nodes))
+            everybody = everybody or nodes
+            time.sleep(7)
+        (reply,) = grid.send_and_receive([to(everybody[0])])
+        seen.append((reply.error.code, time.monotonic()))
+
+    run = play(main, fleet({"count": 3, "availability": {"trace": str(trace)}}), tmp_path)
+    assert seen == [2, 3, 2, (ErrorCode.NODE_UNAVAILABLE, 21.0)]
+    assert len(run.participations) == 0
+
+
+def test_work_on_nodes_can_fail_and_the_server_waits_in_vain(tmp_path):
+    def main(grid, context):
+        for _ in range(4):
+            list(grid.send_and_receive([to(n) for n in grid.get_node_ids()], timeout=30))
+
+    world = fleet({"count": 10, "failure": {"training": 0.2, "upload": 0.2}})
+    run = play(main, world, tmp_path)
+    outcomes = run.participations["outcome"].value_counts()
+    assert 5 <= outcomes["failed"] <= 25
+    assert outcomes["failed"] + outcomes["aggregated"] == 40
+    assert run.rounds["finished_at_s"].tolist() == [30.0, 60.0, 90.0, 120.0]
+
+
+def test_faults_of_the_world_strike_messages_and_devices(tmp_path):
+    def main(grid, context):
+        for _ in range(5):
+            list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    faults = {
+        "messages": {"lost": 0.2, "doubled": 0.2, "timeout": "1 s", "tries": 9},
+        "freezes": {"between": "5 s", "lasts": "1 s"},
+        "stalls": {"between": "10 s", "lasts": "1 s"},
+    }
+    link = {"up": "8 kbps", "down": "8 kbps"}
+    run = play(main, fleet({"count": 4, "link": link}, faults=faults), tmp_path)
+    names = set(run.spans["name"]) | set(run.spans["kind"])
+    assert {"lost", "doubled", "timeout", "frozen"} <= names
+
+
+def test_an_asynchronous_app_has_a_round_for_every_merge(tmp_path):
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        waiting = set(grid.push_messages([to(node) for node in nodes]))
+        merges = 0
+        while merges < 12:
+            for reply in grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                merges += 1
+                waiting |= set(grid.push_messages([to(reply.metadata.src_node_id)]))
+            time.sleep(0.1)
+
+    groups = [{"device": {"profile": "x86-2core-vm", "speed": s}} for s in (1.0, 0.7, 0.3)]
+    run = play(main, fleet(*groups), tmp_path)
+    merged = run.participations[run.participations["outcome"].isin(["aggregated", "late"])]
+    assert len(merged) == 12
+    assert 9 <= len(run.rounds) <= 13
+    assert merged["staleness"].max() >= 2

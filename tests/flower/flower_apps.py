@@ -83,9 +83,13 @@ def strategy_app(make: Callable[[], Any]) -> ServerApp:
     return app
 
 
-fedavg = strategy_app(lambda: FedAvg(min_available_nodes=4, fraction_evaluate=0.5))
-fedprox = strategy_app(lambda: FedProx(min_available_nodes=4, proximal_mu=0.5))
-fedadam = strategy_app(lambda: FedAdam(min_available_nodes=4, eta=0.05))
+# Flower's engine begins before all nodes are there: `min_train_nodes` lets it ask all of them from
+# the first round on
+fedavg = strategy_app(
+    lambda: FedAvg(min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.5)
+)
+fedprox = strategy_app(lambda: FedProx(min_train_nodes=4, min_available_nodes=4, proximal_mu=0.5))
+fedadam = strategy_app(lambda: FedAdam(min_train_nodes=4, min_available_nodes=4, eta=0.05))
 
 asynchronous = ServerApp()
 
@@ -179,7 +183,7 @@ bagging = ServerApp()
 
 @bagging.main()
 def bag(grid: Any, context: Any) -> None:
-    strategy = SortedBagging(min_available_nodes=4, fraction_evaluate=0.0)
+    strategy = SortedBagging(min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.0)
     nothing = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
     result = strategy.start(grid, nothing, num_rounds=ROUNDS)
     found.append([result.arrays["0"].numpy()])

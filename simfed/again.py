@@ -65,6 +65,11 @@ def replay_draws(path: str | os.PathLike[str]) -> Again:
     Raises: `InputError` for what is no finished run directory.
     """
     run, found = open_run(path), Again()
+    if run.manifest.get("mode") == "flower":
+        raise InputError(
+            "a run of a scenario", where="--replay-draws", got="a Flower app's",
+            hint="run the app again: its fingerprint is the same where its computing is not measured",
+        )  # fmt: skip
     try:
         parts = _parts(run, path)
         full = run.manifest.get("mode") == "full"

@@ -68,7 +68,7 @@ def replay_draws(path: str | os.PathLike[str]) -> Again:
     if run.manifest.get("mode") == "flower":
         raise InputError(
             "a run of a scenario", where="--replay-draws", got="a Flower app's",
-            hint="run the app again: its fingerprint is the same where its computing is not measured",
+            hint="run the app again: its fingerprint is the same, unless computing was measured",
         )  # fmt: skip
     try:
         parts = _parts(run, path)

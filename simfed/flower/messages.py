@@ -12,7 +12,7 @@ import copyreg
 import io
 import pickle
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Array, Message, RecordDict
@@ -82,13 +82,10 @@ class Mail:
     reply: Packed | None = None
     """From its node, when it has arrived at the server."""
     replied_at_s: float = 0.0
-    gone: bool = False
-    """Its node is away, and the server knows it."""
     told: bool = False
     """The server has its reply, or was told that there is none."""
     flight: Any = None
     """The participation that it became, when it has begun."""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -138,25 +135,23 @@ def error_reply(to: Message, code: int, reason: str) -> Message:
     return Message(Error(code=code, reason=reason), reply_to=to)
 
 
-def unavailable(mail: Mail, now_s: float, run_id: int, *, gone: bool) -> Message:
-    """What the server is told in place of a reply: its node is `gone`, or the message expired."""
-    asked = mail.message.metadata
-    code = ErrorCode.NODE_UNAVAILABLE if gone else ErrorCode.MESSAGE_UNAVAILABLE
-    reason = (
-        "Error: Node Unavailable - The destination node failed to report online."
-        if gone
-        else "Error: Message Unavailable - The message has expired or does not exist."
-    )
+def unavailable(message_id: str, now_s: float, run_id: int, gone: Mail | None = None) -> Message:
+    """What the server is told in place of a reply: the message expired, or was never known, or (of
+    `gone`) its node is away."""
+    code, reason = ErrorCode.MESSAGE_UNAVAILABLE, "the message has expired or does not exist"
+    if gone is not None:
+        code, reason = ErrorCode.NODE_UNAVAILABLE, "the node has not been heard of for too long"
+    asked = None if gone is None else gone.message.metadata
     metadata = Metadata(
         run_id=run_id,
-        message_id=f"{mail.number:063x}e",
+        message_id=message_id[1:] + "e",
         src_node_id=SUPERLINK_NODE_ID,
         dst_node_id=SUPERLINK_NODE_ID,
-        reply_to_message_id=mail.id,
-        group_id=asked.group_id if gone else "",
+        reply_to_message_id=message_id,
+        group_id="" if asked is None else asked.group_id,
         created_at=EPOCH_S + now_s,
-        ttl=max(mail.expires_at_s - now_s, 0.0) if gone else 0.0,
-        message_type=asked.message_type if gone else SYSTEM_MESSAGE_TYPE,
+        ttl=0.0 if gone is None else max(gone.expires_at_s - now_s, 0.0),
+        message_type=SYSTEM_MESSAGE_TYPE if asked is None else asked.message_type,
     )
     return make_message(metadata=metadata, error=Error(code=code, reason=reason))
 

@@ -89,6 +89,8 @@ class Play:
         self._left_at_s: dict[int, float] = {}
         self._stories: dict[int, simpy.Process] = {}
         self._mails: dict[str, Mail] = {}
+        """By id, as long as the server app has not been told what became of them."""
+        self._sent = 0
         self._awaited: set[str] = set()
         self._wake: simpy.Event | None = None
         self._under_way = 0
@@ -172,8 +174,10 @@ class Play:
             if client is None:
                 self.warn("a message to a node that does not exist was not sent")
                 continue
-            mail = Mail(len(self._mails) + 1, client, outgoing.message, outgoing.size_bytes,
-                        outgoing.expires_at_s)  # fmt: skip
+            self._sent += 1
+            mail = Mail(
+                self._sent, client, outgoing.message, outgoing.size_bytes, outgoing.expires_at_s
+            )
             self._mails[mail.id] = mail
             sent.append(mail.id)
             if not self._is_there(client) and client not in self._waiting:
@@ -188,8 +192,9 @@ class Play:
     def _pull(self, question: Pull) -> Generator[simpy.Event, Any, list[Any]]:
         """The messages that the app gets: in the order in which they arrived."""
         env = self.env
-        mails = [m for id in dict.fromkeys(question.ids) if (m := self._mails.get(id)) is not None]
-        mails = [mail for mail in mails if not mail.told]
+        ids = list(dict.fromkeys(question.ids))
+        mails = [mail for id in ids if (mail := self._mails.get(id)) is not None]
+        unknown = [id for id in ids if id not in self._mails]
         until_s = math.inf if question.timeout_s is None else env.now + question.timeout_s
         while question.wait:
             settled_s = {mail.id: self._settled_at_s(mail) for mail in mails if mail.reply is None}
@@ -205,7 +210,8 @@ class Play:
         answer = self._take(mails, waited=question.wait)
         if question.wait and len(answer) < len(mails):
             self._exchanges.waited_until(env.now)
-        if answer:
+        answer += [unavailable(id, env.now, self._run_id) for id in unknown]
+        if len(answer) > len(unknown):
             self._polls = 0
         elif not question.wait:
             self._look()
@@ -219,12 +225,13 @@ class Play:
             if mail.reply is not None and (waited or now_s < mail.expires_at_s):
                 found.append((mail.replied_at_s, mail, mail.reply.message(), True))
             elif self._settled_at_s(mail) <= now_s:
-                gone = mail.expires_at_s > now_s
-                message = unavailable(mail, now_s, self._run_id, gone=gone)
+                gone = mail if mail.expires_at_s > now_s else None
+                message = unavailable(mail.id, now_s, self._run_id, gone)
                 found.append((now_s, mail, message, False))
         found.sort(key=lambda one: (one[0], one[1].client, one[1].number))
         for _, mail, message, answered in found:
             mail.told = True
+            del self._mails[mail.id]  # with all that it carried
             self._exchanges.pulled(mail, message, answered=answered, now_s=now_s)
         return [message for _, _, message, _ in found]
 

@@ -490,3 +490,18 @@ def test_an_asynchronous_app_has_a_round_for_every_merge(tmp_path):
     assert len(merged) == 12
     assert 9 <= len(run.rounds) <= 13
     assert merged["staleness"].max() >= 2
+
+
+def test_a_reply_is_given_once(tmp_path):
+    seen = []
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        ids = grid.push_messages([to(node)])
+        time.sleep(2)
+        for _ in range(2):
+            (reply,) = grid.pull_messages(ids)
+            seen.append(reply.error.code if reply.has_error() else "reply")
+
+    play(main, fleet({}), tmp_path)
+    assert seen == ["reply", ErrorCode.MESSAGE_UNAVAILABLE]

@@ -11,6 +11,7 @@ from simfed.cli import (
     calibrate,
     data,
     export,
+    flower,
     inspect,
     network,
     new,
@@ -67,3 +68,4 @@ app.add_typer(data.app, name="data")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(network.app, name="network")
 app.command("help")(new.show_page)
+app.add_typer(flower.app, name="flower")

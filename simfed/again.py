@@ -64,6 +64,11 @@ def replay_draws(path: str | os.PathLike[str]) -> Again:
     Raises: `InputError` for what is no finished run directory.
     """
     run, found = open_run(path), Again()
+    if run.manifest.get("mode") == "flower":
+        raise InputError(
+            "a run of a scenario", where="--replay-draws", got="a Flower app's",
+            hint="run the app again: its fingerprint is the same, unless computing was measured",
+        )  # fmt: skip
     try:
         parts = parts_of_run(run, path)
         full = run.manifest.get("mode") == "full"

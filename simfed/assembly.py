@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simfed.contract import FORCED_ARM, Task
 from simfed.device import (
@@ -46,7 +46,9 @@ from simfed.tasks import Tasks, policy_of
 if TYPE_CHECKING:
     from simfed.fleet import Column
     from simfed.net import Model, Topology
+    from simfed.net.traces import LinkTrace
     from simfed.policy import Policy
+    from simfed.record.read import Run
     from simfed.scenario.device import Device as DeviceSpec
     from simfed.scenario.faults import Strike
     from simfed.scenario.model import ClientGroup
@@ -526,6 +528,63 @@ def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
     return Parts(
         validated(run.scenario, source=where.name, folder=Path(path), recorded=True), where
     )
+
+
+_MOST_STEPS = 100_000
+"""Of one link's capacity that a picture is given."""
+
+
+def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
+    """(instants, bytes/s from then on) of every link of a run whose capacity varies, also where the
+    link is idle, of which the run's tables say nothing: worked out anew from its scenario.
+
+    `path` is its directory. Empty where no capacity varies, and where the scenario's traces are no
+    longer at hand: then a picture shows what was recorded.
+    """
+    if not _may_vary(run.scenario):
+        return {}
+    end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
+    try:
+        topology = parts_of_run(run, path).topology
+        recorded = run.links["link"].unique()
+    except (InputError, InputErrors):
+        return {}
+    names = {topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))}
+    found = {}
+    for name in recorded:
+        link = topology.traces[names[name]] if names.get(name) in topology.traces else None
+        if link is not None:
+            found[str(name)] = _steps(link, end_s)
+    return found
+
+
+def _may_vary(scenario: dict[str, Any]) -> bool:
+    """Whether a resolved scenario has a trace where a rate could stand, or stalls."""
+    faults = scenario.get("faults") or {}
+    if isinstance(faults, dict) and faults.get("stalls"):
+        return True
+
+    def holds(value: Any) -> bool:
+        if isinstance(value, dict):
+            return "end" in value or any(map(holds, value.values()))
+        return isinstance(value, list) and any(map(holds, value))
+
+    links = [group.get("link") for group in scenario.get("clients", [])]
+    return holds(links) or holds(scenario.get("network"))
+
+
+def _steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
+    """The pieces of a trace from 0 to `end_s`."""
+    moment = link.trace.moment(link.offset_s)
+    at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
+    while len(at_s) < _MOST_STEPS:
+        after, from_s = link.trace.next_moment(moment)
+        if after is None or from_s - link.offset_s >= end_s:
+            break
+        moment = after
+        at_s.append(max(0.0, from_s - link.offset_s))
+        rates.append(link.trace.rate_bytes_per_s(moment))
+    return at_s, rates
 
 
 def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:

@@ -10,6 +10,8 @@ from simfed.cli import (
     cache,
     calibrate,
     data,
+    export,
+    flower,
     inspect,
     network,
     new,
@@ -59,9 +61,11 @@ app.command()(run.verify)
 app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
+app.command()(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(network.app, name="network")
 app.command("help")(new.show_page)
+app.add_typer(flower.app, name="flower")

@@ -18,7 +18,7 @@ from simfed.units import counted, format_duration
 if TYPE_CHECKING:
     from simfed.experiment import RunResult
 
-__all__ = ["run", "verify"]
+__all__ = ["draw", "folder_for", "run", "summarise", "verify"]
 
 
 def run(
@@ -69,7 +69,7 @@ def run(
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
-    with _folder(out, loaded.name) as folder, sigterm_is_ctrl_c():
+    with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
         clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
         result = experiment.run(
             loaded,
@@ -84,9 +84,9 @@ def run(
                 loaded.rounds, quiet=quiet, title=f"{loaded.name}: {clients}, {length} → {folder}"
             ),
         )
-    drawn = _draw(result, folder) if figures else []
+    drawn = draw(result, folder) if figures else []
     if not quiet:
-        _summarise(result, drawn)
+        summarise(result, drawn)
     if timings:
         _print_timings(result)
 
@@ -129,7 +129,8 @@ def verify(
         typer.echo(f"{folder}: {found.said} played again: the same")
 
 
-def _summarise(result: RunResult, drawn: list[str]) -> None:
+def summarise(result: RunResult, drawn: list[str]) -> None:
+    """Print a run's summary, its warnings, and where its files are."""
     from rich.console import Console
 
     from simfed.report.summary import summary_table
@@ -151,7 +152,7 @@ def _print_timings(result: RunResult) -> None:
     typer.echo(f"{'total':<{width}}  {format_duration(total):>12}")
 
 
-def _draw(result: RunResult, folder: Path) -> list[str]:
+def draw(result: RunResult, folder: Path) -> list[str]:
     """Draw the run's pictures into its folder; the names of the files."""
     from simfed.report.pictures import draw_run
 
@@ -165,7 +166,7 @@ def _as_file_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _folder(out: str | None, name: str) -> Iterator[Path]:
+def folder_for(out: str | None, name: str) -> Iterator[Path]:
     """The folder that the user named, or a new one that no other process takes for its run."""
     if out is not None:
         yield Path(out)

@@ -60,6 +60,9 @@ def load_scenario(
     data = read_yaml(path, allow_outside=allow_outside)
     if "base" in data and "clients" not in data:
         raise InputError("a scenario; this is a study", where=str(path), hint="simfed study run")
+    if "clients" in data and "computing" in data:
+        hint = "simfed flower run APP_DIR --fleet FILE"
+        raise InputError("a scenario; this is a fleet for an app", where=str(path), hint=hint)
     pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
     data = apply_overrides(data, pairs, Scenario)
     import_plugins(

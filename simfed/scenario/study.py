@@ -13,6 +13,7 @@ from simfed.errors import InputError
 from simfed.scenario.fields import File, Fraction, Int, Plugins
 from simfed.scenario.load import apply_overrides, import_plugins, read_yaml, validate_as
 from simfed.scenario.section import Section
+from simfed.vocabulary import RELEVANT_RATIO
 
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 
@@ -67,10 +68,6 @@ Points = Annotated[Values, BeforeValidator(_points, json_schema_input_type=list[
 Threshold = Annotated[Fraction, _between("an accuracy above 0 and below 1", 0, 1)]
 Ratio = Annotated[float, _between("a ratio of at least 1, such as 1.05", 1, math.inf, least=1)]
 Confidence = Annotated[Fraction, _between("a confidence above 0 and below 1", 0, 1)]
-
-
-RELEVANT_RATIO = 1.05
-"""What is sooner by less is no verdict."""
 
 
 class Compare(Section):

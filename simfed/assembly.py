@@ -7,11 +7,12 @@ moment. `simfed.experiment` builds the rest and lets the clock play.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simfed.contract import FORCED_ARM, Task
 from simfed.device import (
@@ -34,23 +35,26 @@ from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.levels import energy_of, split_arm
 from simfed.method import Work
-from simfed.record.read import open_run
+from simfed.record.read import Run, open_run
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import QUANTITIES as DRAWN
 from simfed.scenario.distribution import Distribution
+from simfed.scenario.load import validated
 from simfed.seeding import Streams
 from simfed.tasks import Tasks, policy_of
 
 if TYPE_CHECKING:
     from simfed.fleet import Column
     from simfed.net import Model, Topology
+    from simfed.net.traces import LinkTrace
     from simfed.policy import Policy
+    from simfed.record.read import Run
     from simfed.scenario.device import Device as DeviceSpec
     from simfed.scenario.faults import Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
-__all__ = ["Parts", "available_profiles", "check", "checked"]
+__all__ = ["Parts", "available_profiles", "check", "checked", "parts_of_run"]
 
 
 class Parts:
@@ -84,13 +88,13 @@ class Parts:
         if self.scenario.server.device is not None:
             specs.append(self.scenario.server.device)
         folders = profile_folders(self._source.parent if self._source else Path())
-        names = dict.fromkeys(spec.profile for spec in specs)
+        names = dict.fromkeys(spec.profile for spec in specs if spec.profile is not None)
         return {name: find_profile(name, folders) for name in names}
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
         """Profile name → profile, told the sizes of the models in use."""
-        found = {}
+        found: dict[str, Profile] = {}
         for name, file in self.profile_files.items():
             profile = found[name] = load_profile(file)
             for prototype, of_model in self.facts.items():
@@ -276,7 +280,13 @@ class Parts:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _processor(self, spec: DeviceSpec) -> Processor:
-        return build_processor(spec.plain(), self.profiles[spec.profile], self.streams)
+        return build_processor(spec.plain(), self._profile_of(spec), self.streams)
+
+    def _profile_of(self, spec: DeviceSpec) -> Profile:
+        """That of a device, or one that knows nothing, where the scenario says the times."""
+        if spec.profile is None:
+            return Profile("times said in the scenario", "table", {})
+        return self.profiles[spec.profile]
 
     @staticmethod
     def _record(run: str, where: str) -> Recorded:
@@ -422,8 +432,9 @@ class Parts:
                     )
                 except InputError:
                     found.append(
-                        f"device profile {group.device.profile}: decompression of {work.model} by "
-                        f"{work.name} is not known, so unpacking what travels down takes no time"
+                        f"device profile {group.device.profile or 'none'}: decompression of "
+                        f"{work.model} by {work.name} is not known, so unpacking what travels "
+                        "down takes no time"
                     )
         return list(dict.fromkeys(found))
 
@@ -506,6 +517,74 @@ def check(
     too little data for the clients and the public images.
     """
     return checked(scenario, source, time_only).warnings()
+
+
+def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
+    """The parts of the run in a folder, from its resolved scenario and the files kept beside it.
+
+    Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
+    """
+    where = Path(path) / "scenario.yaml"
+    return Parts(
+        validated(run.scenario, source=where.name, folder=Path(path), recorded=True), where
+    )
+
+
+_MOST_STEPS = 100_000
+"""Of one link's capacity that a picture is given."""
+
+
+def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
+    """(instants, bytes/s from then on) of every link of a run whose capacity varies, also where the
+    link is idle, of which the run's tables say nothing: worked out anew from its scenario.
+
+    `path` is its directory. Empty where no capacity varies, and where the scenario's traces are no
+    longer at hand: then a picture shows what was recorded.
+    """
+    if not _may_vary(run.scenario):
+        return {}
+    end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
+    try:
+        topology = parts_of_run(run, path).topology
+        recorded = run.links["link"].unique()
+    except (InputError, InputErrors):
+        return {}
+    names = {topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))}
+    found = {}
+    for name in recorded:
+        link = topology.traces[names[name]] if names.get(name) in topology.traces else None
+        if link is not None:
+            found[str(name)] = _steps(link, end_s)
+    return found
+
+
+def _may_vary(scenario: dict[str, Any]) -> bool:
+    """Whether a resolved scenario has a trace where a rate could stand, or stalls."""
+    faults = scenario.get("faults") or {}
+    if isinstance(faults, dict) and faults.get("stalls"):
+        return True
+
+    def holds(value: Any) -> bool:
+        if isinstance(value, dict):
+            return "end" in value or any(map(holds, value.values()))
+        return isinstance(value, list) and any(map(holds, value))
+
+    links = [group.get("link") for group in scenario.get("clients", [])]
+    return holds(links) or holds(scenario.get("network"))
+
+
+def _steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
+    """The pieces of a trace from 0 to `end_s`."""
+    moment = link.trace.moment(link.offset_s)
+    at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
+    while len(at_s) < _MOST_STEPS:
+        after, from_s = link.trace.next_moment(moment)
+        if after is None or from_s - link.offset_s >= end_s:
+            break
+        moment = after
+        at_s.append(max(0.0, from_s - link.offset_s))
+        rates.append(link.trace.rate_bytes_per_s(moment))
+    return at_s, rates
 
 
 def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:

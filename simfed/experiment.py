@@ -222,10 +222,13 @@ def self_contained(
     }
     named = dict.fromkeys(files_in(parts.scenario))
     network = {
-        source: kept(source, "network", Path(source).suffix)
+        source: kept(
+            source, "plugins" if source in parts.scenario.plugins else "network",
+            Path(source).suffix,
+        )
         for source in named
         if Path(source).is_file()
-    }
+    }  # fmt: skip
     if dump is not None:
         return files, dump(profiles, network)
     return files, dump_scenario(parts.scenario, profiles, network)

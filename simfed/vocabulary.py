@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple, get_args
 
-__all__ = ["CHOICES", "INDEX_CODES", "OUTCOMES", "Choice", "IndexCode", "LinkUse"]
+__all__ = ["CHOICES", "INDEX_CODES", "OUTCOMES", "RELEVANT_RATIO", "Choice", "IndexCode", "LinkUse"]
+
+RELEVANT_RATIO = 1.05
+"""What is sooner by less is no verdict."""
 
 OUTCOMES = ("aggregated", "late", "dropped", "failed")
 """What became of a participation."""

@@ -40,6 +40,10 @@ def timeline(
     width: Annotated[
         str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")
     ] = "7in",
+    height: Annotated[
+        str | None, typer.Option(help="Height of a picture; by its rows if omitted.")
+    ] = None,
+    font_size: Annotated[str, typer.Option(help="Size of a picture's letters.")] = "7pt",
     out: Annotated[
         Path | None, typer.Option(help="File to write; timeline.* in the run directory if omitted.")
     ] = None,
@@ -71,9 +75,11 @@ def timeline(
     elif kind == "html":
         from simfed.report.page import write_page
 
-        write_page([opened], path, sections=("timeline",), rounds=chosen)
+        varies = [_capacities(opened, run)]
+        write_page([opened], path, sections=("timeline",), rounds=chosen, capacities=varies)
     else:
-        _draw(opened, path, chosen or (1, min(last, _DEFAULT_ROUNDS)), clients, width)
+        drawn = chosen or (1, min(last, _DEFAULT_ROUNDS))
+        _draw(opened, run, path, drawn, clients, width, height, font_size)
     typer.echo(path)
 
 
@@ -99,7 +105,10 @@ def report(
         )  # fmt: skip
     opened = [open_run(run) for run in runs]
     folder = runs[0] if len(runs) == 1 else Path()
-    path = write_page(opened, out if out is not None else folder / "report.html")
+    path = write_page(
+        opened, out if out is not None else folder / "report.html",
+        capacities=[_capacities(run, at) for run, at in zip(opened, runs, strict=True)],
+    )  # fmt: skip
     typer.echo(path)
     if open_:
         import webbrowser
@@ -108,15 +117,42 @@ def report(
             typer.echo(f"no browser found; open {path} in one", err=True)
 
 
-def _draw(run: Run, path: Path, rounds: tuple[int, int], clients: str | None, width: str) -> None:
+def _draw(
+    run: Run,
+    at: Path,
+    path: Path,
+    rounds: tuple[int, int],
+    clients: str | None,
+    width: str,
+    height: str | None,
+    font_size: str,
+) -> None:
     from simfed.report.frames import clients_of
     from simfed.report.gantt import gantt_figure
-    from simfed.report.pictures import parse_width, save_picture
+    from simfed.report.pictures import parse_points, parse_width, save_picture
     from simfed.report.timeline import parse_clients
 
-    rows = None if clients is None else parse_clients(clients, clients_of(run))
-    figure = gantt_figure(run, rounds=rounds, clients=rows, width_in=parse_width(width))
+    figure = gantt_figure(
+        run,
+        rounds=rounds,
+        clients=None if clients is None else parse_clients(clients, clients_of(run)),
+        width_in=parse_width(width),
+        height_in=None if height is None else parse_width(height, "height"),
+        points=parse_points(font_size),
+        capacities=_capacities(run, at),
+    )
     save_picture(figure, path)
+
+
+def _capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[float]]]:
+    """How links' capacities step, where they vary; only then is the network built anew."""
+    groups = run.scenario.get("clients", [])
+    rates = [group.get("link") for group in groups], run.scenario.get("network")
+    if "'end':" not in repr(rates) and not run.scenario.get("faults"):
+        return {}
+    from simfed.assembly import capacities_of
+
+    return capacities_of(run, at)
 
 
 def _format(asked: str | None, out: Path | None) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Imports
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.errors import InputError, RunFailed, listed
 from simfed.interrupt import sigterm_is_ctrl_c
+from simfed.units import counted
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
@@ -47,14 +48,18 @@ def run(
     cache: Annotated[
         bool, typer.Option(help="Answer learning from what was learned before (see simfed cache).")
     ] = True,
+    set_: Overrides = None,
     allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
     """Run what is not yet done of a study; killed or stopped, the same command goes on."""
+    from simfed.scenario import parse_assignment
     from simfed.study import load_study, run_study
     from simfed.study.drive import default_out
 
+    pairs = [parse_assignment(text) for text in set_ or []]
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
     if jobs is not None and jobs < 1:
@@ -65,7 +70,7 @@ def run(
             result = run_study(
                 study, folder, executor=executor, jobs=jobs, retry_failed=retry_failed,
                 device=device, time_only=time_only, trajectories=cache, progress=not quiet,
-                allow_outside=allow_outside,
+                allow_outside=allow_outside, allow_plugins=allow_plugins, overrides=pairs,
             )  # fmt: skip
     except RunFailed:
         if not quiet and (folder / "study.json").exists():
@@ -79,7 +84,8 @@ def run(
         typer.echo(f"{folder}: no page: {error}", err=True)
     else:
         if not quiet:
-            typer.echo(f"{folder}: {len(result.finished)} runs; the same as a page: {page}")
+            runs = counted(len(result.finished), "run")
+            typer.echo(f"{folder}: {runs}; the same as a page: {page}")
 
 
 @app.command()
@@ -120,15 +126,77 @@ def report(
             metavar="FILE", help="DIR/report.html if omitted; .png, .svg or .pdf for a picture."
         ),
     ] = None,
+    figure: Annotated[
+        str,
+        typer.Option(
+            metavar="targets|curves",
+            help="The picture: what was spent to reach the targets, or accuracy over time.",
+        ),
+    ] = "targets",
+    spent: Annotated[
+        str,
+        typer.Option(metavar="time|sent|moved|energy", help="What was spent to reach the targets."),
+    ] = "time",
+    over: Annotated[
+        str | None,
+        typer.Option(metavar="AXIS", help="The axis to draw against; most values if omitted."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="An accuracy such as 85%, may be repeated; else the study's thresholds."),
+    ] = None,
+    width: Annotated[
+        str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")
+    ] = "7in",
+    height: Annotated[
+        str | None, typer.Option(help="Height of a picture; by what it holds if omitted.")
+    ] = None,
 ) -> None:
-    """Make the page that overlays the arms, one self-contained HTML file; or its curves as a
-    picture for print."""
+    """Make the page about a study, one self-contained HTML file; or a picture for print: what each
+    arm spent to reach the targets against the swept axis, or its curves."""
     from simfed.study import load_study
 
     kinds = (".html", ".png", ".svg", ".pdf")
     if out is not None and out.suffix.lower() not in kinds:
         raise InputError(f"a file that ends in {listed(kinds)}", where="--out", got=out.name)
-    typer.echo(f"{_write_page(load_study(folder), out)}: written")
+    if figure not in ("targets", "curves"):
+        raise InputError("targets or curves", where="--figure", got=figure)
+    if out is None or out.suffix.lower() == ".html":
+        typer.echo(f"{_write_page(load_study(folder), out)}: written")
+        return
+    _draw(load_study(folder), out, figure, spent, over, target or [], width, height)
+
+
+def _draw(
+    result: StudyResult,
+    out: Path,
+    figure: str,
+    spent: str,
+    over: str | None,
+    target: list[str],
+    width: str,
+    height: str | None,
+) -> None:
+    from simfed.report.pictures import parse_width, save_picture
+    from simfed.study.page import study_figure
+    from simfed.study.target_figure import target_caption, target_figure
+    from simfed.study.targets import parse_target, quantity_of
+
+    goals = [parse_target(text) for text in target]
+    width_in = parse_width(width)
+    height_in = None if height is None else parse_width(height, "height")
+    if figure == "curves":
+        if over is not None:
+            raise InputError("--figure targets", where="--over", got="--figure curves")
+        drawn = study_figure(result, targets=goals, width_in=width_in, height_in=height_in)
+        typer.echo(f"{save_picture(drawn, out)}: written")
+        return
+    quantity_of(spent, where="--spent")
+    drawn = target_figure(
+        result, quantity=spent, over=over, targets=goals, width_in=width_in, height_in=height_in
+    )
+    typer.echo(f"{save_picture(drawn, out)}: written")
+    typer.echo(target_caption(result, quantity=spent, targets=goals))
 
 
 def _show(result: StudyResult, *, runs: bool = False) -> None:

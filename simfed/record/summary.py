@@ -5,7 +5,7 @@ Pure functions of the tables; they work on any run directory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from simfed.record.schema import OUTCOMES, PHASES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLDS", "critical_sentences", "straggler_table", "summarise"]
+    from simfed.record.read import Run
+
+__all__ = ["THRESHOLDS", "chance_of", "critical_sentences", "straggler_table", "summarise"]
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 """Accuracies whose first time is in the summary; null where a run never gets there."""
@@ -224,3 +226,9 @@ def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
     names = several.column("link").to_numpy()
     starts, ends = several.column("from_s").to_numpy(), several.column("to_s").to_numpy()
     return {str(name): (starts[names == name], ends[names == name]) for name in np.unique(names)}
+
+
+def chance_of(runs: Iterable[Run]) -> float:
+    """The accuracy of guessing: one over the number of classes; 0 where the runs do not say it."""
+    classes = [run.manifest.get("classes") for run in runs]
+    return max((1 / n for n in classes if isinstance(n, int) and n > 0), default=0.0)

@@ -76,10 +76,12 @@ def draw_curves(
     colour: str = "run",
     dash: str | None = None,
     colours: Mapping[str, str] | None = None,
+    targets: Sequence[float] = (),
 ) -> None:
     """Draw one curve per value of the column `colour` (and `dash`), with axis labels and a legend.
 
-    `colours` says which colour each value has; in order of appearance if omitted.
+    `colours` says which colour each value has; in order of appearance if omitted. `targets`: values
+    of the measure with a dashed line across.
 
     Rows without the measure are left out. Where the frame has columns `low` and `high`, a band is
     drawn between them: seeds of a study, or quantiles of clients.
@@ -104,6 +106,8 @@ def draw_curves(
             ax.fill_between(
                 group[x] / scale, group["low"], group["high"], color=drawn, alpha=0.2, lw=0
             )
+    for target in targets:
+        ax.axhline(target, color="black", lw=0.6, ls=(0, (4, 3)), alpha=0.7, zorder=1.5)
     ax.set_xlabel(x_label)
     ax.set_ylabel(_Y_LABELS.get(y, y))
     ax.set_xlim(left=0)

@@ -31,9 +31,11 @@ __all__ = [
     "in_order",
     "labels",
     "link_table",
+    "links_that_matter",
     "phase_label",
     "phase_seconds",
     "run_name",
+    "targets_for",
     "thresholds",
     "thresholds_for",
     "varying_k",
@@ -123,15 +125,30 @@ def headline(tidy: pd.DataFrame) -> str:
     return MEAN if MEAN in names else str(names[0])
 
 
-def thresholds_for(tidy: pd.DataFrame, most: int = 4) -> list[float]:
-    """Accuracies worth asking "when?" about: the highest round numbers that some run reached.
+_STEPS = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)
+
+
+def thresholds_for(tidy: pd.DataFrame, most: int = 4, chance: float = 0.0) -> list[float]:
+    """Accuracies worth asking "when?" about: the highest round numbers that some run reached, above
+    what guessing reaches.
 
     >>> thresholds_for(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
     [0.6, 0.7, 0.8, 0.9]
     """
-    steps = (*np.arange(1, 10) / 10, 0.95, 0.97, 0.98, 0.99, 0.995)
     best = tidy["accuracy"].max()
-    return [float(step) for step in steps if step <= best][-most:]
+    return [step for step in _STEPS if chance < step <= best][-most:]
+
+
+def targets_for(tidy: pd.DataFrame, chance: float = 0.0) -> list[float]:
+    """Of several runs, the highest round number that all of them reached, and the highest that one
+    of them did; above what guessing reaches.
+
+    >>> targets_for(pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]}))
+    [0.8, 0.9]
+    """
+    best = tidy.groupby("run")["accuracy"].max()
+    found = [[s for s in _STEPS if chance < s <= most][-1:] for most in (best.min(), best.max())]
+    return list(dict.fromkeys(step for steps in found for step in steps))
 
 
 def thresholds(tidy: pd.DataFrame, accuracies: Sequence[float]) -> pd.DataFrame:
@@ -203,11 +220,24 @@ def shared_links(links: pd.DataFrame) -> list[str]:
     return [str(link) for link in moved.sort_values(ascending=False, kind="stable").index]
 
 
-def link_table(run: Run) -> pd.DataFrame:
-    """How each link was used: `link, bytes, busy_s, busy_share, use_when_busy, most_flows, full_s`.
+def links_that_matter(run: Run) -> list[str]:
+    """The links that held a round up, those of most rounds first, then the shared ones; of equals
+    the one that moved most. Where there are none, all."""
+    held: dict[str, int] = run.rounds["critical_link"].value_counts().to_dict()
+    moved = run.links.groupby("link")["bytes"].sum().sort_values(ascending=False, kind="stable")
+    shared = set(shared_links(run.links))
+    names = [str(name) for name in moved.index if name in held or name in shared]
+    ranked = sorted(names, key=lambda name: -held.get(name, 0))
+    return ranked or [str(name) for name in moved.index]
 
-    `busy_share` is of the whole run; `use_when_busy` is bytes over what the link could have carried
-    while it was busy; `full_s` is how long it ran at (99.9 % of) its capacity.
+
+def link_table(run: Run) -> pd.DataFrame:
+    """How each link was used: `link, held_up, bytes, busy_s, busy_share, use_when_busy, most_flows,
+    full_s`, those that held most rounds up first.
+
+    `held_up` is the number of rounds whose critical client it bound; `busy_share` is of the whole
+    run; `use_when_busy` is bytes over what the link could have carried while it was busy; `full_s`
+    is how long it ran at (99.9 % of) its capacity.
     """
     links = run.links
     lasted_s = links["to_s"] - links["from_s"]
@@ -230,7 +260,46 @@ def link_table(run: Run) -> pd.DataFrame:
     found.insert(2, "busy_share", found["busy_s"] / total_s)
     found["possible"] = found["bytes"] / found["possible"].where(found["possible"] > 0)
     found = found.rename(columns={"possible": "use_when_busy"}).reset_index()
-    return found.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    held = run.rounds["critical_link"].value_counts()
+    found.insert(1, "held_up", found["link"].map(held).fillna(0).astype(int))
+    return found.sort_values(
+        ["held_up", "bytes"], ascending=False, kind="stable", ignore_index=True
+    )
+
+
+Steps = tuple[Sequence[float], Sequence[float]]
+"""(instants, what holds from each of them on)."""
+
+
+def capacity_steps(
+    use: pd.DataFrame, from_s: float, to_s: float, varies: Steps | None = None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Points (s, bytes/s) of the line of a link's capacity from `from_s` to `to_s`.
+
+    `varies`: where it changes, if that is known. Else what `use`, the link's rows, says: where the
+    capacity is the same before and after an idle time (and at either end) it is drawn through it,
+    and where it is not, the line has a gap (NaN), as nobody recorded when it stepped.
+    """
+    if varies is not None:
+        at_s, rates = np.asarray(varies[0], dtype=float), np.asarray(varies[1], dtype=float)
+        first = max(0, int(np.searchsorted(at_s, from_s, side="right")) - 1)
+        last = max(first + 1, int(np.searchsorted(at_s, to_s)))
+        starts = np.maximum(at_s[first:last], from_s)
+        ends = np.append(starts[1:], to_s)
+        return np.stack([starts, ends], axis=1).ravel(), np.repeat(rates[first:last], 2)
+    if use.empty:
+        return np.empty(0), np.empty(0)
+    starts, ends = use["from_s"].to_numpy().copy(), use["to_s"].to_numpy().copy()
+    rates = use["capacity_bytes_per_s"].to_numpy()
+    if (rates == rates[0]).all():
+        return np.array([from_s, to_s]), np.repeat(rates[:1], 2)
+    idle = starts[1:] > ends[:-1]
+    level = idle & (rates[1:] == rates[:-1])
+    ends[:-1][level] = starts[1:][level]
+    after = np.flatnonzero(idle & ~level)
+    x = np.insert(np.stack([starts, ends], axis=1).ravel(), 2 * (after + 1), np.nan)
+    y = np.insert(np.repeat(rates, 2), 2 * (after + 1), np.nan)
+    return x, y
 
 
 def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:

@@ -7,22 +7,32 @@ follows the client at quantile q; the slowest clients keep rows of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from simfed.errors import InputError
-from simfed.levels import split_arm
 from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
-from simfed.report.pictures import new_figure, picture_style, text_width_in, time_unit
-from simfed.report.style import PHASES, Phase, level_ranks, looks
+from simfed.report.frames import Steps, capacity_steps
+from simfed.report.pictures import (
+    FONT_POINTS,
+    legend_height_in,
+    new_figure,
+    picture_style,
+    text_width_in,
+    time_unit,
+)
+from simfed.report.style import PHASES, Phase, arm_shapes, looks
 from simfed.report.timeline import (
     Timeline,
     clients_in_phase,
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 Array = np.ndarray[Any, Any]
+Capacities = Mapping[str, Steps]
 At = Callable[[Any], Array]
 """Seconds → the axis' unit, from its origin."""
 
@@ -50,7 +61,10 @@ MOST_BARS = 20_000
 SLOWEST = 12
 """Rows below the bands."""
 _STACK = ("waiting", "upload", "offline", "compression", "training", "download")
-_ARM_MARKERS = "^os" + "DvPX*<>hd"
+MOST_WORDS = 6
+"""Rounds explained below a chart whose rounds are too narrow for it."""
+_PALE = 0.62
+"""How far a transfer's latency is towards white."""
 _RATES = ((1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps"))
 
 
@@ -67,22 +81,40 @@ class _Layout:
     bottom: float = 0.38
 
 
-@picture_style()
 def gantt_figure(
     run: Run,
     *,
     rounds: tuple[int, int] | None = None,
     clients: Sequence[int] | None = None,
     width_in: float = 7.0,
+    height_in: float | None = None,
+    points: float = FONT_POINTS,
+    capacities: Capacities | None = None,
 ) -> Figure:
     """The Gantt chart of some rounds (first and last, both included) and clients.
 
     The bars that set each round's length are outlined, the compression bars carry their strategy's
-    mark, lost participations are crossed out, and a panel below shows up to three links' use
-    against their capacity. `width_in` is the width in inches; the height follows from the rows.
-    Raises: `InputError` for more than `MOST_BARS` bars in rows.
+    mark, lost participations are crossed out, a transfer's latency is paler than the rest of it,
+    and a panel below shows up to three links' use against their capacity. Why each round took as
+    long as it did stands above it, or below the chart where there is no room.
+
+    `width_in` is the width in inches; the height follows from the rows, or the rows from
+    `height_in`. `points` is the size of letters. `capacities`: link → (instants, bytes/s from then
+    on) of links whose capacity varies, such as `simfed.assembly.capacities_of` gives; without, it
+    is drawn where it was recorded, while the link was in use. Raises: `InputError` for more than
+    `MOST_BARS` bars in rows, and for a height that leaves no room for them.
     """
-    timeline = timeline_of(run, rounds, clients)
+    with picture_style(points):
+        return _figure(timeline_of(run, rounds, clients), width_in, height_in, points, capacities)
+
+
+def _figure(
+    timeline: Timeline,
+    width_in: float,
+    height_in: float | None,
+    points: float,
+    capacities: Capacities | None,
+) -> Figure:
     bands = len(timeline.clients) > MOST_ROWS
     if bands:
         slowest = slowest_clients(timeline, SLOWEST)
@@ -90,23 +122,39 @@ def gantt_figure(
         rows = rows.set_index("client").loc[slowest].reset_index().assign(prototype="slowest")
     else:
         rows = timeline.clients
-    bars = timeline.bars[
-        timeline.bars["client"].isna() | timeline.bars["client"].isin(rows["client"])
-    ]
+    shown = timeline.bars["client"].isna() | timeline.bars["client"].isin(rows["client"])
+    bars = timeline.bars.assign(latency_s=timeline.latency_s())[shown]
     if len(bars) > MOST_BARS:
         raise InputError(
             f"at most {MOST_BARS:,} bars in a picture", got=len(bars),
             hint="show fewer rounds or clients, or use --format perfetto",
         )  # fmt: skip
-    layout = _Layout(row=float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066])))
+    share = points / FONT_POINTS
+    layout = _Layout(
+        row=share * float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066])),
+        left=0.62 * share, bottom=0.38 * share, gap=0.08 * share,
+    )  # fmt: skip
     groups = list(timeline.clients.groupby("prototype", sort=False)) if bands else []
     links = timeline.links()
-    handles = _legend(timeline, bars)
+    handles = _legend(timeline, bars, links)
+    inner_in = width_in - layout.left - layout.right
+    level, below = _words(timeline, inner_in, width_in - 0.2)
+    bottom_in = layout.bottom + 0.135 * share * len(below) + 0.06 * bool(below)
     panels = [layout.band] * len(groups)
     panels.append(layout.row * _row_count(rows, bars))
     panels += [layout.link] * len(links)
+    if height_in is not None:
+        room_in = height_in - bottom_in - legend_height_in(handles, inner_in, points)
+        room_in -= layout.gap * (len(panels) - 1)
+        if room_in < 0.04 * _row_count(rows, bars) + 0.15 * (len(panels) - 1):
+            raise InputError(
+                "a height with room for every row", where="--height", got=f"{height_in:g} in",
+                hint="show fewer clients, or a smaller font",
+            )  # fmt: skip
+        panels = [room_in * panel / sum(panels) for panel in panels]
+    row_in = panels[len(groups)] / _row_count(rows, bars)
     figure, axes = new_figure(
-        width_in, panels, layout.gap, handles, layout.left, layout.right, layout.bottom
+        width_in, panels, layout.gap, handles, layout.left, layout.right, bottom_in, points
     )
     scale, unit = time_unit(timeline.to_s - timeline.from_s)
     origin = 0.0 if int(timeline.rounds["round"].iloc[0]) == 1 else timeline.from_s
@@ -116,14 +164,20 @@ def gantt_figure(
 
     for ax, (prototype, members) in zip(axes, groups, strict=False):
         _draw_band(ax, timeline, str(prototype), members, at)
-    _draw_rows(axes[len(groups)], bars, rows, layout.row, at)
+    _draw_rows(axes[len(groups)], bars, rows, row_in, at)
     for ax, link in zip(axes[len(groups) + 1 :], links, strict=True):
-        _draw_link(ax, timeline, link, at)
-    _draw_rounds(axes, timeline, at)
+        _draw_link(ax, timeline, link, at, (capacities or {}).get(link))
+    _draw_rounds(axes, timeline, at, level)
     since = "simulated time"
     if origin:
         since = f"time since the start of round {timeline.rounds['round'].iloc[0]}"
     axes[-1].set_xlabel(f"{since} ({unit})")
+    for i, line in enumerate(below):
+        y_in = 0.05 * share + 0.135 * share * (len(below) - 1 - i)
+        figure.text(
+            0.1 / width_in, y_in / figure.get_figheight(), line, va="bottom", ha="left",
+            fontsize=6.5 * share, parse_math=False,
+        )  # fmt: skip
     return figure
 
 
@@ -153,6 +207,10 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
         half = 0.17 if kind == "waiting" else 0.41
         boxes = _boxes(start[of], end[of], y[of].to_numpy(), half)
         _add(ax, boxes, **_filling(look), linewidth=0)
+    waits = (bars["latency_s"] > 0).to_numpy()
+    begun = at(bars["started_at_s"] + bars["latency_s"])
+    pale = _boxes(start[waits], begun[waits], y[waits].to_numpy(), 0.41)
+    _add(ax, pale, facecolor="white", alpha=_PALE, linewidth=0, gid="latency")
     crossed = _boxes(start[lost], end[lost], y[lost].to_numpy(), 0.41)
     look = PHASES["dropped"]
     _add(ax, crossed, facecolor="none", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
@@ -179,32 +237,17 @@ def _draw_marks(
     per_round_pt = 72 * _width_in(ax) / max(1, bars["round"].nunique())
     size = float(np.clip(min(row_in * 72 * 0.36, 0.16 * per_round_pt), 1.2, 4.2))
     compressed = (bars["kind"] == "compression").to_numpy()
-    for arm, (marker, face) in _markers(bars).items():
+    for arm, (marker, _, white) in _shapes(bars).items():
         of = compressed & (bars["arm"] == arm).to_numpy()
         ax.plot(
             (start[of] + end[of]) / 2, y[of], linestyle="none", marker=marker, markersize=size,
-            markerfacecolor=face, markeredgecolor="black", markeredgewidth=0.4, zorder=4,
+            markerfacecolor=f"{white:.2f}", markeredgecolor="black", markeredgewidth=0.4, zorder=4,
         )  # fmt: skip
 
 
-def _markers(bars: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Marker and filling per arm that was played: the strategy is the shape, of which the built-in
-    ones always keep theirs, and the level is the shade, white for the one that keeps least."""
-    order = {codec: i for i, codec in enumerate(("top-k", "random-k", "periodic-k"))}
-    played = [str(arm) for arm in bars["arm"].dropna().unique()]
-    ranks = level_ranks(played)
-    played.sort(
-        key=lambda arm: (
-            order.get(split_arm(arm)[0], 99),
-            split_arm(arm)[0],
-            ranks.get(arm, (0,))[0],
-        )
-    )
-    codecs = dict.fromkeys(split_arm(arm)[0] for arm in played)
-    others = iter(_ARM_MARKERS[len(order) :] * len(codecs))
-    shapes = {c: _ARM_MARKERS[order[c]] if c in order else next(others) for c in codecs}
-    depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
-    return {arm: (shapes[split_arm(arm)[0]], f"{1 - depth.get(arm, 0.0):.2f}") for arm in played}
+def _shapes(bars: pd.DataFrame) -> dict[str, tuple[str, str, float]]:
+    """`arm_shapes` of the arms whose compression is drawn."""
+    return arm_shapes(bars.loc[bars["kind"] == "compression", "arm"].dropna().unique())
 
 
 def _draw_critical(ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array) -> None:
@@ -266,20 +309,22 @@ def _draw_band(ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFra
     ax.set_ylabel(f"{name}\n{len(members):,} clients", parse_math=False)
 
 
-def _draw_link(ax: Axes, timeline: Timeline, link: str, at: At) -> None:
+def _draw_link(
+    ax: Axes, timeline: Timeline, link: str, at: At, varies: Steps | None = None
+) -> None:
     use = timeline.link_use(link).sort_values("from_s")
     length_s = (use["to_s"] - use["from_s"]).to_numpy()
     rate = np.divide(
         8 * use["bytes"].to_numpy(), length_s, out=np.zeros(len(use)), where=length_s > 0
     )
-    capacity = 8 * use["capacity_bytes_per_s"].to_numpy()
+    steps_s, capacity = capacity_steps(use, timeline.from_s, timeline.to_s, varies)
+    capacity = 8 * capacity
     top = np.max(capacity[np.isfinite(capacity)], initial=0) or np.max(rate, initial=1)
     scale, unit = next((s, u) for s, u in _RATES if top >= s or s == 1.0)
     boxes = _boxes(at(use["from_s"]), at(use["to_s"]), np.zeros(len(use)), 0.0)
     boxes[:, 2:, 1] = (rate / scale)[:, None]
     _add(ax, boxes, facecolor="#8DA9C4", edgecolor="#8DA9C4", linewidth=0.2)
-    steps = np.stack([at(use["from_s"]), at(use["to_s"])], axis=1).ravel()
-    ax.plot(steps, np.repeat(capacity / scale, 2), color="black", lw=0.8, ls=(0, (4, 2)))
+    ax.plot(at(steps_s), capacity / scale, color="black", lw=0.8, ls=(0, (4, 2)), gid="capacity")
     ax.set_ylim(0, 1.65 * top / scale)
     ax.set_yticks([0, top / scale], ["0", f"{top / scale:.3g}"])
     ax.set_ylabel(unit)
@@ -287,7 +332,7 @@ def _draw_link(ax: Axes, timeline: Timeline, link: str, at: At) -> None:
     ax.text(0.004, 1, name, transform=ax.transAxes, va="top", ha="left", parse_math=False)
 
 
-def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At) -> None:
+def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -> None:
     """Borders of the rounds through all panels, their numbers on top."""
     rounds = timeline.rounds
     start, end = at(rounds["started_at_s"]), at(rounds["finished_at_s"])
@@ -299,13 +344,10 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At) -> None:
         for border in (*start[1:], right) if len(rounds) <= 200 else ():
             ax.axvline(border, color="black", lw=0.5, alpha=0.6, zorder=3)
     inches = _width_in(axes[0]) / (right - left)
-    words = critical_sentences(timeline.run.table, set(rounds["round"]))
-    levels = [[words.get(n, f"round {n}"), f"round {n}", f"{n}"] for n in rounds["round"]]
-    wide = np.array([[text_width_in(text) / inches for text in texts] for texts in levels])
-    fits = np.all(wide < 0.98 * (end - start)[:, None], axis=0)
-    level = next((i for i in (0, 1) if fits[i]), 2)  # the same for all: it reads as one line
+    levels = _levels(timeline)
     free_from = -np.inf
-    for texts, width, middle in zip(levels, wide[:, level], (start + end) / 2, strict=True):
+    for texts, middle in zip(levels, (start + end) / 2, strict=True):
+        width = text_width_in(texts[level]) / inches
         if level == 2 and middle - width / 2 < free_from:
             continue
         axes[0].annotate(
@@ -315,28 +357,65 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At) -> None:
         free_from = middle + 1.4 * width
 
 
+def _levels(timeline: Timeline) -> list[list[str]]:
+    """What can stand above each round: in words, its name, its number."""
+    words = critical_sentences(timeline.run.table, set(timeline.rounds["round"]))
+    return [[words.get(n, f"round {n}"), f"round {n}", f"{n}"] for n in timeline.rounds["round"]]
+
+
+def _words(timeline: Timeline, inner_in: float, page_in: float) -> tuple[int, list[str]]:
+    """(which of `_levels` stands above the rounds, the same for all, so that it reads as one line;
+    the lines that stand below the chart where the words do not fit above)."""
+    rounds, levels = timeline.rounds, _levels(timeline)
+    length_s = (rounds["finished_at_s"] - rounds["started_at_s"]).to_numpy()
+    whole_s = timeline.to_s - timeline.from_s or 1.0
+    wide = np.array([[text_width_in(text) for text in texts] for texts in levels])
+    fits = np.all(wide < (0.98 * inner_in * length_s / whole_s)[:, None], axis=0)
+    level = next((i for i in (0, 1) if fits[i]), 2)
+    if level == 0:
+        return level, []
+    longest = np.argsort(-length_s, kind="stable")[:MOST_WORDS]
+    said = [levels[i][0] for i in sorted(longest) if levels[i][0] != levels[i][1]]
+    letters = max(20, int(page_in / text_width_in("n", 6.5 / FONT_POINTS * _points())))
+    lines = [line for text in said for line in textwrap.wrap(text, letters)]
+    if len(rounds) > MOST_WORDS and said:
+        lines.insert(0, f"the {MOST_WORDS} longest of {len(rounds)} rounds:")
+    return level, lines
+
+
+def _points() -> float:
+    return float(mpl.rcParams["font.size"])
+
+
 def _width_in(ax: Axes) -> float:
     return float(ax.bbox.width / ax.figure.dpi)
 
 
-def _legend(timeline: Timeline, bars: pd.DataFrame) -> list[Patch | Line2D]:
-    """One handle for each sign that occurs."""
-    kinds = looks(kinds_of(timeline.bars))
+def _legend(timeline: Timeline, bars: pd.DataFrame, links: Sequence[str]) -> list[Patch | Line2D]:
+    """One handle for each sign that is drawn."""
+    drawn = timeline.bars[timeline.bars["finished_at_s"] > timeline.bars["started_at_s"]]
+    kinds = looks(kinds_of(drawn))
     handles: list[Patch | Line2D] = [_swatch(look) for look in kinds.values()]
-    if timeline.bars["client"].isna().any():
+    if (bars["latency_s"] > 0).any():
+        red, green, blue = to_rgb(PHASES["download"].colour)
+        pale = (red + (1 - red) * _PALE, green + (1 - green) * _PALE, blue + (1 - blue) * _PALE)
+        handles.append(Patch(facecolor=pale, lw=0, label="latency (paler)"))
+    if drawn["client"].isna().any():
         handles.append(_swatch(PHASES["server"]))
-    if bars["outcome"].isin(["dropped", "failed"]).any():
+    work = ~bars["kind"].isin(["waiting", "offline"])
+    if (work & bars["outcome"].isin(["dropped", "failed"])).any():
         handles.append(_swatch(PHASES["dropped"]))
     if bars["critical"].any():
         handles.append(
             Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")
         )
-    for arm, (marker, face) in _markers(bars).items():
+    for arm, (marker, _, white) in _shapes(bars).items():
         handles.append(
-            Line2D([], [], linestyle="none", marker=marker, markersize=4, markerfacecolor=face,
+            Line2D([], [], linestyle="none", marker=marker, markersize=4,
+                   markerfacecolor=f"{white:.2f}",
                    markeredgecolor="black", markeredgewidth=0.5, label=arm)
         )  # fmt: skip
-    if timeline.links():
+    if links:
         handles.append(Line2D([], [], color="black", lw=0.8, ls=(0, (4, 2)), label="link capacity"))
     return handles
 

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simfed.errors import InputError
-from simfed.record.summary import critical_sentences
+from simfed.record.summary import chance_of, critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Table
-from simfed.report.style import arm_marks
 from simfed.units import format_bytes, format_duration
 from simfed.version import VERSION
 
@@ -47,6 +46,8 @@ SECTIONS = (
 )
 _CLIENT_ROWS = 200
 """Clients with a row of their own in the picture of what each chose."""
+_TIMELINES = 3
+"""Runs whose timelines stand on the page together."""
 _WORDS = 30
 """Rounds explained in words in a table."""
 
@@ -57,9 +58,10 @@ def write_page(
     *,
     sections: Sequence[str] = SECTIONS,
     rounds: tuple[int, int] | None = None,
+    capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> Path:
     """Write the page to a file; see `page`."""
-    return write_text(path, page(runs, sections=sections, rounds=rounds))
+    return write_text(path, page(runs, sections=sections, rounds=rounds, capacities=capacities))
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
@@ -79,11 +81,13 @@ def page(
     *,
     sections: Sequence[str] = SECTIONS,
     rounds: tuple[int, int] | None = None,
+    capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> str:
     """The report of some runs as HTML.
 
     `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows
-    at first (it can be changed in the page). Several runs are drawn over one another and compared.
+    at first (it can be changed in the page); `capacities`: for each run those of its links that
+    vary, see `gantt_figure`. Several runs are drawn over one another and compared.
     Raises: `InputError` without runs or without plotly.
     """
     if not runs:
@@ -91,12 +95,14 @@ def page(
     labels = frames.labels(runs)
     words = [critical_sentences(run.table) for run in runs]
     content = _Content(dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True)))
+    content.varies = dict(zip(labels, capacities, strict=False))
     parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
     if len(runs) == 1:
         parts = {name: _without_run_column(part) for name, part in parts.items()}
     timelines = content.timelines(rounds) if parts.get("timeline") else None
+    switch = list(labels) if len(runs) > 1 else []
     more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
-    return render_page(", ".join(labels[:4]) + more, _subtitle(runs), parts, timelines)
+    return render_page(", ".join(labels[:4]) + more, _subtitle(runs), parts, timelines, switch)
 
 
 def render_page(
@@ -104,13 +110,15 @@ def render_page(
     subtitle: str,
     parts: Mapping[str, Mapping[str, Any]],
     timelines: dict[str, Any] | None = None,
+    runs: Sequence[str] = (),
 ) -> str:
     """A page of these sections: name → `title` and any of `facts, warnings, panels, tables, texts`.
 
+    `runs`: labels among which one switch of the page chooses, for all charts that show one of them.
     Sections without content are left out. Raises: `InputError` without plotly.
     """
     drawn = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
-    payload: dict[str, Any] = {"panels": drawn}
+    payload: dict[str, Any] = {"panels": drawn, "runs": list(runs)}
     if timelines is not None:
         payload["timeline"] = timelines
     script, library = _script(), _library()
@@ -124,6 +132,7 @@ def render_page(
         library=_compressed(library),
         policy=_policy(script, library),
         version=VERSION,
+        runs=list(runs),
     )
     return text
 
@@ -133,16 +142,22 @@ class _Content:
 
     def __init__(self, runs: dict[str, Run], words: dict[str, dict[int, str]]) -> None:
         self.runs, self.words = runs, words
+        self.varies: dict[str, Mapping[str, frames.Steps]] = {}
         self.tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
         self.learned = bool(self.tidy["accuracy"].notna().any())
         self.arms = list(dict.fromkeys(arm for run in runs.values() for arm in frames.arms_of(run)))
 
     def overview(self) -> dict[str, Any]:
         several = len(self.runs) > 1
-        tables = [compare.results_table(self.runs)] if several else []
         if several:
-            tables.append(compare.settings_table(self.runs))
-        facts = [] if several else compare.headline_facts(next(iter(self.runs.values())))
+            facts = compare.lead_facts(self.runs, self.tidy)
+            tables = [
+                compare.lead_table(self.runs, self.tidy),
+                compare.settings_table(self.runs),
+                compare.results_table(self.runs),
+            ]
+        else:
+            facts, tables = compare.headline_facts(next(iter(self.runs.values()))), []
         warnings = [
             f"{label}: {text}" if several else str(text)
             for label, run in self.runs.items()
@@ -167,7 +182,7 @@ class _Content:
         )
         tables = []
         if self.learned:
-            accuracies = frames.thresholds_for(self.tidy)
+            accuracies = frames.thresholds_for(self.tidy, chance=chance_of(self.runs.values()))
             reached = frames.thresholds(self.tidy, accuracies)
             if len(self.runs) > 1:  # what is compared stands side by side
                 name = frames.headline(self.tidy)
@@ -283,9 +298,12 @@ class _Content:
         return {"title": "Rewards and utilities", "panels": found} if found else {}
 
     def timeline(self) -> dict[str, Any]:
-        shown = [run for run in self.runs.values() if len(run.rounds)]
-        marks = ", ".join(f"{mark} {arm}" for arm, mark in arm_marks(self.arms).items())
-        return {"title": "Timeline", "timeline": True, "marks": marks} if shown else {}
+        labels = [label for label, run in self.runs.items() if len(run.rounds)]
+        if not labels:
+            return {}
+        # a few runs stand below one another, on one scale; of more the page's switch shows one
+        shown = labels if 1 < len(labels) <= _TIMELINES else [""]
+        return {"title": "Timeline", "timelines": shown}
 
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
@@ -295,7 +313,9 @@ class _Content:
             **legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                timeline_data(run, label, self.words[label], budget, kinds, self.arms)
+                timeline_data(
+                    run, label, self.words[label], budget, kinds, self.arms, self.varies.get(label)
+                )
                 for label, run in runs.items()
             ],
         }
@@ -306,8 +326,7 @@ class _Content:
             if run.links.empty:
                 continue
             table = frames.link_table(run)
-            shared = frames.shared_links(run.links) or list(table["link"])
-            use[label] = frames.link_utilisation(run, shared)
+            use[label] = frames.link_utilisation(run, frames.links_that_matter(run))
             tables.append(compare.links_table(label if len(self.runs) > 1 else "", table))
         if not use:
             return {}

@@ -14,7 +14,7 @@ import pandas as pd
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES
 from simfed.report import frames
 from simfed.report.panels import packed, plain
-from simfed.report.style import arm_colours, arm_marks, looks
+from simfed.report.style import arm_shapes, looks
 from simfed.report.timeline import Timeline, timeline_of_rounds
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def timeline_data(
     most_bars: int = MOST_BARS,
     kinds: Sequence[str] = CLIENT_KINDS,
     all_arms: Sequence[str] = (),
+    capacities: Mapping[str, frames.Steps] | None = None,
 ) -> Data:
     """What `timeline.js` draws a run's timeline from; columns are packed arrays, rows are in step.
     `kinds` and `all_arms`: those of the page, see `kinds_on`; the run's own arms where there are
@@ -57,7 +58,7 @@ def timeline_data(
     row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
     round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
     arms = frames.arms_of(run)
-    marks, colours = arm_marks(all_arms or arms), arm_colours(all_arms or arms)
+    shapes = arm_shapes(all_arms or arms)
     prototypes = list(dict.fromkeys(timeline.clients["prototype"]))
     parts = parts.assign(
         row=row_of.reindex(parts["client"]).to_numpy(),
@@ -68,7 +69,10 @@ def timeline_data(
         "allRounds": len(run.rounds),
         "allClients": len(frames.clients_of(run)),
         "prototypes": [plain(name) for name in prototypes],
-        "arms": [{"name": plain(arm), "mark": marks[arm], "colour": colours[arm]} for arm in arms],
+        "arms": [
+            {"name": plain(arm), "symbol": shapes[arm][1], "fill": _grey(shapes[arm][2])}
+            for arm in arms
+        ],
         "clients": {
             "id": packed(timeline.clients["client"], "u4"),
             "prototype": packed(timeline.clients["prototype"].map(prototypes.index), "u1"),
@@ -93,8 +97,12 @@ def timeline_data(
             "reward": packed(parts["reward"].astype(float)),
         },
         **_bars(timeline, parts, round_of, kinds),
-        "links": [_link(timeline, name) for name in timeline.links()],
+        "links": [_link(timeline, name, (capacities or {}).get(name)) for name in timeline.links()],
     }
+
+
+def _grey(white: float) -> str:
+    return "#" + 3 * f"{round(255 * white):02x}"
 
 
 def kinds_on(runs: Iterable[Run]) -> list[str]:
@@ -164,6 +172,7 @@ def _bars(
             "kind": packed(kinds[~server], "u1"),
             "start": packed(start[~server]),
             "length": packed(length[~server]),
+            "latency": packed(timeline.latency_s()[~server]),
         },
         "server": {
             "names": [plain(name) for name in names],
@@ -175,7 +184,7 @@ def _bars(
     }
 
 
-def _link(timeline: Timeline, name: str) -> Data:
+def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> Data:
     use = timeline.run.links[timeline.run.links["link"] == name].sort_values("from_s")
     rounds = timeline.rounds
     inside = np.zeros(len(use), dtype=bool)
@@ -189,8 +198,13 @@ def _link(timeline: Timeline, name: str) -> Data:
     lasted_s = (pieces["to_s"] - pieces["from_s"]).to_numpy()
     moved = pieces["bytes"].to_numpy()
     rate = 8 * np.divide(moved, lasted_s, out=np.zeros(len(pieces)), where=lasted_s > 0)
+    at_s, capacity = frames.capacity_steps(use, timeline.from_s, timeline.to_s, varies)
+    if len(at_s) > 2 * MOST_LINK_PIECES:
+        at_s, capacity = np.empty(0), np.empty(0)
     return {
         "name": plain(name),
+        "stepAt": packed(at_s, "f8"),
+        "stepBitsPerS": packed(8 * capacity),
         "sliced": sliced,
         "from": packed(pieces["from_s"], "f8"),
         "to": packed(pieces["to_s"], "f8"),

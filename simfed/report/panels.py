@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,8 @@ class Table:
     rows: Sequence[tuple[str, ...]]
     numeric: frozenset[int] = frozenset()
     note: str = ""
+    same: Sequence[tuple[str, ...]] = ()
+    """Rows in which nothing differs, folded away below the others."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,17 @@ def plain(text: object) -> str:
     return html.escape(str(text), quote=False)
 
 
-def choices(options: Mapping[str, tuple[list[Spec], Spec]], of: str = "run") -> Spec:
-    """A chart with a selector: label → (traces, layout)."""
-    return {
-        "kind": "choices",
-        "of": of,
-        "options": [
-            {"label": label, "data": data, "layout": layout}
-            for label, (data, layout) in options.items()
-        ],
-    }
+def choices(options: Mapping[Any, tuple[Any, Any]], of: str = "run") -> Spec:
+    """A chart with a selector: label → (traces, layout).
+
+    With `of="run"`, and where a label is (run, part), the page's one switch of runs chooses among
+    runs and the selector among parts.
+    """
+    made = []
+    for label, (data, layout) in options.items():
+        run, part = label if isinstance(label, tuple) else (label if of == "run" else None, label)
+        made.append({"label": part, "run": run, "data": data, "layout": layout})
+    return {"kind": "choices", "of": of, "options": made}
 
 
 def curves_panel(
@@ -244,6 +248,8 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
     """Stacked bars: each client's seconds per phase over the whole run. Label → `phase_seconds` by
     client and prototype."""
     options, rows, notes = {}, [], []
+    kinds_of = {name: [kind for kind in PHASES if kind in f] for name, f in seconds.items()}
+    most_s = max(float(f[kinds_of[name]].sum(axis=1).max()) for name, f in seconds.items())
     for label, frame in seconds.items():
         shown = frame
         if len(frame) > MOST_CLIENT_BARS:
@@ -252,7 +258,7 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
             notes.append(
                 f"{label}: the {MOST_CLIENT_BARS} of {len(frame):,} clients that were busy longest."
             )
-        options[label] = _time_bars(shown)
+        options[label] = _time_bars(shown, most_s)
         rows += [
             (label, f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}",
              *(format_duration(row[kind]) for kind in PHASES if kind in row))
@@ -274,9 +280,10 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
     )
 
 
-def _time_bars(frame: pd.DataFrame) -> tuple[list[Spec], Spec]:
+def _time_bars(frame: pd.DataFrame, most_s: float) -> tuple[list[Spec], Spec]:
+    """`most_s`: the end of the axis, the same for every run of a page."""
     kinds = [kind for kind in PHASES if kind in frame and frame[kind].sum() > 0]
-    scale, unit = time_unit(float(frame[kinds].sum(axis=1).max()))
+    scale, unit = time_unit(most_s)
     names = [f"{row.client} · {plain(row.prototype)}" for row in frame.itertuples()]
     data = [
         {
@@ -294,7 +301,9 @@ def _time_bars(frame: pd.DataFrame) -> tuple[list[Spec], Spec]:
     ]
     layout = {
         "barmode": "stack", "bargap": 0.25, "height": 130 + 17 * len(frame),
-        "xaxis": {"title": {"text": f"simulated time ({unit})"}},
+        "xaxis": {
+            "title": {"text": f"simulated time ({unit})"}, "range": [0, 1.02 * most_s / scale],
+        },
         "yaxis": {"type": "category", "autorange": "reversed", "dtick": 1, "showgrid": False},
         "legend": {"traceorder": "normal"},
     }  # fmt: skip
@@ -305,6 +314,9 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
     """The length of every round, coloured by what it was waited for. Label → (rounds, words)."""
     options, notes = {}, []
     most = MOST_POINTS // len(rounds)
+    longest_s = max(float(frame["duration_s"].max()) for frame, _ in rounds.values())
+    last = max(int(frame["round"].max()) for frame, _ in rounds.values())
+    scale, unit = time_unit(longest_s)
     for label, (frame, words) in rounds.items():
         if len(frame) > most:
             # the longest are what one looks for; the rest shows the level
@@ -316,7 +328,6 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
                 f"{label}: {len(keep):,} of {len(frame):,} rounds, the longest among them."
             )
             frame = frame.iloc[keep]
-        scale, unit = time_unit(float(frame["duration_s"].max()))
         data = []
         phases = (
             frame["critical_phase"].astype(object).where(frame["critical_phase"].notna(), "nobody")
@@ -353,8 +364,11 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
                 }
             )
         layout = {
-            "xaxis": {"title": {"text": "round"}},
-            "yaxis": {"title": {"text": f"length ({unit})"}, "rangemode": "tozero"},
+            "xaxis": {"title": {"text": "round"}, "range": [0.5 - 0.02 * last, 1.02 * last + 0.5]},
+            "yaxis": {
+                "title": {"text": f"length ({unit})"},
+                "range": [0, 1.06 * longest_s / scale or 1],
+            },
             "showlegend": True,
         }
         options[label] = (data, layout)
@@ -529,15 +543,15 @@ def quantile_panel(
 
     Label → a frame with `round, prototype, arm, value`. One choice per label and prototype.
     """
-    colours, options, rows = arm_colours(arms), {}, []
+    colours, rows = arm_colours(arms), []
+    options: dict[tuple[str, str], tuple[list[Spec], Spec]] = {}
     for label, frame in frames_of.items():
         frame = frame[np.isfinite(frame["value"])]  # a diverged run's are not all numbers
         prototypes = list(dict.fromkeys(frame["prototype"]))
         parts = {"all clients": frame} if len(prototypes) > 1 else {}
         parts |= {str(name): frame[frame["prototype"] == name] for name in prototypes}
         for part, found in parts.items():
-            name = part if len(frames_of) == 1 else f"{label}: {part}"
-            options[name] = (_quantile_traces(found, arms, colours, most_bins), {
+            options[label, part] = (_quantile_traces(found, arms, colours, most_bins), {
                 "xaxis": {"title": {"text": "round"}}, "yaxis": {"title": {"text": y_label}},
             })  # fmt: skip
             for arm, values in found.groupby("arm")["value"]:
@@ -620,16 +634,24 @@ def _faint(colour: str) -> str:
 
 
 def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) -> Panel:
-    """How full links were over time. Label → `frames.link_utilisation`."""
+    """How full links were over time. Label → `frames.link_utilisation`, the links that matter most
+    first."""
     options, notes = {}, []
+    last_s = max(float(frame["to_s"].max()) if len(frame) else 1.0 for frame in links.values())
+    scale, unit = time_unit(last_s)
+    every = dict.fromkeys(
+        name for frame in links.values() for name in list(dict.fromkeys(frame["link"]))[:most_links]
+    )
+    colour_of = dict(zip(every, itertools.cycle(SERIES_COLOURS), strict=False))
     for label, frame in links.items():
         names = list(dict.fromkeys(frame["link"]))
         if len(names) > most_links:
-            notes.append(f"{label}: the {most_links} busiest of {len(names):,} links.")
-        last_s = float(frame["to_s"].max()) if len(frame) else 1.0
-        scale, unit = time_unit(last_s)
+            notes.append(
+                f"{label}: the {most_links} of {len(names):,} links that held up most rounds or "
+                "carried most."
+            )
         data = []
-        for i, name in enumerate(names[:most_links]):
+        for name in names[:most_links]:
             rows = frame[frame["link"] == name]
             x = np.append(rows["from_s"].to_numpy(), rows["to_s"].to_numpy()[-1:]) / scale
             share = np.append(rows["share"].to_numpy(), rows["share"].to_numpy()[-1:])
@@ -647,7 +669,7 @@ def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) ->
                     "line": {
                         "shape": "hv",
                         "width": 1.6,
-                        "color": SERIES_COLOURS[i % len(SERIES_COLOURS)],
+                        "color": colour_of[name],
                     },
                     "customdata": [*spans, *spans[-1:]],
                     "hovertemplate": (
@@ -656,7 +678,7 @@ def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) ->
                 }
             )
         layout = {
-            "xaxis": {"title": {"text": f"simulated time ({unit})"}},
+            "xaxis": {"title": {"text": f"simulated time ({unit})"}, "range": [0, last_s / scale]},
             "yaxis": {"title": {"text": "share of capacity (%)"}, "range": [0, 103]},
             "showlegend": True,
         }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from simfed.errors import InputError
 from simfed.report.style import FONT_FAMILY
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 __all__ = [
+    "FONT_POINTS",
     "FORMATS",
     "draw_run",
+    "legend_above",
+    "legend_height_in",
     "new_figure",
+    "parse_points",
     "parse_width",
     "picture_style",
     "save_picture",
@@ -34,6 +39,7 @@ __all__ = [
 ]
 
 FORMATS = ("png", "svg", "pdf")
+FONT_POINTS = 7.0
 
 _RC: Any = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and edited for a journal
@@ -56,29 +62,46 @@ _RC: Any = {
     "axes.spines.right": False,
     "text.parse_math": False,
 }
+_SIZES = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 _WIDTH = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*$")
 _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 _LEGEND_ROW_IN = 0.15
 
 
 @contextmanager
-def picture_style() -> Iterator[None]:
-    """simfed's print style for the Matplotlib code inside the `with` block, or of a function."""
-    with mpl.rc_context(_RC):
+def picture_style(points: float = FONT_POINTS) -> Iterator[None]:
+    """simfed's print style for the Matplotlib code inside the `with` block, or of a function.
+    `points`: the size of its letters; ticks and legends are a little smaller."""
+    share = points / FONT_POINTS
+    sizes = {name: share * value for name, value in _RC.items() if name in _SIZES}
+    with mpl.rc_context({**_RC, **sizes}):
         yield
 
 
-def parse_width(text: str) -> float:
-    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`; 2 to 40 inches.
+def parse_width(text: str, side: str = "width") -> float:
+    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`; a width of 2 to 40 inches, a height of
+    1 to 40.
 
     >>> round(parse_width("88 mm"), 3)
     3.465
     """
     match = _WIDTH.match(text)
     inches = float(match[1]) * _INCHES[match[2]] if match else 0.0
-    if not 2 <= inches <= 40:
-        raise InputError("a width of 2 to 40 in, such as 3.5in or 88mm", where="--width", got=text)
+    least = 2 if side == "width" else 1
+    if not least <= inches <= 40:
+        raise InputError(
+            f"a {side} of {least} to 40 in, such as 3.5in or 88mm", where=f"--{side}", got=text
+        )
     return inches
+
+
+def parse_points(text: str) -> float:
+    """The size of letters in points, from `8` or `8pt`; 4 to 30."""
+    found = re.fullmatch(r"\s*(\d{1,2}(?:\.\d{1,3})?)\s*(?:pt)?\s*", text)
+    points = float(found[1]) if found else 0.0
+    if not 4 <= points <= 30:
+        raise InputError("a size of 4 to 30 pt, such as 8pt", where="--font-size", got=text)
+    return points
 
 
 def time_unit(length_s: float) -> tuple[float, str]:
@@ -101,14 +124,16 @@ def new_figure(
     left_in: float = 0.5,
     right_in: float = 0.12,
     bottom_in: float = 0.38,
+    points: float = FONT_POINTS,
 ) -> tuple[Figure, list[Axes]]:
     """A figure of exactly this width, with panels of these heights one below the other.
 
     The panels share the x axis; the legend stands above them in as many rows as its entries need.
+    `points`: the size of letters.
     """
-    with picture_style():
+    with picture_style(points):
         rows = _legend_rows(legend, width_in - left_in - right_in)
-        top_in = 0.2 + _LEGEND_ROW_IN * len(rows) + (0.08 if rows else 0)
+        top_in = legend_height_in(legend, width_in - left_in - right_in, points)
         height_in = top_in + sum(panels_in) + gap_in * (len(panels_in) - 1) + bottom_in
         figure = Figure(figsize=(width_in, height_in))
         FigureCanvasAgg(figure)
@@ -123,21 +148,59 @@ def new_figure(
                 panel_in / height_in,
             )
             axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
-            axes[-1].tick_params(labelbottom=len(axes) == len(panels_in))
+            axes[-1].tick_params(
+                labelbottom=len(axes) == len(panels_in), labelsize=mpl.rcParams["xtick.labelsize"]
+            )
             edge_in -= gap_in
-        for i, row in enumerate(rows):
-            top = 1 - (0.04 + _LEGEND_ROW_IN * i) / height_in
-            figure.legend(
-                handles=row, loc="upper left", ncols=len(row), frameon=False,
-                bbox_to_anchor=(left_in / width_in, top), borderaxespad=0, borderpad=0,
-                handlelength=1.3, handletextpad=0.4, columnspacing=1.1,
-            )  # fmt: skip
+        _draw_legend(figure, rows, left_in / width_in, height_in)
     return figure, axes
 
 
-def text_width_in(text: str, points: float = 7.0) -> float:
-    """About how wide a line of text is drawn, in inches."""
-    return 0.0083 * points * len(text)
+def legend_above(
+    figure: Figure,
+    handles: Sequence[Any],
+    width_in: float,
+    panels_in: float,
+    height_in: float | None = None,
+) -> None:
+    """Give a figure its size, its panels room below a common legend, and put the legend there.
+
+    Its height is `height_in`, or what the legend and `panels_in` of panels need.
+    """
+    rows = _legend_rows(handles, width_in - 0.2)
+    legend_in = _LEGEND_ROW_IN * len(rows) + 0.06 * bool(rows)
+    height_in = legend_in + panels_in if height_in is None else height_in
+    figure.set_size_inches(width_in, height_in)
+    engine = ConstrainedLayoutEngine(rect=(0, 0, 1, max(0.2, 1 - legend_in / height_in)))
+    figure.set_layout_engine(engine)
+    _draw_legend(figure, rows, 0.1 / width_in, height_in)
+
+
+def _draw_legend(
+    figure: Figure, rows: Sequence[Sequence[Any]], left: float, height_in: float
+) -> None:
+    """Rows of a legend from the top of a figure downwards."""
+    for i, row in enumerate(rows):
+        share = float(mpl.rcParams["legend.fontsize"]) / 6.5
+        top = 1 - (0.04 + _LEGEND_ROW_IN * i) * share / height_in
+        legend = figure.legend(
+            handles=row, loc="upper left", ncols=len(row), frameon=False,
+            bbox_to_anchor=(left, top), borderaxespad=0, borderpad=0,
+            handlelength=1.3, handletextpad=0.4, columnspacing=1.1,
+        )  # fmt: skip
+        legend.set_in_layout(False)
+
+
+def legend_height_in(legend: Sequence[Any], width_in: float, points: float = FONT_POINTS) -> float:
+    """What `new_figure` needs above its first panel for a legend of this width."""
+    with picture_style(points):
+        rows = len(_legend_rows(legend, width_in))
+    return (0.2 + _LEGEND_ROW_IN * rows + (0.08 if rows else 0)) * points / FONT_POINTS
+
+
+def text_width_in(text: str, points: float | None = None) -> float:
+    """About how wide a line of text is drawn, in inches; in the style's size if none is said."""
+    return 0.0083 * (mpl.rcParams["font.size"] if points is None else points) * len(text)
 
 
 def _legend_rows(handles: Sequence[Any], width_in: float) -> list[list[Any]]:
@@ -145,7 +208,8 @@ def _legend_rows(handles: Sequence[Any], width_in: float) -> list[list[Any]]:
     rows: list[list[Any]] = []
     used_in = width_in
     for handle in handles:
-        need_in = 0.28 + text_width_in(str(handle.get_label()), 6.5)
+        points = mpl.rcParams["legend.fontsize"]
+        need_in = 0.28 * points / 6.5 + text_width_in(str(handle.get_label()), points)
         if used_in + need_in > width_in or not rows:
             rows.append([])
             used_in = 0.0

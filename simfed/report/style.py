@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from simfed.levels import level_order, split_arm
 
 __all__ = [
+    "ARM_COLOURS",
     "ARM_MARKS",
     "FONT_FAMILY",
     "PHASES",
@@ -23,7 +24,7 @@ __all__ = [
     "SERIES_DASHES",
     "Phase",
     "arm_colours",
-    "arm_marks",
+    "arm_shapes",
     "level_ranks",
     "looks",
     "phase",
@@ -96,13 +97,42 @@ SERIES_COLOURS = (
 SERIES_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 """A second sign beside the colour, in Plotly's names."""
 
+ARM_COLOURS = (
+    "#2F2FB5",
+    "#C2188F",
+    "#4F6A0A",
+    "#6B3A2A",
+    "#B5B34F",
+    "#A45AD8",
+    "#D9968D",
+    "#7D1B55",
+)
+"""Of strategies and policies: none of them near a phase's, and apart from one another, also for
+eyes that see fewer colours."""
+
 _ARM_COLOURS = dict(
-    zip(("top-k", "random-k", "periodic-k", "exp3", "ascend"), SERIES_COLOURS, strict=False)
+    zip(("top-k", "random-k", "periodic-k", "exp3", "ascend"), ARM_COLOURS, strict=False)
 )
 """By name, so that a strategy or policy has one colour whatever is drawn beside it."""
 
 ARM_MARKS = {"top-k": "T", "random-k": "R", "periodic-k": "P"}
-"""The letter that stands on a compression bar for its strategy."""
+"""A letter for each built-in strategy, where there is no room for its name."""
+
+_ARM_SHAPES = (
+    ("^", "triangle-up"),
+    ("o", "circle"),
+    ("s", "square"),
+    ("D", "diamond"),
+    ("v", "triangle-down"),
+    ("P", "cross"),
+    ("X", "x"),
+    ("*", "star"),
+    ("<", "triangle-left"),
+    (">", "triangle-right"),
+    ("h", "hexagon"),
+    ("d", "diamond-tall"),
+)
+"""Marks of strategies: (Matplotlib's name, Plotly's name); the built-in ones have the first."""
 
 FONT_FAMILY = "DejaVu Sans"
 """Comes with Matplotlib, so that a picture looks the same on every machine."""
@@ -143,9 +173,9 @@ def arm_colours(arms: Iterable[str]) -> dict[str, str]:
     Levels are shades of a strategy's colour, the same for each strategy; the lightest keeps least.
 
     >>> arm_colours(["random-k", "qsgd"])
-    {'random-k': '#D55E00', 'qsgd': '#56B4E9'}
+    {'random-k': '#C2188F', 'qsgd': '#A45AD8'}
     >>> arm_colours(["top-k@500", "top-k@1000", "top-k@5000"])
-    {'top-k@500': '#80b9d9', 'top-k@1000': '#0072B2', 'top-k@5000': '#003959'}
+    {'top-k@500': '#9797da', 'top-k@1000': '#2F2FB5', 'top-k@5000': '#18185b'}
     """
     named = list(dict.fromkeys(arms))
     colours = _hues(split_arm(arm)[0] for arm in named)
@@ -175,36 +205,30 @@ def _shaded(colour: str, depth: float) -> str:
 
 def _hues(names: Iterable[str]) -> dict[str, str]:
     named = dict.fromkeys(names)
-    free = SERIES_COLOURS[len(_ARM_COLOURS) :]
+    free = ARM_COLOURS[len(_ARM_COLOURS) :]
     absent = (colour for arm, colour in _ARM_COLOURS.items() if arm not in named)
     others = itertools.cycle((*free, *absent))
     return {arm: _ARM_COLOURS.get(arm) or next(others) for arm in named}
 
 
-def arm_marks(arms: Iterable[str]) -> dict[str, str]:
-    """A short mark for each arm: a letter for the built-in ones, the shortest free prefix for
-    others.
+def arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
+    """(Matplotlib's marker, Plotly's symbol, how white its filling is) for each arm, strategies in
+    one order: the shape is the strategy, of which the built-in ones always keep theirs, the filling
+    the level, white for the one that keeps least.
 
-    Levels are numbered, 1 keeps least.
-
-    >>> arm_marks(["top-k", "random-k", "qsgd", "ternary"])
-    {'top-k': 'T', 'random-k': 'R', 'qsgd': 'Q', 'ternary': 'TE'}
-    >>> arm_marks(["top-k@1000", "top-k@500", "dense"])
-    {'top-k@1000': 'T2', 'top-k@500': 'T1', 'dense': 'D'}
+    >>> arm_shapes(["random-k", "qsgd", "top-k@5000", "top-k@500"])["top-k@5000"]
+    ('^', 'triangle-up', 0.0)
     """
-    named = list(dict.fromkeys(arms))
-    ranks, letters = level_ranks(named), _letters(split_arm(arm)[0] for arm in named)
-    return {
-        arm: letters[split_arm(arm)[0]] + (str(ranks[arm][0] + 1) if arm in ranks else "")
-        for arm in named
-    }
+    played = list(dict.fromkeys(map(str, arms)))
+    order, ranks = {codec: i for i, codec in enumerate(ARM_MARKS)}, level_ranks(played)
 
+    def place(arm: str) -> tuple[int, str, int]:
+        codec = split_arm(arm)[0]
+        return order.get(codec, len(order)), codec, ranks.get(arm, (0, 0))[0]
 
-def _letters(names: Iterable[str]) -> dict[str, str]:
-    marks: dict[str, str] = {}
-    for arm in dict.fromkeys(names):
-        letters = "".join(c for c in arm if c.isalnum()).upper() or "?"
-        prefixes = [letters[: n + 1] for n in range(len(letters))]
-        free = (p for p in prefixes if p not in marks.values())
-        marks[arm] = ARM_MARKS.get(arm) or next(free, letters)
-    return marks
+    played.sort(key=place)
+    codecs = dict.fromkeys(split_arm(arm)[0] for arm in played)
+    others = itertools.cycle(_ARM_SHAPES[len(order) :])
+    shapes = {c: _ARM_SHAPES[order[c]] if c in order else next(others) for c in codecs}
+    depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
+    return {arm: (*shapes[split_arm(arm)[0]], 1 - depth.get(arm, 0.0)) for arm in played}

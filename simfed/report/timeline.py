@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _ROUNDS = re.compile(r"^\s*(\d{0,18})\s*(:?)\s*(\d{0,18})\s*$")
+_ACCESS = re.compile(r"client-(\d{1,18})/(?:up|down)")
 _CLIENTS = re.compile(r"^(\d{1,18})(?:-(\d{1,18}))?$")
 
 
@@ -56,13 +57,45 @@ class Timeline:
         return float(self.rounds["finished_at_s"].max())
 
     def links(self, most: int = 3) -> list[str]:
-        """The links worth showing: shared ones that held a round up or moved most; without shared
-        links, those that held a round up."""
+        """The links worth showing: those that held most of the rounds up, then shared ones by bytes
+        moved. Access links of clients that are not shown are left out; where nothing else is left,
+        the shown clients' own stand for them."""
         within = self.link_use()
         blamed = self.rounds["critical_link"].value_counts()
         shared = frames.shared_links(within)
-        names = shared or [str(name) for name in blamed.index]
+        shown = set(self.clients["client"])
+        names = [
+            name
+            for name in dict.fromkeys([*shared, *map(str, blamed.index)])
+            if (client := _client_of(name)) is None or client in shown
+        ]
+        if not names and len(shown) < len(frames.clients_of(self.run)):
+            moved = within.groupby("link")["bytes"].sum().sort_values(ascending=False)
+            names = [str(name) for name in moved.index if _client_of(str(name)) in shown]
         return sorted(names, key=lambda name: -int(blamed.get(name, 0)))[:most]
+
+    def latency_s(self) -> pd.Series:
+        """How long each bar of a download or upload lasted before its first byte moved, in step
+        with `bars`: up to the first use of the client's access link within it. 0 for all other
+        bars, and where the access link has no rate and so no record."""
+        moves = self.bars[self.bars["kind"].isin(["download", "upload"])]
+        way = moves["kind"].map({"download": "down", "upload": "up"})
+        names = "client-" + moves["client"].astype(str) + "/" + way
+        wanted = pd.DataFrame({"link": names, "at_s": moves["started_at_s"]}).reset_index()
+        use = self.link_use()
+        use = use[(use["bytes"] > 0) & use["link"].isin(set(names))]
+        first = pd.DataFrame({"link": use["link"].astype(str), "at_s": use["from_s"]})
+        first["first_s"] = first["at_s"]
+        found = pd.merge_asof(
+            wanted.astype({"link": str}).sort_values("at_s", kind="stable"),
+            first.sort_values("at_s", kind="stable"),
+            on="at_s",
+            by="link",
+            direction="forward",
+        ).set_index("index")
+        end_s = self.bars.loc[found.index, "finished_at_s"]
+        waits_s = (found["first_s"] - found["at_s"]).where(found["first_s"] < end_s, 0.0)
+        return waits_s.reindex(self.bars.index).fillna(0.0)
 
     def link_use(self, name: str | None = None) -> pd.DataFrame:
         """The rows of `links.parquet` (of one link) that touch the shown time."""
@@ -77,6 +110,12 @@ class Timeline:
             shown = pc.and_(shown, pc.equal(table.column("link"), name))
         use: pd.DataFrame = table.filter(shown).to_pandas()
         return use
+
+
+def _client_of(link: str) -> int | None:
+    """The client whose access link this is; None for a link of the network."""
+    found = _ACCESS.fullmatch(link)
+    return int(found[1]) if found else None
 
 
 def timeline_of(

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simfed.scenario.study import RELEVANT_RATIO
 from simfed.study.statistics import (
     Estimate,
     Paired,
@@ -17,6 +16,7 @@ from simfed.study.statistics import (
     paired_times,
 )
 from simfed.units import format_duration
+from simfed.vocabulary import RELEVANT_RATIO
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -304,7 +304,7 @@ def _small(a: str, b: str, setting: str, paired: Paired, goal: str, confidence: 
     where = f" at {setting}" if setting else ""
     return (
         f"no relevant difference between {a} and {b} {goal}{where}: {first} is "
-        f"{ratio_text(ratio, confidence)} sooner than {other}, less than {paired.relevant_ratio:g}×"
+        f"{ratio_text(ratio, confidence)} sooner than {other}, less than {paired.needed_ratio:g}×"
     )
 
 

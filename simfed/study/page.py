@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from simfed.report.style import arm_colours
 from simfed.study.comparison import ratio_text, time_text
 from simfed.study.plan import short_names
 from simfed.study.statistics import Estimate
+from simfed.study.target_figure import target_figure, target_panels
+from simfed.study.targets import targets_of
 from simfed.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -27,20 +29,24 @@ if TYPE_CHECKING:
 __all__ = ["study_figure", "study_page", "write_page"]
 
 
-def write_page(study: StudyResult, out: Path | None = None) -> Path:
+def write_page(study: StudyResult, out: Path | None = None, **options: Any) -> Path:
     """Write the page to `out` (`report.html` in the study's folder if omitted), or, where its
-    suffix says png, svg or pdf, the picture."""
+    suffix says png, svg or pdf, the figure of `target_figure`, with its options."""
     out = out if out is not None else study.path / "report.html"
     if out.suffix[1:].lower() in FORMATS:
         from simfed.report.pictures import save_picture
 
-        return save_picture(study_figure(study), out)
+        return save_picture(target_figure(study, **options), out)
     return write_text(out, study_page(study))
 
 
 def study_page(study: StudyResult) -> str:
-    """The study as one self-contained page: verdicts, curves with bands, times, runs."""
+    """The study as one self-contained page: verdicts, what each arm spent to reach the targets,
+    curves with bands, tables."""
     parts: dict[str, dict[str, Any]] = {"verdicts": _verdicts(study)}
+    found = target_panels(study)
+    if found:
+        parts["targets"] = {"title": "To the target", "panels": found}
     if len(study.curves):
         panels = [_curves(study, setting) for setting in _settings(study)]
         parts["curves"] = {"title": "Accuracy over simulated time", "panels": panels}
@@ -54,37 +60,49 @@ def study_page(study: StudyResult) -> str:
     return render_page(study.name, " · ".join(words), parts)
 
 
-def study_figure(study: StudyResult, *, width_in: float = 7.0) -> Figure:
-    """Accuracy against simulated time: one panel per setting, one curve with its band per arm."""
+def study_figure(
+    study: StudyResult,
+    *,
+    targets: Sequence[float] = (),
+    width_in: float = 7.0,
+    height_in: float | None = None,
+) -> Figure:
+    """Accuracy against simulated time: one panel per setting, one curve with its band per arm, a
+    dashed line at each target (the study's thresholds if omitted)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from simfed.report.curves import draw_curves
-    from simfed.report.pictures import picture_style
+    from simfed.report.pictures import legend_above, picture_style
 
     if not len(study.curves):
         raise InputError("a study with accuracies to draw", where=str(study.path))
     settings, colours = _settings(study), arm_colours(study.bands["arm"])
+    goals = [goal for goal in targets_of(study, targets) if not math.isnan(goal)]
     columns = min(3, len(settings))
     rows = math.ceil(len(settings) / columns)
     with picture_style():
-        figure = Figure(figsize=(width_in, 2.1 * rows), layout="constrained")
+        figure = Figure()
         FigureCanvasAgg(figure)
+        arms: dict[str, Any] = {}
         ends_s = study.bands.groupby("setting")["at_s"].max()
         comparable = ends_s.max() <= 4 * ends_s.min()  # else the fastest would be a stroke
         for i, setting in enumerate(settings):
             ax = figure.add_subplot(rows, columns, i + 1)
             shown = study.bands[study.bands["setting"] == setting]
-            draw_curves(ax, shown, colour="arm", colours=colours)
+            draw_curves(ax, shown, colour="arm", colours=colours, targets=goals)
             ax.set_title(setting, fontsize=7)
             if comparable:
                 scale, _ = time_unit(float(ends_s[setting]))
                 ax.set_xlim(right=1.02 * float(ends_s.max()) / scale)
             if i % columns:
                 ax.set_ylabel("")
-            legend = ax.get_legend()
-            if i and legend is not None:
-                legend.remove()
+            handles = ax.get_legend_handles_labels()[0]
+            drawn = ax.get_legend()
+            if drawn is not None:
+                drawn.remove()
+            arms |= {str(handle.get_label()): handle for handle in handles}
+        legend_above(figure, list(arms.values()), width_in, 2.1 * rows, height_in)
     return figure
 
 
@@ -140,6 +158,7 @@ def _curves(study: StudyResult, setting: str) -> Panel:
         "y": [{"key": "accuracy", "label": "test accuracy, mean of clients"}],
         "series": series,
         "band": ["low", "high"] if bands["low"].notna().any() else None,
+        "targets": study.thresholds,
     }
     rows = [
         (str(row["arm"]), format_duration(row["at_s"]), _accuracy(row, "accuracy", "low", "high"))

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from simfed.errors import InputError
 from simfed.record.read import Run, open_run
-from simfed.scenario.study import RELEVANT_RATIO
+from simfed.record.summary import chance_of
 from simfed.study.comparison import WHOLE_RUN, comparison_row, sentence
-from simfed.study.reach import chance_of, common_thresholds, first_time, mean_curve
+from simfed.study.reach import common_thresholds, first_time, mean_curve
 from simfed.study.statistics import Estimate, Paired, paired_difference, paired_times
+from simfed.vocabulary import RELEVANT_RATIO
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-__all__ = ["chance_of", "common_thresholds", "first_time", "mean_curve"]
+__all__ = ["common_thresholds", "first_amount", "first_time", "mean_curve"]
 
 _COLUMNS = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
 
@@ -29,8 +29,15 @@ def mean_curve(run: Run) -> pd.DataFrame:
 def first_time(curve: pd.DataFrame, threshold: float, run: Run) -> tuple[float, bool]:
     """(when `curve` first reached `threshold`, whether it did); else the time is the run's end: it
     took longer than the whole run."""
-    above = curve.loc[curve["accuracy"] >= threshold, "at_s"]
-    return float(above.min()) if len(above) else float(run.summary["simulated_s"]), bool(len(above))
+    return first_amount(curve, threshold, "at_s", float(run.summary["simulated_s"]))
+
+
+def first_amount(
+    curve: pd.DataFrame, threshold: float, column: str, end: float
+) -> tuple[float, bool]:
+    """The same of any column that only grows; `end` is what it came to in the end."""
+    above = curve.loc[curve["accuracy"] >= threshold, column]
+    return (float(above.min()), True) if len(above) else (end, False)
 
 
 def common_thresholds(best: Iterable[float], chance: float = 0.0) -> list[float]:
@@ -44,9 +51,3 @@ def common_thresholds(best: Iterable[float], chance: float = 0.0) -> list[float]
     steps = [*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99]
     reached = [step for step in steps if 2 * sum(b >= step for b in best) >= len(best) > 0]
     return [step for step in reached[-1:] if step > chance]
-
-
-def chance_of(runs: Iterable[Run]) -> float:
-    """The accuracy of guessing: one over the number of classes; 0 where the runs do not say it."""
-    classes = [run.manifest.get("classes") for run in runs]
-    return max((1 / n for n in classes if isinstance(n, int) and n > 0), default=0.0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from simfed.errors import listed
 from simfed.record.read import open_run
+from simfed.record.summary import chance_of
 from simfed.study.plan import in_words, label_of
-from simfed.study.reach import chance_of, common_thresholds, first_time, mean_curve
+from simfed.study.reach import common_thresholds, first_time, mean_curve
 from simfed.study.store import StudyFolder
 
 if TYPE_CHECKING:
@@ -180,16 +181,22 @@ class StudyResult:
     @cached_property
     def thresholds(self) -> list[float]:
         """Accuracies whose first time is compared: the study's, else the highest round number that
-        at least half of the runs reach and guessing does not. None where nothing was learned: whole
-        runs are compared."""
+        at least half of the runs reach and guessing does not; what guessing reaches is left out.
+        None where nothing was learned: whole runs are compared."""
         if self.time_only:
             return []
-        if self.compare["thresholds"]:
-            return list(self.compare["thresholds"])
+        asked = [one for one in self.compare["thresholds"] if one > self._chance]
+        if asked:
+            return asked
         if self.curves.empty:
             return []
         best = self.curves.groupby("address")["accuracy"].max()
-        return common_thresholds(best, chance_of(run for _, run in self.finished))
+        return common_thresholds(best, self._chance)
+
+    @cached_property
+    def _chance(self) -> float:
+        """What guessing reaches; accuracies up to it tell no arms apart."""
+        return chance_of(run for _, run in self.finished)
 
     @cached_property
     def times(self) -> pd.DataFrame:
@@ -280,6 +287,22 @@ class StudyResult:
 
         return arm_rows(self)
 
+    def targets(self, quantity: str = "time", targets: Sequence[float] = ()) -> pd.DataFrame:
+        """What each arm spent until it reached each target: a row per setting, arm and target.
+
+        quantity: `time` (s), `sent` (bytes up), `moved` (bytes both ways) or `energy` (J). targets:
+        accuracies; the study's thresholds if omitted, and whole runs (`target` is NaN) where there
+        are none. One column per axis but the arms', `setting, arm, target, seeds, reached` (of the
+        seeds), `median` (NaN where censoring leaves it open), `at_least`, and its interval `low,
+        high` with `coverage`.
+
+        Raises: `InputError` for another quantity, for energy that the devices' profiles do not
+        know, and for accuracies of a study that learned nothing.
+        """
+        from simfed.study.targets import target_rows
+
+        return target_rows(self, quantity, targets)
+
     @cached_property
     def comparisons(self) -> pd.DataFrame:
         """One row per setting, threshold and pair of arms, compared seed by seed."""
@@ -290,6 +313,10 @@ class StudyResult:
     @property
     def caveat(self) -> str:
         """What the study file asks to compare and these runs cannot tell; empty if they can."""
+        guessed = [one for one in self.compare["thresholds"] if one <= self._chance]
+        if guessed and not self.time_only:
+            which = " and ".join(f"{100 * one:g} %" for one in guessed)
+            return f"Not compared: {which}; guessing reaches {100 * self._chance:.3g} %."
         if not self.time_only or not self.compare["thresholds"]:
             return ""
         asked = listed(f"{100 * threshold:g} %" for threshold in self.compare["thresholds"])

@@ -71,6 +71,7 @@ class Estimate:
 _SLACK = 0.02
 """How much less than the confidence asked for an interval may cover and still decide: five seeds of
 which one is censored cover 94 %, which is near enough to 95; three cover 75 %."""
+_READS_AS_ONE = 1.005
 _NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0)
 
 
@@ -134,7 +135,12 @@ class Paired:
     def verdict(self) -> int:
         """The same of differences that matter; 0: no clear one, or a smaller one."""
         sooner = max(self.ratio.least, 1 / self.ratio.most if self.ratio.most > 0 else math.inf)
-        return self.clear if sooner >= self.relevant_ratio else 0
+        return self.clear if sooner >= self.needed_ratio else 0
+
+    @property
+    def needed_ratio(self) -> float:
+        """How many times sooner a verdict asks for: what reads as 1.00× is none in any case."""
+        return max(self.relevant_ratio, _READS_AS_ONE)
 
 
 def paired_times(

@@ -169,8 +169,42 @@ def test_a_scenario_named_like_a_script_stays_text(opened):
     legend = page.locator("[data-panel=learning] .legendtext").first
     assert legend.text_content().startswith("<script>alert(1)</script>")
     assert page.locator("img[src=x], h1 script, b:has-text('b')").count() == 0
-    page.locator("#timeline-run").select_option(index=1)
-    page.locator("#timeline-run").select_option(index=0)
+    page.locator("#run").select_option(index=1)
+    page.locator("#run").select_option(index=0)
+
+
+def test_one_switch_shows_another_run_in_every_chart(opened):
+    page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4})
+    scroll_through(page)
+    rows = "() => new Set(document.querySelector('[data-panel=time]').data[0].y).size"
+    assert page.evaluate(rows) == 4
+    page.locator("#run").select_option(index=1)
+    assert page.evaluate(rows) == 6
+
+
+def test_timelines_of_two_runs_stand_below_one_another_on_one_scale(opened):
+    page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4, "seed": 1})
+    scroll_through(page)
+    ranges = page.evaluate(
+        "[...document.querySelectorAll('.chart.timeline')].map(c => c.layout.xaxis.range)"
+    )
+    assert len(ranges) == 2
+    assert ranges[0] == ranges[1]
+    names = "() => document.querySelector('#timeline-chart').data.map(t => t.name)"
+    assert "top-k" in page.evaluate(names)
+    assert page.locator("#timeline-status").inner_text().count("Waited for: round 1: client") == 2
+
+
+def test_tables_keep_their_columns_on_a_phone(opened):
+    page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4}, width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    wide = """() => [...document.querySelectorAll("#overview .scroll")]
+      .map(box => box.scrollWidth - box.clientWidth)"""
+    assert max(page.evaluate(wide)[-2:]) <= 0  # nothing of settings and results is cut
+    left = "document.querySelector('#time tbody th').getBoundingClientRect().left"
+    before = page.evaluate(left)
+    page.evaluate("document.querySelectorAll('#time .scroll').forEach(b => { b.scrollLeft = 80 })")
+    assert page.evaluate(left) == before  # the first column stays
 
 
 def test_above_150_rows_the_timeline_shows_bands_and_says_so(opened):

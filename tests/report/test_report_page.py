@@ -5,9 +5,11 @@ import gzip
 import hashlib
 import html.parser
 import json
+import math
 import re
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
@@ -15,6 +17,7 @@ from simfed.errors import InputError
 from simfed.report import compare, frames, page, page_timeline
 from simfed.report.page import write_page
 from simfed.report.panels import MOST_POINTS, curves_panel, packed, plain
+from simfed.units import format_duration
 
 pytest_plugins = ["report_runs"]
 
@@ -242,7 +245,9 @@ def test_names_are_text_wherever_they_appear(report_run):
     payload = json.loads(inflated(Reader(text), "payload"))
     drawn = [payload["timeline"]]  # plotly reads tags in texts; the selectors' labels it never sees
     for spec in payload["panels"].values():
-        drawn += [spec.get("series"), *({**o, "label": ""} for o in spec.get("options", []))]
+        drawn += [spec.get("series"), *spec.get("options", [])]
+    for option in [o for o in drawn if o and "layout" in o]:
+        option["label"] = option["run"] = ""
     assert "<script>" not in json.dumps(drawn)
     assert "<b>bold" not in json.dumps(drawn)
     assert "&lt;b&gt;bold" in json.dumps(drawn)
@@ -257,7 +262,9 @@ def test_several_runs_are_overlaid_and_compared(report_run):
     reader = Reader(page.page(runs))
     results = {row[0]: row[1:] for row in reader.tables["Results, side by side"]}
     assert results["result"] == ["synthetic (seed 0)", "synthetic (seed 1)", "change"]
-    assert results["rounds"] == ["20", "20", "+0.0 %"]
+    assert "rounds" not in results  # folded: it is the same in both
+    assert ["rounds", "20"] in reader.tables["The same in all"]
+    assert results["final accuracy, small"][2].endswith(" points")
     settings = {row[0]: row[1:] for row in reader.tables["Settings that differ"]}
     assert settings == {"key": results["result"][:2], "seed": ["0", "1"]}
     reached = reader.tables["When accuracies were reached"]
@@ -267,6 +274,72 @@ def test_several_runs_are_overlaid_and_compared(report_run):
     assert len(series) == 6
     assert [line["hidden"] for line in series] == [True, True, False] * 2
     assert len(payload["timeline"]["runs"]) == 2
+
+
+def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
+    runs = {"a": report_run(), "b": report_run(10, 20, 1)}
+    tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
+    facts = {what: (value, more) for what, value, more in compare.lead_facts(runs, tidy)}
+    mean = tidy[tidy["prototype"] == frames.MEAN].dropna(subset=["accuracy"])
+    last = mean.groupby("run")["accuracy"].last()
+    gap = 100 * (last["a"] - last["b"])
+    better = "a" if gap > 0 else "b"
+    assert facts["final accuracy"][0] == f"{abs(gap):.1f} points"
+    assert facts["final accuracy"][1].startswith(f"{better} above: ")
+    (target, *_) = frames.targets_for(mean)
+    first = frames.thresholds(mean, [target]).set_index("run")["at_s"].astype(float)
+    value, more = facts[f"to {100 * target:g} %"]
+    ratio = max(first) / min(first)
+    assert value == (f"{ratio:.2f}× sooner" if ratio >= 1.05 else "no relevant difference")
+    assert f"{format_duration(first['a'])} against {format_duration(first['b'])}" in more
+    table = compare.lead_table(runs, tidy)
+    assert table.header[0] == "run"
+    assert f"{-gap:+.1f} points" in table.rows[1]
+    first_table = next(iter(Reader(page.page(list(runs.values()))).tables))
+    assert first_table == "Time to target"
+
+
+@pytest.mark.parametrize(
+    ("a_s", "b_s", "value"),
+    [
+        (1.0, 2.0, "2.00× sooner"),
+        (1.0, 1.03, "no relevant difference"),
+        (math.nan, 1.0, "only b"),
+        (math.nan, math.nan, "neither"),
+        (0.0, 1.0, "∞× sooner"),
+    ],
+)
+def test_what_is_sooner_by_little_is_no_win_and_never_is_later_than_the_end(a_s, b_s, value):
+    said, against = compare._sooner("a", "b", a_s, b_s, pd.Series({"a": 5.0, "b": 6.0}))
+    assert said == value
+    assert ("> 5 s" in against) == math.isnan(a_s)
+
+
+def test_charts_of_several_runs_stand_on_the_same_axes(report_run):
+    payload = json.loads(inflated(Reader(page.page([report_run(), report_run(6, 8)])), "payload"))
+    assert len(payload["runs"]) == 2
+    for key in ("time", "round-lengths", "link-use"):
+        axes = [
+            [option["layout"][axis].get("range") for axis in ("xaxis", "yaxis")]
+            for option in payload["panels"][key]["options"]
+        ]
+        assert len(axes) == 2
+        assert axes[0] == axes[1], key
+    runs = {option["run"] for option in payload["panels"]["values"]["options"]}
+    assert runs == set(payload["runs"])
+
+
+def test_links_are_ranked_by_the_rounds_that_they_held_up(report_run):
+    run = report_run()
+    held = run.rounds["critical_link"].value_counts()
+    names = frames.links_that_matter(run)
+    counts = [int(held.get(name, 0)) for name in names]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == held.max()
+    assert set(held.index) <= set(names)
+    table = frames.link_table(run)
+    assert list(table["held_up"]) == sorted(table["held_up"], reverse=True)
+    assert table["held_up"].sum() == run.rounds["critical_link"].notna().sum()
 
 
 def test_the_same_run_twice_keeps_two_labels(report_run):

@@ -1,18 +1,22 @@
 import re
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 
 import matplotlib.image
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from matplotlib.collections import PolyCollection
 
 from simfed.errors import InputError
-from simfed.report import gantt
+from simfed.report import frames, gantt
 from simfed.report.curves import accuracy_figure, curve_figure
 from simfed.report.frames import MEAN, curves
 from simfed.report.gantt import gantt_figure
-from simfed.report.pictures import draw_run, new_figure, parse_width, save_picture
+from simfed.report.pictures import draw_run, new_figure, parse_points, parse_width, save_picture
 from simfed.report.style import PHASES
+from simfed.report.timeline import Timeline, timeline_of
 
 pytest_plugins = ["report_runs"]
 
@@ -107,6 +111,109 @@ def test_the_picture_is_as_wide_as_asked_and_nothing_is_cut_off(report_run, widt
             assert box.x1 <= page.x1 + 1, text
             assert box.y1 <= page.y1 + 1, text
             assert box.y0 >= page.y0 - 1, text
+
+
+@pytest.mark.parametrize("width", [3.0, 7.0, 20.0])
+def test_why_a_round_took_long_is_said_at_every_width(report_run, width):
+    run = report_run()
+    figure = gantt_figure(run, rounds=(1, 2), width_in=width)
+    texts = [*figure.axes[0].texts, *figure.texts]
+    said = " ".join(text.get_text() for text in texts)
+    for number in (1, 2):
+        assert f"round {number}: client {run.rounds['critical_client'][number - 1]}" in said
+    figure.canvas.draw()
+    for text in figure.texts:
+        box = text.get_window_extent(figure.canvas.get_renderer())
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y0 >= 0
+    assert len(gantt_figure(run, rounds=(1, 20), width_in=3).texts) > gantt.MOST_WORDS
+
+
+def test_height_and_letters_are_as_asked(report_run):
+    run = report_run()
+    figure = gantt_figure(run, rounds=(1, 1), height_in=6.0, points=10)
+    assert list(figure.get_size_inches()) == [7, 6]
+    assert figure.axes[-1].xaxis.label.get_size() == 10
+    figure.canvas.draw()
+    assert figure.axes[-1].get_xticklabels()[0].get_size() == pytest.approx(6.5 / 7 * 10)
+    assert figure.legends[0].get_texts()[0].get_size() == pytest.approx(6.5 / 7 * 10)
+    with pytest.raises(InputError, match="room for every row"):
+        gantt_figure(run, rounds=(1, 1), height_in=1.0)
+    assert parse_points("9 pt") == 9
+    with pytest.raises(InputError, match="--font-size"):
+        parse_points("80")
+
+
+def test_the_latency_of_a_transfer_is_paler_than_the_rest(report_run):
+    run = report_run()
+    timeline = timeline_of(run, (1, 1))
+    waits = timeline.latency_s()
+    moves = timeline.bars["kind"].isin(["download", "upload"])
+    assert (waits[~moves] == 0).all()
+    assert (waits >= 0).all()
+    whole = timeline.bars["finished_at_s"] - timeline.bars["started_at_s"]
+    assert (waits <= whole).all()
+    use = run.links[run.links["bytes"] > 0]
+    for i in timeline.bars[moves].index:
+        bar = timeline.bars.loc[i]
+        way = {"download": "down", "upload": "up"}[bar["kind"]]
+        first = use[use["link"] == f"client-{bar['client']}/{way}"]["from_s"]
+        first = first[(first >= bar["started_at_s"]) & (first < bar["finished_at_s"])]
+        expected = first.min() - bar["started_at_s"] if len(first) else 0.0
+        assert waits[i] == pytest.approx(expected)
+
+
+def test_only_what_is_drawn_is_in_the_legend(report_run):
+    run = report_run(learns=False)
+    for number in (1, 2, 3):
+        figure = gantt_figure(run, rounds=(number, number))
+        named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+        spans = run.spans[run.spans["round"] == number]
+        played = set(spans.loc[spans["kind"] == "compression", "name"])
+        assert named & {"top-k", "random-k", "periodic-k"} == played
+        lost = run.participations.query("round == @number")["outcome"]
+        assert ("dropped" in named) == lost.isin(["dropped", "failed"]).any()
+
+
+def test_links_of_clients_that_are_not_shown_are_left_out():
+    names = ["client-3/up", "client-4/up", "edge"]
+    rounds = pd.DataFrame(
+        {"round": [1], "started_at_s": [0.0], "finished_at_s": [9.0], "critical_link": [names[1]]}
+    )
+    use = pd.DataFrame(
+        {
+            "link": names, "from_s": 1.0, "to_s": 2.0, "bytes": [5.0, 6.0, 7.0],
+            "capacity_bytes_per_s": 9.0, "flows": [1, 1, 2],
+        }
+    )  # fmt: skip
+    clients = pd.DataFrame({"client": [3, 4], "prototype": "p"})
+    tables = {"participations": pa.Table.from_pandas(clients)}
+    run = SimpleNamespace(table=lambda name: tables.get(name) or pa.Table.from_pandas(use))
+    assert Timeline(run, rounds, clients, use).links() == ["client-4/up", "edge"]
+    assert Timeline(run, rounds, clients[:1], use).links() == ["edge"]
+    use["flows"] = 1  # nothing is shared: the shown client's own link stands for it
+    assert Timeline(run, rounds, clients[:1], use).links() == ["client-3/up"]
+
+
+def test_a_capacity_is_drawn_as_it_steps_also_while_idle():
+    use = pd.DataFrame(
+        {
+            "from_s": [1.0, 4.0, 5.0],
+            "to_s": [2.0, 5.0, 6.0],
+            "capacity_bytes_per_s": [9.0, 9.0, 4.0],
+        }
+    )
+    x, y = frames.capacity_steps(use, 0.0, 8.0)
+    assert x.tolist() == [1, 4, 4, 5, 5, 6]  # through the idle time: it was the same around it
+    assert y.tolist() == [9, 9, 9, 9, 4, 4]
+    x, y = frames.capacity_steps(use.iloc[[0, 2]], 0.0, 8.0)
+    assert np.isnan(x).sum() == 1  # nobody recorded when it stepped
+    x, y = frames.capacity_steps(use[:2], 0.0, 8.0)
+    assert (x.tolist(), y.tolist()) == ([0, 8], [9, 9])
+    x, y = frames.capacity_steps(use, 0.5, 8.0, ([0.0, 3.0, 5.0, 9.0], [9.0, 7.0, 4.0, 1.0]))
+    assert x.tolist() == [0.5, 3, 3, 5, 5, 8]
+    assert y.tolist() == [9, 9, 7, 7, 4, 4]
 
 
 def test_too_many_bars_are_an_input_error(report_run, monkeypatch):

@@ -7,11 +7,12 @@ import pytest
 
 from simfed.record.schema import CLIENT_KINDS
 from simfed.report.style import (
+    ARM_COLOURS,
     PHASES,
     SERIES_COLOURS,
     WORK,
     arm_colours,
-    arm_marks,
+    arm_shapes,
     level_ranks,
     looks,
     phase,
@@ -98,9 +99,20 @@ def test_an_arm_has_one_colour_whatever_is_beside_it():
     assert len(set(several.values())) == 5
 
 
-def test_a_level_is_a_shade_of_its_strategys_colour_and_a_number_beside_its_letter():
+def test_no_strategy_looks_like_a_phase():
+    def distance(a, b, vision):
+        return np.linalg.norm(lab(a, VISION[vision]) - lab(b, VISION[vision]))
+
+    phases = [look.colour for look in PHASES.values()]
+    for arm, look in itertools.product(ARM_COLOURS, phases):
+        assert distance(arm, look, "usual") > 25, (arm, look)
+    for vision, (a, b) in itertools.product(VISION, itertools.combinations(ARM_COLOURS, 2)):
+        assert distance(a, b, vision) > (25 if vision == "usual" else 12), (vision, a, b)
+
+
+def test_a_level_is_a_shade_of_its_strategys_colour_and_of_its_mark():
     arms = ("top-k@500", "top-k@5000", "random-k@500", "random-k@5000", "dense")
-    colours, marks = arm_colours(arms), arm_marks(arms)
+    colours, marks = arm_colours(arms), arm_shapes(arms)
     assert len(set(colours.values())) == len(set(marks.values())) == 5
 
     def lightness(arm):
@@ -110,5 +122,7 @@ def test_a_level_is_a_shade_of_its_strategys_colour_and_a_number_beside_its_lett
         middle = arm_colours([codec])[codec]
         assert lightness(f"{codec}@500") > lightness(f"{codec}@5000")
         assert arm_colours([f"{codec}@500"]) == {f"{codec}@500": middle}  # one level: no shades
-    assert [marks[arm] for arm in arms] == ["T1", "T2", "R1", "R2", "D"]
+    assert [marks[arm][1:] for arm in arms] == [
+        ("triangle-up", 1), ("triangle-up", 0), ("circle", 1), ("circle", 0), ("diamond", 1),
+    ]  # fmt: skip
     assert level_ranks(arms)["random-k@5000"] == (1, 1)

@@ -19,6 +19,11 @@ from simfed.study.work import do
 EVERY = 5
 UPLINK_BYTES = 6000.0
 
+CLASSES: int | None = None
+"""Whose number says what guessing reaches; unknown if None."""
+JOULES: float | None = None
+"""Of each participation."""
+
 FAILS, DIES, DIES_ONCE, FULL_DISK, WRONG = 101, 102, 103, 104, 105
 
 
@@ -43,6 +48,8 @@ def fake_run(job, out, tell):
     rate = scenario["clients"][0]["link"]["up"] or "1e9 B/s"
     round_s = 0.1 + UPLINK_BYTES / float(rate.split()[0])
     manifest = {"name": scenario["name"], "seed": scenario["seed"], "mode": "full", "warnings": []}
+    if CLASSES is not None:
+        manifest["classes"] = CLASSES
     directory = RunDirectory.create(out, scenario_yaml=job.scenario_yaml, manifest=manifest)
     recorder = directory.recorder()
     for number in range(1, scenario["rounds"] + 1):
@@ -80,7 +87,7 @@ def participation_row(number, round_s):
         started_at_s=(number - 1) * round_s, finished_at_s=number * round_s,
         downlink_s=0.0, training_s=0.1, compression_s=0.0, uplink_s=round_s - 0.1,
         waiting_s=0.0, offline_s=0.0, uplink_bytes=UPLINK_BYTES, downlink_bytes=0.0,
-        energy_j=None, local_loss=None, gain=None, reward_raw=None, reward=None, slack_s=0.0,
+        energy_j=JOULES, local_loss=None, gain=None, reward_raw=None, reward=None, slack_s=0.0,
     )  # fmt: skip
 
 

@@ -204,3 +204,11 @@ def test_a_sentence_about_many_settings_counts_them():
     assert text.count("at 3 Mbps") == 0
     few = sentence("top-k", "random-k", 0.9, found[:3], 0.95)
     assert "at 1 Mbps, and in 3 of 3 seeds" in few
+
+
+def test_what_reads_as_once_is_no_verdict_whatever_is_asked_for():
+    a, b = [10.0, 20.0, 30.0], [10.03, 20.06, 30.09]
+    paired = paired_times(a, [True] * 3, b, [True] * 3, relevant_ratio=1.0)
+    assert (paired.wins, paired.clear, paired.verdict) == (3, 1, 0)
+    more = [10.1, 20.2, 30.3]
+    assert paired_times(a, [True] * 3, more, [True] * 3, relevant_ratio=1.0).verdict == 1

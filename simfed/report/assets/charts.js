@@ -11,6 +11,8 @@ const byId = (id) => document.getElementById(id);
 const PAPER_WIDTH = 680; // pixels between the margins of A4 and of US Letter
 const charts = new Map(); // element → function that draws it anew
 let printing = false;
+const shownRun = { index: 0, label: null }; // what the page's switch says
+const EMPTY = { height: 160, xaxis: { visible: false }, yaxis: { visible: false } };
 
 // ---- reading what is inside the page
 
@@ -106,20 +108,35 @@ const redraw = () => charts.forEach((draw, element) => element.dataset.drawn && 
 const draw = (element, data, layout) => {
   element.dataset.drawn = "yes";
   element.classList.remove("waiting");
-  const drawing = Plotly.react(element, data.map(recoloured), themed(layout), CONFIG);
+  const drawing = Plotly.react(element, data.map(recoloured), themed(roomed(element, data, layout)), CONFIG);
   // loose numbers and names tell a listener nothing: the tables say them in order
   for (const svg of element.querySelectorAll(".main-svg")) svg.setAttribute("aria-hidden", "true");
   return drawing;
 };
 
-// thin lines in the darker blue are hard to see on dark ground
+// on a narrow page the legend's entries stand below one another, and the chart keeps its height
+function roomed(element, data, layout) {
+  const names = data.filter((t) => t.name !== undefined && t.showlegend !== false).length;
+  const inPage = layout.showlegend && !layout.legend && element.clientWidth < 560 && !printing;
+  return inPage ? { ...layout, height: (layout.height ?? 380) + 20 * Math.max(0, names - 2) } : layout;
+}
+
+// dark lines and marks are hard to see on dark ground
 function recoloured(trace) {
   if (!isDark() || trace.type !== "scatter") return trace;
   const made = { ...trace };
-  for (const part of ["line", "marker"]) {
-    if (made[part]?.color === "#0072B2") made[part] = { ...made[part], color: "#3D9BE0" };
+  for (const part of ["line", "marker", "error_y", "textfont"]) {
+    if (made[part]?.color) made[part] = { ...made[part], color: lighter(made[part].color) };
   }
   return made;
+}
+
+function lighter(colour) {
+  if (!/^#[0-9a-f]{6}$/i.test(colour)) return colour;
+  const parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+  const bright = (0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2]) / 255;
+  const share = Math.max(0, (0.5 - bright) / (1 - bright));
+  return "#" + parts.map((p) => Math.round(p + (255 - p) * share).toString(16).padStart(2, "0")).join("");
 }
 
 function select(box, label, options, changed) {
@@ -145,7 +162,9 @@ function curves(element, box, spec) {
     const across = spec.x[Number(x.value)], up = spec.y[Number(y.value)];
     const data = spec.series.flatMap((line) => traces(line, across, up, spec.band));
     const percent = up.key === "accuracy" ? { range: [0, 1], tickformat: ".0%" } : {};
+    const lines = up.key === "accuracy" ? spec.targets ?? [] : [];
     return draw(element, data, {
+      shapes: lines.map((y) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { width: 1, dash: "dash", color: css("--faint") } })),
       xaxis: { title: { text: across.label }, rangemode: "tozero" },
       yaxis: { title: { text: up.label }, ...percent },
       showlegend: true,
@@ -175,10 +194,15 @@ function traces(line, across, up, band) {
   return made;
 }
 
+// options of the run that the page's switch shows, chosen among by their labels
 function choices(element, box, spec) {
-  const list = select(box, spec.of, spec.options.map((o) => o.label), () => charts.get(element)());
+  const runs = new Set(spec.options.map((o) => o.run));
+  const parts = [...new Set(spec.options.map((o) => (o.run === o.label ? "" : o.label)))];
+  const list = select(box, spec.of, parts, () => charts.get(element)());
   return () => {
-    const option = spec.options[Number(list.value)];
+    const here = spec.options.filter((o) => runs.size < 2 || o.run === shownRun.label);
+    const option = here.find((o) => o.run === o.label || o.label === parts[Number(list.value)]);
+    if (!option) return draw(element, [], { ...EMPTY, annotations: [{ text: "Nothing of this run.", showarrow: false }] });
     return draw(element, option.data, structuredClone(option.layout));
   };
 }

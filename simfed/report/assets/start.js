@@ -17,12 +17,20 @@ async function start() {
   const library = document.createElement("script");
   library.textContent = await inflated("library");
   document.head.append(library);
+  if (payload.runs.length > 1) {
+    shownRun.label = payload.runs[0];
+    byId("run").addEventListener("change", () => {
+      shownRun.index = Number(byId("run").value);
+      shownRun.label = payload.runs[shownRun.index];
+      redraw();
+    });
+  }
   for (const element of document.querySelectorAll("[data-panel]")) {
     const key = element.dataset.panel, spec = unpackedAll(payload.panels[key]);
     const box = document.querySelector(`[data-controls="${key}"]`);
     watch(element, (spec.kind === "curves" ? curves : choices)(element, box, spec));
   }
-  if (payload.timeline) watch(byId("timeline-chart"), timeline(unpackedAll(payload.timeline)));
+  if (payload.timeline) timeline(unpackedAll(payload.timeline));
   document.documentElement.dataset.ready = String(Math.round(performance.now())); // ms after the start
 }
 

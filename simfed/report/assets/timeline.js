@@ -1,24 +1,24 @@
 // The timeline: bars, or bands where there are too many, with the links' use below.
 
 const MOST_BARS = 8000, MOST_ROWS = 150, MOST_MARKS = 1500, MOST_PIECES = 800; // more is drawn coarser
-const BAND_POINTS = 400, TABLE_ROWS = 300;
+const BAND_POINTS = 400, SAID_ROUNDS = 3, TABLE_ROWS = 300;
 const WAITING = 4; // position in the record's order of kinds
 
+// Charts of the page's runs, one below the other, or one of the run that its switch shows.
 function timeline(spec) {
-  const element = byId("timeline-chart"), at = (name) => byId(`timeline-${name}`);
-  const runs = spec.runs;
-  runs.forEach((run, i) => at("run").add(new Option(decoded(run.label), String(i))));
-  at("run-label").hidden = runs.length < 2;
-  const current = () => runs[Number(at("run").value)];
+  const elements = [...document.querySelectorAll(".chart.timeline")], at = (name) => byId(`timeline-${name}`);
+  const runs = spec.runs, together = elements.length > 1;
+  const current = () => runs.find((run) => decoded(run.label) === shownRun.label) ?? runs[0];
+  const drawn = () => (together ? runs : [current()]);
   const limit = () => {
-    const numbers = current().rounds.number, last = numbers[numbers.length - 1];
+    const numbers = current().rounds.number, last = Math.max(...runs.map((run) => run.rounds.number.at(-1)));
     const few = Math.max(1, Math.min(3, Math.floor(600 / (5 * current().clients.id.length))));
     const [from, to] = spec.first ?? [numbers[0], numbers[Math.min(few, numbers.length) - 1]];
     for (const name of ["from", "to"]) at(name).max = String(last);
     at("from").value = String(Math.min(from, last));
     at("to").value = String(Math.min(to, last));
   };
-  const show = () => charts.get(element)();
+  const show = () => elements.forEach((element) => charts.get(element)());
   const step = (direction) => {
     const numbers = current().rounds.number, [a, b] = range(current(), at);
     const count = Math.max(1, b - a);
@@ -29,14 +29,15 @@ function timeline(spec) {
   };
   at("previous").addEventListener("click", () => step(-1));
   at("next").addEventListener("click", () => step(1));
-  at("run").addEventListener("change", () => { limit(); show(); });
   for (const name of ["from", "to", "clients"]) at(name).addEventListener("change", show);
   at("controls").addEventListener("submit", (event) => { event.preventDefault(); show(); });
   limit();
-  return () => {
-    const run = current(), view = selected(run, at);
-    const bands = view.parts.length * 5 > MOST_BARS || view.rows.length > MOST_ROWS;
-    const [scale, unit] = timeUnit(view.end - view.start);
+  elements.forEach((element, i) => watch(element, () => {
+    const run = drawn()[i], view = selected(run, at);
+    const bands = isBands(view);
+    const others = runs.length > 1 ? runs.map((other) => selected(other, at)) : [view];
+    const longest = Math.max(...others.map((other) => other.end - other.start)); // one scale for all runs
+    const [scale, unit] = timeUnit(longest);
     view.scale = scale;
     const figure = (bands ? bandTraces : barTraces)(run, view, spec);
     const [data, layout] = [figure.data, figure.layout];
@@ -44,13 +45,18 @@ function timeline(spec) {
     addRounds(run, view, layout);
     layout.xaxis = {
       title: { text: `${view.start > 0 ? `time since round ${view.first} began at ${duration(view.start)}` : "simulated time"} (${unit})` },
-      range: [0, (view.end - view.start) / scale], anchor: "free", position: 0,
+      range: [0, longest / scale], anchor: "free", position: 0,
     };
-    tell(run, view, bands, at("status"));
-    table(run, view, spec, at("table"));
+    at("status").textContent = drawn().map((one) => {
+      const its = one === run ? view : selected(one, at);
+      return (together ? `${decoded(one.label)}: ` : "") + words(one, its, isBands(its));
+    }).join(" ");
+    tables(drawn(), at, spec);
     return draw(element, data, { ...layout, uirevision: `${run.label} ${view.first} ${view.last} ${bands}`, margin: { l: 60, r: 16, t: 70, b: 52 } });
-  };
+  }));
 }
+
+const isBands = (view) => view.parts.length * 5 > MOST_BARS || view.rows.length > MOST_ROWS;
 
 // positions [a, b) of the rounds asked for
 function range(run, at) {
@@ -128,22 +134,28 @@ function barTraces(run, view, spec) {
   const { bars, parts } = run, chosen = new Set(view.parts);
   const empty = () => ({ x: [], base: [], y: [], text: [] });
   const of = spec.kinds.map(empty), lost = spec.kinds.map(empty);
-  const marks = { x: [], y: [], text: [] };
+  const marks = run.arms.map(() => ({ x: [], y: [] })), latency = { x: [], base: [], y: [] };
+  let marked = 0;
   for (let i = 0; i < bars.part.length; i++) {
     const p = bars.part[i];
     if (!chosen.has(p)) continue;
     const kind = bars.kind[i], name = spec.kinds[kind].name, y = view.place.get(parts.row[p]);
     const gone = /dropped|failed/.test(spec.outcomes[parts.outcome[p]]) && name !== "waiting" && name !== "offline";
     const begin = instant(run, view, parts.round[p], bars.start[i]), wide = bars.length[i] / view.scale;
+    if (bars.latency[i] > 0) {
+      latency.base.push(begin);
+      latency.x.push(bars.latency[i] / view.scale);
+      latency.y.push(y);
+    }
     const target = (gone ? lost : of)[kind];
     target.base.push(begin);
     target.x.push(wide);
     target.y.push(y);
     target.text.push(facts(run, spec, p, kind, bars.length[i]));
     if (name === "compression") {
-      marks.x.push(begin + wide / 2);
-      marks.y.push(y);
-      marks.text.push(run.arms[parts.arm[p]].mark);
+      marks[parts.arm[p]].x.push(begin + wide / 2);
+      marks[parts.arm[p]].y.push(y);
+      marked += 1;
     }
   }
   const data = [];
@@ -165,15 +177,21 @@ function barTraces(run, view, spec) {
     });
     if (lost[kind].x.length) legend = false;
   });
-  addServer(run, view, spec, data);
-  if (marks.x.length <= MOST_MARKS) {
-    data.push({
-      type: "scatter", mode: "markers+text", x: marks.x, y: marks.y, text: marks.text, hoverinfo: "skip", showlegend: false,
-      textfont: { size: 9, color: css("--ink") },
-      marker: { size: Math.min(14, rowPixels(view)), color: css("--panel"), line: { width: 1, color: css("--ink") } },
-    });
+  if (latency.x.length) {
+    const same = { type: "bar", orientation: "h", name: "latency (paler)", hoverinfo: "skip", legendgroup: "latency" };
+    data.push({ ...same, ...latency, width: 0.84, marker: { color: "rgba(255,255,255,0.62)" }, showlegend: false });
+    data.push({ ...same, x: [null], y: [null], marker: { color: "#BEE1F4" } }); // as it looks on a download
   }
-  data.push(outlines(run, view));
+  addServer(run, view, spec, data);
+  run.arms.forEach((arm, i) => {
+    if (marked > MOST_MARKS || !marks[i].x.length) return;
+    data.push({
+      type: "scatter", mode: "markers", ...marks[i], name: arm.name, hoverinfo: "skip",
+      marker: { size: Math.min(9, rowPixels(view) * 0.6), symbol: arm.symbol, color: arm.fill, line: { width: 1, color: "#000000" } },
+    });
+  });
+  const outline = outlines(run, view);
+  if (outline.x.length) data.push(outline);
   return { data, layout: rowsLayout(run, view) };
 }
 
@@ -278,7 +296,8 @@ function bandTraces(run, view, spec) {
 // the links below the rows or bands: rate and capacity, each on an axis of its own
 function addLinks(run, view, data, layout) {
   const bands = layout.bands ?? 1, gap = 26, tall = 84;
-  const shown = run.links.map((link) => ({ link, ...pieces(link, view) })).filter((found) => found.x.length);
+  const shown = run.links.filter((link) => isShown(link, run, view))
+    .map((link) => ({ link, ...pieces(link, view) })).filter((found) => found.x.length);
   const rows = Math.max(120, layout.rows);
   const inner = rows + shown.length * (tall + gap);
   layout.height = inner + 150;
@@ -288,7 +307,7 @@ function addLinks(run, view, data, layout) {
     Object.assign(layout[n ? `yaxis${n + 1}` : "yaxis"], { domain: [bottom, top] });
   }
   shown.forEach(({ link, x, rate, capacity }, i) => {
-    const number = bands + i + 1, most = Math.max(1, ...capacity.filter(Number.isFinite), ...rate);
+    const number = bands + i + 1, most = Math.max(1, ...capacity.filter(Number.isFinite), ...rate, ...(steps(link, view)?.y ?? []).filter(Number.isFinite));
     const [scale, unit] = [[1e9, "Gbps"], [1e6, "Mbps"], [1e3, "kbps"], [1, "bps"]].find(([s]) => most >= s) ?? [1, "bps"];
     const top = (inner - rows - gap - i * (tall + gap)) / inner;
     layout[`yaxis${number}`] = { domain: [top - tall / inner, top], range: [0, (1.1 * most) / scale], nticks: 3, title: { text: unit } };
@@ -297,14 +316,35 @@ function addLinks(run, view, data, layout) {
       ...base, y: rate.map((v) => v / scale), fill: "tozeroy", fillcolor: "rgba(96,133,173,0.55)", name: link.name,
       line: { shape: "hv", width: 1, color: "#6085AD" }, hovertemplate: `${link.name}: %{y:.3g} ${unit}<extra></extra>`,
     });
+    const known = steps(link, view);
     data.push({
-      ...base, y: capacity.map((v) => v / scale), name: "link capacity", showlegend: i === 0,
+      ...base, x: known ? known.x : x, y: (known ? known.y : capacity).map((v) => v / scale), name: "link capacity", showlegend: i === 0,
       line: { shape: "hv", width: 1.4, dash: "dash", color: css("--ink") }, hovertemplate: `${link.name}: capacity %{y:.3g} ${unit}<extra></extra>`,
     });
     (layout.annotations ??= []).push({
       text: link.name, xref: "paper", yref: "paper", x: 0, y: top, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12 },
     });
   });
+}
+
+// a client's own link goes with its row
+function isShown(link, run, view) {
+  const match = /^client-(\d+)\/(up|down)$/.exec(decoded(link.name));
+  return !match || view.rows.some((row) => run.clients.id[row] === Number(match[1]));
+}
+
+// the capacity as it steps, also while the link is idle
+function steps(link, view) {
+  const { stepAt, stepBitsPerS } = link;
+  if (!stepAt.length) return null;
+  const x = [], y = [];
+  for (let i = 0; i < stepAt.length; i++) {
+    const after = i + 1 < stepAt.length ? stepAt[i + 1] : stepAt[i], before = i ? stepAt[i - 1] : stepAt[i];
+    if (after < view.start || before > view.end) continue;
+    x.push(Number.isNaN(stepAt[i]) ? null : (Math.min(view.end, Math.max(view.start, stepAt[i])) - view.start) / view.scale);
+    y.push(Number.isNaN(stepAt[i]) ? null : stepBitsPerS[i]);
+  }
+  return x.length > 8 * MOST_PIECES ? null : { x, y };
 }
 
 function pieces(link, view) {
@@ -350,31 +390,34 @@ function addRounds(run, view, layout) {
       layout.shapes.push({ type: "line", xref: "x", yref: "paper", x0: right, x1: right, y0: 0, y1: 1, line: { width: 1, color: css("--line") } });
     }
     if ((r - view.a) % every) continue;
-    const text = count === 1 ? run.rounds.words[r] : count <= 8 ? `round ${run.rounds.number[r]}` : String(run.rounds.number[r]);
+    const text = count === 1 && document.documentElement.clientWidth > 700 ? run.rounds.words[r] : count <= 8 ? `round ${run.rounds.number[r]}` : String(run.rounds.number[r]);
     layout.annotations.push({ text, xref: "x", yref: "paper", x: (left + right) / 2, y: 1, yanchor: "bottom", showarrow: false, font: { size: 12 } });
   }
 }
 
-function tell(run, view, bands, status) {
+function words(run, view, bands) {
   const known = run.rounds.number.length, clients = view.rows.length;
-  const words = [`${view.first === view.last ? `Round ${view.first}` : `Rounds ${view.first} to ${view.last}`} of ${run.allRounds.toLocaleString("en")}, ${clients.toLocaleString("en")} ${clients === 1 ? "client" : "clients"}.`];
-  if (view.unknown) words.push("No such client: all are shown.");
-  if (bands) words.push("Too many bars to draw: the bands show, at each instant, the share of a prototype's clients in each phase. Fewer rounds or clients bring the bars back.");
-  if (known < run.allRounds) words.push(`The page holds a sample of ${known.toLocaleString("en")} of ${run.allRounds.toLocaleString("en")} rounds: the longest, and others evenly between.`);
+  const said = [`${view.first === view.last ? `Round ${view.first}` : `Rounds ${view.first} to ${view.last}`} of ${run.allRounds.toLocaleString("en")}, ${clients.toLocaleString("en")} ${clients === 1 ? "client" : "clients"}.`];
+  if (view.unknown) said.push("No such client: all are shown.");
+  if (bands) said.push("Too many bars to draw: the bands show, at each instant, the share of a prototype's clients in each phase. Fewer rounds or clients bring the bars back.");
+  if (known < run.allRounds) said.push(`The page holds a sample of ${known.toLocaleString("en")} of ${run.allRounds.toLocaleString("en")} rounds: the longest, and others evenly between.`);
   if (run.clients.id.length < run.allClients) {
-    words.push(`The page holds a sample of ${run.clients.id.length.toLocaleString("en")} of ${run.allClients.toLocaleString("en")} clients, evenly spaced, and those that held a round up.`);
+    said.push(`The page holds a sample of ${run.clients.id.length.toLocaleString("en")} of ${run.allClients.toLocaleString("en")} clients, evenly spaced, and those that held a round up.`);
   }
-  if (view.sliced || run.links.some((link) => link.sliced)) words.push("Link use is averaged over slices of time.");
-  const longest = Array.from({ length: view.b - view.a }, (_, i) => view.a + i).sort((p, q) => run.rounds.length[q] - run.rounds.length[p])[0];
-  words.push(`${view.b - view.a > 1 ? "The longest of them: " : ""}${decoded(run.rounds.words[longest])}, ${duration(run.rounds.length[longest])}.`);
-  status.textContent = words.join(" ");
+  if (view.sliced || run.links.some((link) => link.sliced)) said.push("Link use is averaged over slices of time.");
+  const shown = Array.from({ length: view.b - view.a }, (_, i) => view.a + i);
+  const because = (r) => `${decoded(run.rounds.words[r])}, ${duration(run.rounds.length[r])}`;
+  const longest = [...shown].sort((p, q) => run.rounds.length[q] - run.rounds.length[p])[0];
+  said.push(shown.length > SAID_ROUNDS ? `The longest of them: ${because(longest)}.` : `Waited for: ${shown.map(because).join("; ")}.`);
+  return said.join(" ");
 }
 
-function table(run, view, spec, holder) {
-  if (!byId("timeline-details").open) {
-    byId("timeline-details").ontoggle = () => table(run, view, spec, holder);
-    return;
-  }
+function tables(runs, at, spec) {
+  byId("timeline-details").ontoggle = () => tables(runs, at, spec);
+  if (byId("timeline-details").open) at("table").replaceChildren(...runs.map((run) => table(run, selected(run, at), spec, runs.length > 1)));
+}
+
+function table(run, view, spec, isNamed) {
   const { parts, bars } = run, shown = view.parts.slice(0, TABLE_ROWS), rank = new Map(shown.map((p, i) => [p, i]));
   const columns = [0, 1, ...work(spec), 2, 3, 4, 5];
   const seconds = shown.map(() => new Float64Array(spec.kinds.length));
@@ -382,7 +425,8 @@ function table(run, view, spec, holder) {
     if (rank.has(bars.part[i])) seconds[rank.get(bars.part[i])][bars.kind[i]] += bars.length[i];
   }
   const made = document.createElement("table"), head = made.createTHead().insertRow();
-  made.createCaption().textContent = shown.length < view.parts.length ? `The first ${TABLE_ROWS} of ${view.parts.length} participations` : "Participations";
+  const which = shown.length < view.parts.length ? `The first ${TABLE_ROWS} of ${view.parts.length} participations` : "Participations";
+  made.createCaption().textContent = isNamed ? `${which} of ${decoded(run.label)}` : which;
   for (const name of ["round", "client", "prototype", "strategy", "outcome", ...columns.map((kind) => decoded(spec.kinds[kind].label)), "reward"]) {
     const cell = document.createElement("th");
     cell.scope = "col";
@@ -397,5 +441,5 @@ function table(run, view, spec, holder) {
       Number.isNaN(parts.reward[p]) ? "" : digits(parts.reward[p])];
     cells.forEach((text) => { line.insertCell().textContent = text; });
   });
-  holder.replaceChildren(made);
+  return made;
 }

@@ -1,0 +1,54 @@
+"""`simfed export`: a run for TensorBoard, MLflow or a spreadsheet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfed.errors import InputError, did_you_mean, listed
+
+__all__ = ["export"]
+
+_WHERE = {"csv": "curves.csv", "tensorboard": "tensorboard", "mlflow": "mlruns"}
+
+
+def export(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    to: Annotated[str, typer.Option(metavar="csv|tensorboard|mlflow", help="For what.")],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="File or folder to write, or MLflow's tracking address; curves.csv, tensorboard/ "
+            "or mlruns/ in the run directory (several: here) if omitted.",
+        ),
+    ] = None,
+    step: Annotated[
+        str,
+        typer.Option(metavar="ms|us|s|round", help="What a step is: simulated time, or rounds."),
+    ] = "ms",
+) -> None:
+    """Write curves for other tools, with simulated time as their axis."""
+    from simfed.record.read import open_run
+    from simfed.report import export as made
+    from simfed.report.frames import labels
+
+    if to not in _WHERE:
+        raise InputError(listed(_WHERE), where="--to", got=to, hint=did_you_mean(to, _WHERE))
+    if step not in made.STEPS:
+        hint = did_you_mean(step, made.STEPS)
+        raise InputError(listed(made.STEPS), where="--step", got=step, hint=hint)
+    opened = [open_run(run) for run in runs]
+    named = dict(zip(labels(opened), opened, strict=True))
+    folder = runs[0] if len(runs) == 1 else Path()
+    path = out if out is not None else str(folder / _WHERE[to])
+    if to == "csv":
+        typer.echo(made.write_csv(named, Path(path)))
+    elif to == "tensorboard":
+        typer.echo(f"tensorboard --logdir {made.write_tensorboard(named, Path(path), step=step)}")
+    else:
+        address = made.write_mlflow(named, path, step=step)
+        allowed = "MLFLOW_ALLOW_FILE_STORE=true " if address.startswith("file:") else ""
+        typer.echo(f"{allowed}mlflow ui --backend-store-uri {address}")

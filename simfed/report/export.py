@@ -1,0 +1,222 @@
+"""A run for the tools that people already look at: TensorBoard, MLflow, a spreadsheet.
+
+Simulated time is the axis: TensorBoard's steps and MLflow's are simulated milliseconds (or rounds,
+if asked for), and the time stamp of every value is its simulated instant, counted from the run's
+start as if that were the beginning of 1970. The packages `tensorboard` and `mlflow` are extras and
+are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from simfed.errors import InputError
+from simfed.report import compare, frames
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = ["STEPS", "rows", "scalars", "write_csv", "write_mlflow", "write_tensorboard"]
+
+STEPS = {"ms": 1e3, "us": 1e6, "s": 1.0, "round": 0.0}
+"""What a step counts: simulated time in whole milliseconds, microseconds or seconds, or rounds."""
+_MOST_VALUES = 1000
+"""That MLflow takes at once."""
+_MOST_PARAMS = 100
+_LONGEST_PARAM = 500
+_LEARNING = {"accuracy": "accuracy", "loss": "loss", "kd_loss": "distillation loss"}
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_\-. /]")
+
+
+def rows(run: Run, label: str | None = None) -> pd.DataFrame:
+    """One row per round and prototype (and their mean), in order of time.
+
+    `run, round, at_s` (simulated, at the round's end), `prototype, accuracy, loss, kd_loss` (empty
+    where not measured), of the round `duration_s, participants, lost, rolled_back,
+    critical_client, critical_phase`, and summed up since the start `uplink_bytes, downlink_bytes,
+    energy_j` (empty where a device's profile does not know its power).
+    """
+    table = run.rounds
+    facts = pd.DataFrame(
+        {
+            "round": table["round"],
+            "at_s": table["finished_at_s"],
+            "duration_s": table["duration_s"],
+            "participants": table["participants"],
+            "lost": table["dropped"],
+            "rolled_back": table["rolled_back"],
+            "critical_client": table["critical_client"],
+            "critical_phase": table["critical_phase"],
+            "uplink_bytes": table["uplink_bytes"].cumsum(),
+            "downlink_bytes": table["downlink_bytes"].cumsum(),
+        }
+    )
+    joules = run.participations.groupby("round")["energy_j"]
+    known = joules.sum(min_count=1) if run.participations["energy_j"].notna().all() else None
+    spent = facts["round"].map(known).fillna(0.0).cumsum() if known is not None else float("nan")
+    facts["energy_j"] = spent
+    learned = frames.curves(run)[["round", "prototype", *_LEARNING]]
+    found = facts.merge(learned, on="round", how="left").sort_values("at_s", kind="stable")
+    found.insert(0, "run", frames.run_name(run) if label is None else label)
+    order = ["run", "round", "at_s", "prototype", *_LEARNING]
+    rest = [name for name in found.columns if name not in order]
+    return found[[*order, *rest]].reset_index(drop=True)
+
+
+def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
+    """(name, round, simulated instant in s, value) of everything that is a curve, in order of time
+    for each name: `accuracy/small`, `round/length (s)`, `sent by clients (bytes)`, …"""
+    table = rows(run)
+    for prototype, group in table.groupby("prototype", sort=False):
+        for column, name in _LEARNING.items():
+            measured = group.dropna(subset=[column])
+            values = measured[["round", "at_s", column]]
+            yield from (
+                (f"{name}/{prototype}", int(n), float(at_s), float(value))
+                for n, at_s, value in values.itertuples(index=False)
+            )
+    once = table.drop_duplicates("round")
+    for column, name in (
+        ("duration_s", "round/length (s)"),
+        ("participants", "round/participants"),
+        ("lost", "round/lost"),
+        ("uplink_bytes", "spent/sent by clients (bytes)"),
+        ("downlink_bytes", "spent/sent to clients (bytes)"),
+        ("energy_j", "spent/energy (J)"),
+    ):
+        values = once[["round", "at_s", column]].dropna()
+        yield from (
+            (name, int(n), float(at_s), float(value))
+            for n, at_s, value in values.itertuples(index=False)
+        )
+
+
+def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
+    """Write `rows` of all runs to one file."""
+    found = pd.concat([rows(run, label) for label, run in runs.items()], ignore_index=True)
+    try:
+        found.to_csv(path, index=False)
+    except OSError as error:
+        raise InputError(
+            "a file that can be written", where=str(path), got=error.strerror
+        ) from error
+    return path
+
+
+def write_tensorboard(runs: Mapping[str, Run], folder: Path, *, step: str = "ms") -> Path:
+    """Write event files below `folder`, one run each, for `tensorboard --logdir FOLDER`.
+
+    The same run gives the same bytes. Raises: `InputError` without the package tensorboard.
+    """
+    with _extra("tensorboard"):
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    for label, run in runs.items():
+        place = folder / _plain(label)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            with open(place / "events.out.tfevents.0.simfed", "wb") as file:
+                writer = RecordWriter(file)
+                writer.write(Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
+                for name, number, at_s, value in scalars(run):
+                    made = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+                    event = Event(wall_time=at_s, step=_step(number, at_s, step), summary=made)
+                    writer.write(event.SerializeToString())
+        except OSError as error:
+            raise InputError(
+                "a folder that can be written", where=str(place), got=error.strerror
+            ) from error
+    return folder
+
+
+def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> str:
+    """Write runs to MLflow: to a folder (its file store), or to the tracking server or database
+    whose address `store` is; gives its address.
+
+    An experiment is a scenario's name; a run has its scenario's keys as parameters and its seed and
+    fingerprint as tags. Written twice, a run is there twice. Raises: `InputError` without the
+    package mlflow, and with what it says where it does not take the runs.
+    """
+    with _extra("mlflow"):
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+    address = store if "://" in store else Path(store).resolve().as_uri()
+    with _file_store_allowed():
+        try:
+            client = MlflowClient(tracking_uri=address)
+            for label, run in runs.items():
+                name = frames.run_name(run)
+                known = client.get_experiment_by_name(name)
+                place = known.experiment_id if known else client.create_experiment(name)
+                tags = {
+                    "simfed.seed": str(run.manifest.get("seed")),
+                    "simfed.fingerprint": run.fingerprint,
+                    "simfed.steps": step,
+                }
+                made = client.create_run(place, start_time=1, run_name=label).info.run_id
+                client.log_batch(made, tags=[RunTag(k, v) for k, v in tags.items()])
+                params = [
+                    Param(_plain(key.replace("[", "/").replace("]", "")), value[:_LONGEST_PARAM])
+                    for key, value in compare.flattened(run.scenario)
+                ]
+                metrics = [
+                    Metric(_plain(n), value, round(1e3 * at_s), _step(number, at_s, step))
+                    for n, number, at_s, value in scalars(run)
+                ]
+                for i in range(0, len(params), _MOST_PARAMS):
+                    client.log_batch(made, params=params[i : i + _MOST_PARAMS])
+                for i in range(0, len(metrics), _MOST_VALUES):
+                    client.log_batch(made, metrics=metrics[i : i + _MOST_VALUES])
+                end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
+                client.set_terminated(made, end_time=1 + round(1e3 * end_s))
+        except (MlflowException, OSError) as error:
+            said = " ".join(str(error).split())[:300]
+            raise InputError("a store that MLflow can write", where=address, got=said) from error
+    return address
+
+
+@contextmanager
+def _extra(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"the package {package}, which writes its files", where=f"--to {package}", got="none",
+            hint=f"pip install 'simfed[{package}]'",
+        ) from error  # fmt: skip
+
+
+@contextmanager
+def _file_store_allowed() -> Iterator[None]:
+    """Newer versions of MLflow write folders only where they are told that this is meant."""
+    name = "MLFLOW_ALLOW_FILE_STORE"
+    before = os.environ.get(name)
+    os.environ.setdefault(name, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+
+
+def _step(number: int, at_s: float, step: str) -> int:
+    return number if step == "round" else round(STEPS[step] * at_s)
+
+
+def _plain(name: str) -> str:
+    """A name with nothing but what MLflow and file systems take.
+
+    >>> _plain("run (seed 0)"), _plain("../a?")
+    ('run seed 0', '__/a_')
+    """
+    bare = re.sub(r"[()]", "", name)
+    return _NOT_IN_NAMES.sub("_", bare).replace("..", "__").lstrip("/") or "_"

@@ -1,0 +1,274 @@
+"""What each arm spent to reach an accuracy: time, bytes or energy, over the axes of a study."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.study.plan import in_words, short_names
+from simfed.study.reach import first_amount
+from simfed.study.statistics import median_time
+from simfed.units import parse_duration, parse_rate, parse_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simfed.record.read import Run
+    from simfed.study.results import StudyResult
+
+__all__ = [
+    "QUANTITIES",
+    "Places",
+    "Quantity",
+    "panels_of",
+    "parse_target",
+    "places_of",
+    "quantity_of",
+    "swept_axis",
+    "target_rows",
+    "targets_of",
+]
+
+_NEAR = 0.07
+"""Values of an axis closer than this share of its whole length are set at equal steps instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Something that a run spends until it reaches an accuracy."""
+
+    name: str
+    column: str
+    label: str
+
+
+QUANTITIES = {
+    q.name: q
+    for q in (
+        Quantity("time", "at_s", "simulated time"),
+        Quantity("sent", "uplink_bytes", "sent by clients"),
+        Quantity("moved", "total_bytes", "moved both ways"),
+        Quantity("energy", "energy_j", "energy of the clients"),
+    )
+}
+
+
+def quantity_of(name: str, *, where: str | None = None) -> Quantity:
+    """A quantity by its name. Raises: `InputError` for another."""
+    if name not in QUANTITIES:
+        hint = did_you_mean(name, QUANTITIES)
+        raise InputError(listed(QUANTITIES), where=where, got=name, hint=hint)
+    return QUANTITIES[name]
+
+
+def parse_target(text: str) -> float:
+    """An accuracy from `85%`, `85 %` or `0.85`.
+
+    >>> parse_target("85 %"), parse_target("0.85")
+    (0.85, 0.85)
+    """
+    found = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)\s*", text)
+    value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    if not 0 < value < 1:
+        raise InputError("an accuracy such as 85% or 0.85", where="--target", got=text)
+    return value
+
+
+def targets_of(study: StudyResult, asked: Sequence[float] = ()) -> list[float]:
+    """The accuracies asked for, else the study's; NaN stands for whole runs, where nothing was
+    learned. Raises: `InputError` for an accuracy of a study that learned nothing."""
+    if asked and study.time_only:
+        raise InputError("a study that learned", where="--target", got="a time-only study")
+    return list(dict.fromkeys(asked)) or study.thresholds or [math.nan]
+
+
+def target_rows(
+    study: StudyResult, quantity: str = "time", targets: Sequence[float] = ()
+) -> pd.DataFrame:
+    """See `StudyResult.targets`."""
+    import pandas as pd
+
+    of = quantity_of(quantity)
+    chosen = targets_of(study, targets)
+    curves = dict(iter(study.curves.groupby("address")))
+    never = study.curves.iloc[:0]  # a run that diverged before its first evaluation
+    spent = {
+        address: _spent(run, curves.get(address, never), of, chosen)
+        for address, run in ((entry["address"], run) for entry, run in study.finished)
+    }
+    rows = []
+    for setting, of_arm in study.settings():
+        for arm, entries in of_arm.items():
+            for target in chosen:
+                found = [spent[e["address"]][target] for e in entries if e["address"] in spent]
+                amounts, reached = [a for a, _ in found], [r for _, r in found]
+                middle = median_time(amounts, reached, study.compare["confidence"])
+                rows.append(
+                    {
+                        **setting,
+                        "setting": study.setting_text(setting),
+                        "arm": arm,
+                        "target": target,
+                        "seeds": len(found),
+                        "reached": sum(reached),
+                        "median": middle.least if middle.is_exact else math.nan,
+                        "at_least": middle.least,
+                        "low": middle.low,
+                        "high": middle.high,
+                        "coverage": middle.coverage,
+                    }
+                )
+    frame: pd.DataFrame = pd.DataFrame(rows)
+    return frame
+
+
+def _spent(
+    run: Run, curve: pd.DataFrame, of: Quantity, targets: Sequence[float]
+) -> dict[float, tuple[float, bool]]:
+    """Target → (what had been spent when it was first reached, whether it was), else by the end."""
+    ends = {
+        "at_s": lambda: run.summary["simulated_s"],
+        "uplink_bytes": lambda: run.summary["uplink_bytes"],
+        "total_bytes": lambda: run.summary["uplink_bytes"] + run.summary["downlink_bytes"],
+        "energy_j": lambda: _energy(run)["energy_j"].max(),
+    }
+    end = float(ends[of.column]())
+    if all(math.isnan(target) for target in targets):
+        return dict.fromkeys(targets, (end, True))
+    if of.column == "energy_j":
+        curve = curve.merge(_energy(run), on="round")
+    return {target: first_amount(curve, target, of.column, end) for target in targets}
+
+
+def _energy(run: Run) -> pd.DataFrame:
+    """`round, energy_j`: joules of all clients from the start to the end of each round.
+
+    Raises: `InputError` where a device's profile does not know its power.
+    """
+    rounds = run.table("participations").select(["round", "energy_j"])
+    if rounds.column("energy_j").null_count or not rounds.num_rows:
+        raise InputError(
+            "runs that know the energy of every participation", got="devices without power",
+            hint="give the devices' profiles their power",
+        )  # fmt: skip
+    sums = rounds.group_by("round").aggregate([("energy_j", "sum")]).to_pandas()
+    sums = sums.sort_values("round", ignore_index=True)
+    energy: pd.DataFrame = sums.assign(energy_j=sums["energy_j_sum"].cumsum())
+    return energy[["round", "energy_j"]]
+
+
+# --- the swept axis ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the values of an axis stand, from 0 to 1."""
+
+    axis: str
+    """Its name in the study file; empty where nothing is swept."""
+    label: str
+    labels: tuple[str, ...]
+    at: tuple[float, ...]
+
+    @property
+    def least_gap(self) -> float:
+        return min(np.diff(sorted(self.at)), default=1.0) if len(self.at) > 1 else 1.0
+
+
+def swept_axis(study: StudyResult, over: str | None = None) -> str | None:
+    """The axis against which arms are drawn: the one asked for by its name or the end of it, else
+    the one with most values, numbers before names; None where nothing but the arms varies.
+
+    Raises: `InputError` for an axis that the study does not sweep.
+    """
+    swept = {
+        axis["name"]: axis["labels"]
+        for axis in study.plan["axes"]
+        if axis["name"] != study.arms_axis
+    }
+    if over is not None:
+        names = short_names(study.axes)
+        found = [axis for axis in swept if over in (axis, names[axis])]
+        if not found:
+            hint = did_you_mean(over, names.values())
+            known = listed(names[axis] for axis in swept) if swept else "a study that sweeps one"
+            raise InputError(known, where="--over", got=over, hint=hint)
+        return str(found[0])
+    several = [axis for axis, labels in swept.items() if len(labels) > 1]
+    ranked: list[str] = sorted(several, key=lambda a: (_numbers(swept[a]) is None, -len(swept[a])))
+    return ranked[0] if ranked else None
+
+
+def places_of(study: StudyResult, axis: str | None) -> Places:
+    """Numbers at their distances (of logarithms, where they span five times or more), all else at
+    equal steps."""
+    if axis is None:
+        return Places("", "", ("",), (0.5,))
+    labels = next(tuple(a["labels"]) for a in study.plan["axes"] if a["name"] == axis)
+    label = short_names(study.axes)[axis]
+    return Places(axis, label if axis not in ("zip", "list") else "", labels, _places(labels))
+
+
+def _places(labels: Sequence[str]) -> tuple[float, ...]:
+    """Positions from 0 to 1.
+
+    >>> _places(["2 Mbps", "20 Mbps", "200 Mbps"]), _places(["a", "b", "c"])
+    ((0.0, 0.5, 1.0), (0.0, 0.5, 1.0))
+    >>> _places(["1", "2", "3", "300"])  # 1 and 2 would touch, but not their logarithms
+    (0.0, 0.121..., 0.192..., 1.0)
+    """
+    if len(labels) == 1:
+        return (0.5,)
+    equal = tuple(i / (len(labels) - 1) for i in range(len(labels)))
+    values = _numbers(labels)
+    if values is None:
+        return equal
+    numbers = np.array(values)
+    if numbers.min() > 0 and numbers.max() >= 5 * numbers.min():
+        numbers = np.log(numbers)
+    spread = numbers.max() - numbers.min()
+    if spread == 0 or np.diff(np.sort(numbers)).min() < _NEAR * spread:
+        return equal
+    return tuple(float(x) for x in (numbers - numbers.min()) / spread)
+
+
+def _numbers(labels: Sequence[str]) -> list[float] | None:
+    """What the labels say as numbers of one kind; None where one of them is a name."""
+    for read in (_plain, parse_rate, parse_duration, parse_size):
+        try:
+            return [read(label) for label in labels]
+        except InputError:
+            continue
+    return None
+
+
+def _plain(label: str) -> float:
+    try:
+        value = float(label.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError("a number", got=label)
+    return value
+
+
+def _other_axes(study: StudyResult, axis: str | None) -> list[str]:
+    """The axes that are neither the arms nor drawn against: a panel for each combination."""
+    return [name for name in study.axes if name not in (study.arms_axis, axis)]
+
+
+def panels_of(study: StudyResult, rows: pd.DataFrame, axis: str | None) -> dict[str, pd.DataFrame]:
+    """Rows of `target_rows` by the setting of all other axes, in words; their order stays."""
+    others = _other_axes(study, axis)
+    if not others:
+        return {"": rows}
+    found: dict[str, Any] = {}
+    for labels, group in rows.groupby(others, sort=False):
+        found[in_words(dict(zip(others, map(str, labels), strict=True)), study.axes)] = group
+    return found

@@ -1,0 +1,202 @@
+"""What arms spend to reach an accuracy: the frame, the picture, the page's chart. Runs are made
+up."""
+
+import json
+import math
+
+import pytest
+import study_fakes as fakes
+
+from simfed.cli import main
+from simfed.errors import InputError
+from simfed.report.pictures import parse_width
+from simfed.study import run_study
+from simfed.study.page import study_figure
+from simfed.study.target_figure import target_caption, target_figure, target_panels
+from simfed.study.targets import parse_target, places_of, swept_axis
+
+UP = "clients[*].link.up"
+pytestmark = pytest.mark.usefixtures("fake_runs")
+
+
+def ran(path, out):
+    return run_study(path, out, executor=fakes.Inline(), progress=False, trajectories=False)
+
+
+def of(rows, arm, target, setting=None):
+    found = rows[(rows["arm"] == arm) & (rows["target"] == target)]
+    return found if setting is None else found[found[UP] == setting].iloc[0]
+
+
+def test_times_are_those_of_the_arms_table(studied):
+    rows, arms = studied.targets(), studied.arms
+    assert list(rows["arm"]) == list(arms["arm"])
+    assert list(rows["target"]) == list(arms["threshold"])
+    pairs = (("median", "median_s"), ("at_least", "median_at_least_s"), ("low", "median_low_s"))
+    for ours, theirs in pairs:
+        assert list(rows[ours].fillna(-1)) == list(arms[theirs].fillna(-1)), ours
+
+
+def test_bytes_do_not_depend_on_the_link_and_are_censored_at_the_end(studied):
+    rows = studied.targets("sent")
+    # 1 − exp(−t/20) passes 0.5 in round 13.9; evaluated every 5 rounds
+    assert list(of(rows, "top-k", 0.5)["median"]) == [15 * fakes.UPLINK_BYTES] * 2
+    never = of(rows, "periodic-k", 0.9, "5 Mbps")
+    assert (never["reached"], never["seeds"]) == (0, 3)
+    assert math.isnan(never["median"])
+    assert never["at_least"] == 60 * fakes.UPLINK_BYTES
+    assert never["high"] == math.inf
+
+
+def test_targets_of_ones_own(studied):
+    rows = studied.targets(targets=[0.7])
+    assert set(rows["target"]) == {0.7}
+    # 1 − exp(−t/20) passes 0.7 in round 24.1
+    assert of(rows, "top-k", 0.7, "50 Mbps")["at_least"] == pytest.approx(25 * (0.1 + 6e3 / 6.25e6))
+
+
+def test_energy_is_summed_over_clients_and_rounds(write_study, tmp_path, monkeypatch, studied):
+    with pytest.raises(InputError, match="devices without power"):
+        studied.targets("energy")
+    with pytest.raises(InputError, match="time, sent, moved or energy"):
+        studied.targets("money")
+    monkeypatch.setattr(fakes, "JOULES", 2.0)
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "periodic-k"]}, seeds=[0, 1],
+        compare={"arms": "policy.strategy", "thresholds": [0.5]},
+    )  # fmt: skip
+    rows = ran(path, tmp_path / "out").targets("energy")
+    assert list(rows["at_least"]) == [30.0, 120.0]
+    assert list(rows["reached"]) == [2, 0]
+
+
+def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(write_study, tmp_path):
+    path = write_study(
+        grid={
+            "downlink.payload": ["fp32", "fp16"],
+            UP: ["2 Mbps", "20 Mbps", "2 Gbps"],
+            "policy.strategy": ["top-k", "random-k"],
+        },
+        seeds=[0], compare={"arms": "policy.strategy", "thresholds": [0.5]},
+    )  # fmt: skip
+    study = ran(path, tmp_path / "out")
+    assert swept_axis(study) == UP
+    assert swept_axis(study, "payload") == "downlink.payload"
+    with pytest.raises(InputError, match="payload or up"):
+        swept_axis(study, "k")
+    with pytest.raises(InputError, match="payload or up"):
+        swept_axis(study, "strategy")  # it holds the arms
+    assert places_of(study, UP).at == pytest.approx((0, 1 / 3, 1))  # of their logarithms
+    figure = target_figure(study)
+    assert [ax.get_title() for ax in figure.axes] == ["payload fp32", "payload fp16"]
+    ticks = figure.axes[0].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["2 Mbps", "20 Mbps", "2 Gbps"]
+
+
+def marks(ax):
+    """(colour, filling) of every mark with a colour of its own."""
+    drawn = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+    return [(line.get_markeredgecolor(), line.get_markerfacecolor()) for line in drawn]
+
+
+def test_the_picture_marks_what_is_censored(studied):
+    figure = target_figure(studied, width_in=5, height_in=3)
+    assert list(figure.get_size_inches()) == [5, 3]
+    at_50, at_90 = figure.axes
+    assert [ax.get_title() for ax in figure.axes] == ["to 50 %", "to 90 %"]
+    rows = studied.targets()
+    for ax, target in ((at_50, 0.5), (at_90, 0.9)):
+        found = rows[rows["target"] == target]
+        assert len(marks(ax)) == len(found)
+        hollow = sum(face == "white" for _, face in marks(ax))
+        assert hollow == found["median"].isna().sum()
+    assert sum(face == "white" for _, face in marks(at_90)) > 0
+    legend = [text.get_text() for one in figure.legends for text in one.get_texts()]
+    assert legend[:3] == ["top-k", "random-k", "periodic-k"]
+    assert "later than this, or never" in legend
+    assert "Hollow marks are bounds" in target_caption(studied)
+    assert "Hollow" not in target_caption(studied, targets=[0.3])
+
+
+def test_without_a_swept_axis_there_is_a_row_per_arm(write_study, tmp_path):
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        compare={"arms": "policy.strategy", "thresholds": [0.5]},
+    )  # fmt: skip
+    study = ran(path, tmp_path / "out")
+    (ax,) = target_figure(study).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["top-k", "random-k"]
+    assert ax.get_xlabel() == "simulated time to 50 % (s)"
+    (panel,) = target_panels(study)
+    assert panel.spec["options"][0]["layout"]["xaxis"]["ticktext"] == ["top-k", "random-k"]
+
+
+def test_the_pages_chart_has_every_quantity_and_target(studied):
+    (panel,) = target_panels(studied)
+    options = {option["label"]: option for option in panel.spec["options"]}
+    assert list(options) == [
+        "simulated time to 50 %", "simulated time to 90 %", "sent by clients to 50 %",
+        "sent by clients to 90 %", "moved both ways to 50 %", "moved both ways to 90 %",
+    ]  # fmt: skip
+    marks = [t for t in options["simulated time to 90 %"]["data"] if "marker" in t]
+    by_arm = {trace["name"]: trace["marker"]["symbol"] for trace in marks}
+    assert all(symbol.endswith("-open") for symbol in by_arm["periodic-k"])
+    assert not any(symbol.endswith("-open") for symbol in by_arm["top-k"])
+    json.dumps(panel.spec, allow_nan=False)
+    assert ("simulated time to 90 %", "5 Mbps", "periodic-k", "3", "0") in [
+        row[:5] for row in panel.table.rows
+    ]
+
+
+def test_curves_have_a_line_at_each_target(studied):
+    figure = study_figure(studied, targets=[0.6], width_in=4, height_in=2)
+    assert list(figure.get_size_inches()) == [4, 2]
+    across = [line for line in figure.axes[0].lines if set(line.get_ydata()) == {0.6}]
+    assert len(across) == 1
+
+
+def test_the_picture_as_typed(studied, tmp_path, capsys):
+    out = tmp_path / "figure.svg"
+    ask = ["study", "report", str(studied.path), "--out", str(out)]
+    assert main([*ask, "--spent", "sent", "--target", "60%", "--width", "88mm"]) == 0
+    said = capsys.readouterr().out
+    assert "Sent by clients: the median over 3 seeds" in said
+    assert "sent by clients" in out.read_text()
+    assert 'width="249.4' in out.read_text()  # points
+    assert main([*ask, "--figure", "curves", "--height", "5cm"]) == 0
+    assert 'height="141.7' in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("--figure", "map", "--figure: targets or curves"),
+        ("--spent", "tim", "--spent: time, sent, moved or energy, got 'tim' (did you mean"),
+        ("--target", "120%", "--target: an accuracy such as 85% or 0.85, got '120%'"),
+        ("--height", "1 mm", "--height: a height of 1 to 40 in"),
+        ("--over", "policy", "--over: up, got 'policy'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(studied, tmp_path, capsys, option, value, complaint):
+    ask = ["study", "report", str(studied.path), "--out", str(tmp_path / "f.png")]
+    assert main([*ask, option, value]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_accuracies_that_guessing_reaches_are_left_out(write_study, tmp_path, monkeypatch):
+    monkeypatch.setattr(fakes, "CLASSES", 2)
+    path = write_study(
+        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        compare={"arms": "policy.strategy", "thresholds": [0.3, 0.5, 0.6]},
+    )  # fmt: skip
+    study = ran(path, tmp_path / "out")
+    assert study.thresholds == [0.6]
+    assert study.caveat == "Not compared: 30 % and 50 %; guessing reaches 50 %."
+    assert len(study.verdicts) == 1
+
+
+def test_targets_and_sizes_as_people_write_them():
+    assert [parse_target(text) for text in ("85%", " 85 % ", "0.85", ".85")] == [0.85] * 4
+    assert parse_width("1in", "height") == 1
+    with pytest.raises(InputError, match="--width"):
+        parse_width("1in")

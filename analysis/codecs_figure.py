@@ -38,6 +38,8 @@ ARM, SPEED, UP = "list", "clients[0].device.speed", "clients[0].link.up"
 REFERENCE = "top-k"
 OWN_SIZE = ("ef-sign", "terngrad", "fp16", "bf16", "dense")
 """Codecs whose size is not to be chosen."""
+NAMED = "top-k@400"
+"""A pair that one might name beforehand."""
 LEVEL = 0.85
 _DEEPEST = 1.0
 """Colours go no further than twice as soon, or half."""
@@ -161,9 +163,9 @@ def codecs_figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.2, 4.6), layout="constrained")
+    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=[9, 5])
+    left, right = figure.subplots(1, 2, width_ratios=[9, 9])
     arms = list(codecs[0].against)
     matched = [arm for arm in arms if arm not in OWN_SIZE]
     named = {arm: f"{arm}   {kb[arm]:.1f} kB" for arm in arms}
@@ -250,28 +252,23 @@ def codecs_table(
     return markdown(table)
 
 
-def levels_table(map_of: Sequence[Column], times: pd.DataFrame, shares: pd.DataFrame) -> str:
-    """Median times, and how many times sooner than the best pair; of bandits, how often they played
-    that pair, and any of its strategy."""
-    table = [["arm", *(str(of.setting) for of in map_of)]]
-    for arm in map_of[0].against:
-        cells = []
-        for of in map_of:
-            mine = times[
-                (times[ARM] == arm)
-                & (times[SPEED] == of.setting.speed)
-                & (times[UP] == of.setting.up)
-            ]
-            typical = median_time(mine["at_s"].tolist(), mine["reached"].tolist())
-            text = f"{typical.least:.2f} s" if typical.is_exact else f"> {typical.least:.2f} s"
-            if arm == of.reference:
-                text = f"**{text}**"
-            else:
-                text += f", {with_interval(of.against[arm])}"
-            if not is_pair(arm):
-                text += f"; {_plays(shares, arm, of)}"
-            cells.append(text)
-        table.append([arm, *cells])
+def levels_table(
+    map_of: Sequence[Column], times: pd.DataFrame, shares: pd.DataFrame, named: str
+) -> str:
+    """Of each setting the best pair with its median time, and how many times sooner than that one
+    the pair `named` and the bandits were; of these, how often they played the best pair, and any of
+    its strategy."""
+    bandits = [arm for arm in map_of[0].against if not is_pair(arm)]
+    table = [["setting", "best pair", named, *bandits]]
+    for of in map_of:
+        here = (times[SPEED] == of.setting.speed) & (times[UP] == of.setting.up)
+        mine = times[here & (times[ARM] == of.reference)]
+        typical = median_time(mine["at_s"].tolist(), mine["reached"].tolist())
+        best = f"{of.reference}, {'' if typical.is_exact else '> '}{typical.least:.2f} s"
+        cells = ["" if of.reference == named else with_interval(of.against[named])]
+        for arm in bandits:
+            cells.append(f"{with_interval(of.against[arm])}; {_plays(shares, arm, of)}")
+        table.append([str(of.setting), best, *cells])
     return markdown(table)
 
 
@@ -282,7 +279,7 @@ def _plays(shares: pd.DataFrame, arm: str, of: Column) -> str:
     strategy = of.reference.split("@")[0]
     best = mine.loc[mine["arm"] == of.reference, "share"].sum()
     of_strategy = mine.loc[mine["arm"].str.startswith(f"{strategy}@"), "share"].sum()
-    return f"{100 * best:.0f} % of plays, {strategy} {100 * of_strategy:.0f} %"
+    return f"{100 * best:.0f} %, {strategy} {100 * of_strategy:.0f} %"
 
 
 def firsts(map_of: Sequence[Column]) -> str:
@@ -325,7 +322,7 @@ def main() -> None:
     slow, middle, fast = Setting(0.01, "50 Mbps"), Setting(0.1, "10 Mbps"), Setting(1, "2 Mbps")
     print(codecs_table(of_codecs, rounds_needed(codecs.curves), kb, [slow, middle, fast]))
     print(f"\n{firsts(of_codecs)}\n")
-    print(levels_table(of_levels, complete(levels.times), chosen(levels.participations)))
+    print(levels_table(of_levels, complete(levels.times), chosen(levels.participations), NAMED))
     print(f"\n{firsts(of_levels)}")
 
 

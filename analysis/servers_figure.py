@@ -67,6 +67,7 @@ def needed_s(scenario: Scenario, seed: int) -> Floats:
     model = scenario.prototypes[group.prototype].model
     model_bytes = 4.0 * facts(model, scenario.dataset.name).parameters
     training = scenario.training
+    assert group.device.profile is not None
     step_s = load_profile(group.device.profile).seconds(
         "training", model=model, batch=training.batch_size
     )

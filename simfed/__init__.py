@@ -47,7 +47,7 @@ from simfed.registry import register
 from simfed.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from simfed import compress, net
+    from simfed import compress, flower, net
     from simfed.assembly import check
     from simfed.experiment import RunResult, load_run, run
     from simfed.scenario import Scenario, load_scenario
@@ -66,7 +66,7 @@ _HOMES = {
     "run": "simfed.experiment",
     "run_study": "simfed.study",
 }
-_ROOMS = ("compress", "net")
+_ROOMS = ("compress", "flower", "net")
 
 __all__ = [
     "BrokenInvariant",
@@ -83,6 +83,7 @@ __all__ = [
     "check",
     "compare",
     "compress",
+    "flower",
     "load_run",
     "load_scenario",
     "load_study",

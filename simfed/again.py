@@ -14,27 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.assembly import Parts
+from simfed.assembly import Parts, parts_of_run
 from simfed.contract import FORCED_ARM, Contribution, Outcome
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment import default_workers, learning_of, restore, simulation_of
+from simfed.method import key_of
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.manifest import versions
-from simfed.record.read import Run, open_run
+from simfed.record.read import Run, open_run, with_turns
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
-from simfed.scenario.load import validated
 from simfed.seeding import Streams
 from simfed.sim.workload import Recorded, TimeOnlyWorkload
+from simfed.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,8 +64,13 @@ def replay_draws(path: str | os.PathLike[str]) -> Again:
     Raises: `InputError` for what is no finished run directory.
     """
     run, found = open_run(path), Again()
+    if run.manifest.get("mode") == "flower":
+        raise InputError(
+            "a run of a scenario", where="--replay-draws", got="a Flower app's",
+            hint="run the app again: its fingerprint is the same, unless computing was measured",
+        )  # fmt: skip
     try:
-        parts = _parts(run, path)
+        parts = parts_of_run(run, path)
         full = run.manifest.get("mode") == "full"
         record = Recorded(run)
         learning = any(parts.scenario.measures_losses(g) for g in parts.scenario.clients)
@@ -82,7 +86,7 @@ def replay_draws(path: str | os.PathLike[str]) -> Again:
         return found
     found += _differences(run, recorder, skipped=_LEARNED if full else {})
     found += _other_versions(run) if found else []
-    found.said = f"the clock of {parts.scenario.rounds:,} rounds"
+    found.said = f"the clock of {counted(parts.scenario.rounds, 'round')}"
     return found
 
 
@@ -104,7 +108,7 @@ def recompute(
             hint="--replay-draws plays a clock again",
         )  # fmt: skip
     try:
-        parts = _parts(run, path)
+        parts = parts_of_run(run, path)
         total = parts.scenario.rounds
         kept = _kept_checkpoint(run, total)
         sample = sampled_rounds(run, rounds, total)
@@ -163,18 +167,10 @@ class _Remembered(TimeOnlyWorkload):
 def _local_losses(run: Run) -> Iterator[tuple[str, float]]:
     """`Task.label` → loss after the round, of those who told it."""
     table = run.table("participations").select(["round", "client", "local_loss"])
-    turns: Counter[tuple[int, int]] = Counter()
-    for round, client, loss in zip(*(c.to_pylist() for c in table.columns), strict=True):
-        turn = turns[round, client]
-        turns[round, client] += 1
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    for turn, (round, client, loss) in with_turns(rows):
         if loss is not None:
-            yield f"{client}/{f'{round}.{turn}' if turn else round}", loss
-
-
-def _parts(run: Run, path: str | os.PathLike[str]) -> Parts:
-    where = Path(path) / "scenario.yaml"
-    scenario = validated(run.scenario, source=where.name, folder=Path(path), recorded=True)
-    return Parts(scenario, where)
+            yield f"{client}/{key_of(round, turn)}", loss
 
 
 def _kept_checkpoint(run: Run, total: int) -> Checkpoint | None:

@@ -7,6 +7,7 @@ moment. `simfed.experiment` builds the rest and lets the clock play.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
@@ -34,10 +35,11 @@ from simfed.fleet import Fleet, forgotten_links
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.levels import energy_of, split_arm
 from simfed.method import Work
-from simfed.record.read import open_run
+from simfed.record.read import Run, open_run
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import QUANTITIES as DRAWN
 from simfed.scenario.distribution import Distribution
+from simfed.scenario.load import validated
 from simfed.seeding import Streams
 from simfed.tasks import Tasks, policy_of
 
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
-__all__ = ["Parts", "available_profiles", "check", "checked"]
+__all__ = ["Parts", "available_profiles", "check", "checked", "parts_of_run"]
 
 
 class Parts:
@@ -86,13 +88,13 @@ class Parts:
         if self.scenario.server.device is not None:
             specs.append(self.scenario.server.device)
         folders = profile_folders(self._source.parent if self._source else Path())
-        names = dict.fromkeys(spec.profile for spec in specs)
+        names = dict.fromkeys(spec.profile for spec in specs if spec.profile is not None)
         return {name: find_profile(name, folders) for name in names}
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
         """Profile name → profile, told the sizes of the models in use."""
-        found = {}
+        found: dict[str, Profile] = {}
         for name, file in self.profile_files.items():
             profile = found[name] = load_profile(file)
             for prototype, of_model in self.facts.items():
@@ -278,7 +280,13 @@ class Parts:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _processor(self, spec: DeviceSpec) -> Processor:
-        return build_processor(spec.plain(), self.profiles[spec.profile], self.streams)
+        return build_processor(spec.plain(), self._profile_of(spec), self.streams)
+
+    def _profile_of(self, spec: DeviceSpec) -> Profile:
+        """That of a device, or one that knows nothing, where the scenario says the times."""
+        if spec.profile is None:
+            return Profile("times said in the scenario", "table", {})
+        return self.profiles[spec.profile]
 
     @staticmethod
     def _record(run: str, where: str) -> Recorded:
@@ -424,8 +432,9 @@ class Parts:
                     )
                 except InputError:
                     found.append(
-                        f"device profile {group.device.profile}: decompression of {work.model} by "
-                        f"{work.name} is not known, so unpacking what travels down takes no time"
+                        f"device profile {group.device.profile or 'none'}: decompression of "
+                        f"{work.model} by {work.name} is not known, so unpacking what travels "
+                        "down takes no time"
                     )
         return list(dict.fromkeys(found))
 
@@ -510,6 +519,17 @@ def check(
     return checked(scenario, source, time_only).warnings()
 
 
+def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
+    """The parts of the run in a folder, from its resolved scenario and the files kept beside it.
+
+    Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
+    """
+    where = Path(path) / "scenario.yaml"
+    return Parts(
+        validated(run.scenario, source=where.name, folder=Path(path), recorded=True), where
+    )
+
+
 _MOST_STEPS = 100_000
 """Of one link's capacity that a picture is given."""
 
@@ -521,15 +541,11 @@ def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], li
     `path` is its directory. Empty where no capacity varies, and where the scenario's traces are no
     longer at hand: then a picture shows what was recorded.
     """
-    from simfed.scenario.load import validated
-
     if not _may_vary(run.scenario):
         return {}
-    where = Path(path) / "scenario.yaml"
     end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
     try:
-        scenario = validated(run.scenario, source=where.name, folder=Path(path), recorded=True)
-        topology = Parts(scenario, where).topology
+        topology = parts_of_run(run, path).topology
         recorded = run.links["link"].unique()
     except (InputError, InputErrors):
         return {}

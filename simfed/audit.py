@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from simfed.assembly import Parts
+from simfed.assembly import Parts, parts_of_run
 from simfed.contract import FORCED_ARM, Task
 from simfed.errors import InputError, InputErrors
 from simfed.faults import Fate
 from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
-from simfed.record.read import Run, open_run
+from simfed.record.read import Run, open_run, with_turns
 from simfed.record.schema import CLIENT_KINDS, HELD_UP
-from simfed.scenario.load import validated
+from simfed.scenario.load import import_plugins
 from simfed.tasks import pull_for
 
 __all__ = ["verify"]
@@ -35,19 +34,25 @@ __all__ = ["verify"]
 Broken = Iterator[str]
 
 
-def verify(path: str | os.PathLike[str]) -> list[str]:
+def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
     """The broken invariants of a run directory, one sentence each; empty: all hold.
 
-    Raises: `InputError` for what is no finished run directory at all.
+    `allow_plugins`: run the plug-ins that it keeps, see `simfed.load_scenario`.
+
+    Raises: `InputError` for what is no finished run directory at all, or plug-ins without consent.
     """
     broken = verify_files(path)
     if broken:
         return broken
     run = open_run(path)
-    where = Path(path) / "scenario.yaml"
+    if run.manifest.get("mode") == "flower":
+        return []  # what the app did follows from no scenario
+    import_plugins(
+        run.scenario, source=f"{path}{os.sep}scenario.yaml", folder=Path(path), allow=allow_plugins,
+        allow_outside=True,
+    )  # fmt: skip
     try:
-        scenario = validated(run.scenario, source=where.name, folder=Path(path), recorded=True)
-        parts = Parts(scenario, where)
+        parts = parts_of_run(run, path)
         return [sentence for check in _CHECKS for sentence in check(run, parts)]
     except InputErrors as several:
         return [str(error) for error in several.errors]
@@ -136,14 +141,8 @@ def _turns(run: Run, parts: Parts) -> dict[int, int]:
     where nothing is drawn by it."""
     if parts.faults is None or parts.faults.messages is None:
         return {}
-    rows = list(enumerate(_rows(run, "participations")))
-    counts: dict[tuple[int, int], int] = {}
-    found = {}
-    for at, row in sorted(rows, key=lambda of: (of[1]["started_at_s"], of[0])):
-        key = row["round"], row["client"]
-        found[at] = counts.get(key, 0)
-        counts[key] = found[at] + 1
-    return found
+    rows = zip(*_columns(run, "participations", "round", "client"), strict=True)
+    return {at: turn for at, (turn, _) in enumerate(with_turns(rows))}
 
 
 def _fates(parts: Parts, task: Task, phase: str) -> list[Fate]:
@@ -235,16 +234,13 @@ def _links_stalled_as_drawn(run: Run, parts: Parts) -> Broken:
         return
     seen, topology = _Seen(), parts.topology
     number = {topology.link_name(link): link for link in topology.traces}
-    strikes: dict[str, Any] = {}
     for row in _rows(run, "links"):
         name, begun, ended = row["link"], row["from_s"], row["to_s"]
         link = number.get(name)
         slack_s = 64 * np.spacing(ended)
         if link is None or ended - begun <= 2 * slack_s:
             continue
-        if name not in strikes:
-            strikes[name] = topology.traces[link].trace
-        of_link = strikes[name]
+        of_link = topology.traces[link].trace
         drawn = of_link.rate_bytes_per_s(of_link.moment((begun + ended) / 2))
         if not _near(row["capacity_bytes_per_s"], drawn):
             seen.add("have another capacity than is drawn", f"{name} from {begun!r} s")
@@ -293,10 +289,8 @@ def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
         )
     started: dict[int, list[_Pulled]] = {}
     settled: dict[int, list[_Pulled]] = {}
-    turns: Counter[tuple[int, int]] = Counter()
-    for row in _rows(run, "participations"):
-        turn = turns[row["round"], row["client"]]
-        turns[row["round"], row["client"]] += 1
+    keyed = ((row["round"], row["client"], row) for row in _rows(run, "participations"))
+    for turn, (_, _, row) in with_turns(keyed):
         one = _Pulled(row, turn)
         started.setdefault(row["round"], []).append(one)
         settled.setdefault(row["merge"] or row["round"], []).append(one)

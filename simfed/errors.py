@@ -94,13 +94,16 @@ class Interrupted(SimfedError):
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
-    """The hint for a name that is close to one of `choices`, else None.
+    """The hint for a name that is close to one of `choices`, in whatever case, else None.
 
-    >>> did_you_mean("topk", ["top-k", "random-k"])
-    "did you mean 'top-k'?"
+    >>> did_you_mean("topk", ["top-k", "random-k"]), did_you_mean("MNIST", ["mnist-mini", "mnist"])
+    ("did you mean 'top-k'?", "did you mean 'mnist'?")
     """
-    close = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else None
+    plain: dict[str, str] = {}
+    for choice in choices:
+        plain.setdefault(choice.lower(), choice)
+    close = difflib.get_close_matches(str(name).lower(), list(plain), n=1, cutoff=0.6)
+    return f"did you mean {plain[close[0]]!r}?" if close else None
 
 
 def listed(names: Iterable[str]) -> str:

@@ -46,6 +46,7 @@ __all__ = [
     "load_run",
     "restore",
     "run",
+    "self_contained",
     "simulation_of",
 ]
 
@@ -167,7 +168,7 @@ def _begin(
     parts: Parts, out: str | Path, at_start: dict[str, Any], *, overwrite: bool
 ) -> RunDirectory:
     """A new run directory; it holds the files it names, so it runs as it is."""
-    beside, text = _self_contained(parts)
+    beside, text = self_contained(parts)
     return RunDirectory.create(
         out, scenario_yaml=text, manifest=at_start, overwrite=overwrite, beside=beside
     )
@@ -177,7 +178,7 @@ def _look_for_begun(
     parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Any]
 ) -> RunDirectory | None:
     """The same run in `out`, where it has begun."""
-    beside, text = _self_contained(parts)
+    beside, text = self_contained(parts)
     return RunDirectory.resume(
         out, scenario_yaml=text, mode=mode, device=device, manifest=at_start, beside=beside
     )
@@ -197,8 +198,13 @@ def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None
     return _replaying(parts, make, device, store) if store else make()
 
 
-def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
-    """Profiles, traces and graphs in use, and the scenario that finds them beside it."""
+def self_contained(
+    parts: Parts, dump: Callable[[dict[str, str], dict[str, str]], str] | None = None
+) -> tuple[dict[str, bytes], str]:
+    """Profiles, traces and graphs in use, and the scenario that finds them beside it.
+
+    `dump(profiles, files)` writes what stands for the scenario, with these names of profiles and
+    other files in place of its own."""
     files: dict[str, bytes] = {}
 
     def kept(source: str, folder: str, suffix: str) -> str:
@@ -216,10 +222,15 @@ def _self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     }
     named = dict.fromkeys(files_in(parts.scenario))
     network = {
-        source: kept(source, "network", Path(source).suffix)
+        source: kept(
+            source, "plugins" if source in parts.scenario.plugins else "network",
+            Path(source).suffix,
+        )
         for source in named
         if Path(source).is_file()
-    }
+    }  # fmt: skip
+    if dump is not None:
+        return files, dump(profiles, network)
     return files, dump_scenario(parts.scenario, profiles, network)
 
 

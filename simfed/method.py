@@ -124,6 +124,11 @@ class Size(NamedTuple):
     """Of the trainable parameters in the order of the flat vector; empty: not known."""
 
 
+def key_of(round: int, turn: int) -> int | str:
+    """What keys a participation's draws beside the client: the round, and its turn there."""
+    return f"{round}.{turn}" if turn else round
+
+
 class Who:
     """The plain facts of one client."""
 
@@ -167,7 +172,7 @@ class Who:
 
     def key(self, round: int) -> int | str:
         """What keys this participation's draws beside the client, as `Task.key`."""
-        return f"{round}.{self.turn}" if self.turn else round
+        return key_of(round, self.turn)
 
     def __repr__(self) -> str:
         return f"<client {self.client} of {self.prototype}>"

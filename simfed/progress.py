@@ -17,19 +17,23 @@ _PLAIN_EVERY_WALL_S = 10.0
 class RunProgress:
     """Round, simulated time, accuracy and time left of one run; used as a context manager.
 
-    Call it with each finished round. Writes to standard error, so that output can be piped.
+    Call it with each finished round. Writes to standard error, so that output can be piped; `title`
+    comes first, once the run can begin.
     """
 
-    def __init__(self, rounds: int, *, quiet: bool = False) -> None:
+    def __init__(self, rounds: int, *, quiet: bool = False, title: str | None = None) -> None:
         self._rounds = rounds
         self._first: int | None = None
         self._quiet = quiet
+        self._title = title
         self._live = sys.stderr.isatty() and not quiet
         self._accuracy: float | None = None
         self._bar: object = None
 
     def __enter__(self) -> RunProgress:
         self._begun = self._said = time.monotonic()
+        if self._title is not None and not self._quiet:
+            print(self._title, file=sys.stderr, flush=True)
         if self._live:
             self._bar = self._make_bar()
         return self

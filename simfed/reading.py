@@ -6,13 +6,21 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from simfed.errors import InputError
 
-__all__ = ["MOST_CHARACTERS", "named_in_errors", "parse_yaml", "read_text", "why_unreadable"]
+__all__ = [
+    "MOST_CHARACTERS",
+    "compose_yaml",
+    "named_in_errors",
+    "parse_yaml",
+    "read_text",
+    "why_unreadable",
+]
 
 MOST_CHARACTERS = 100_000_000
 """Of a file that people write: more is no scenario, and would be read for minutes."""
@@ -77,6 +85,8 @@ def parse_yaml(text: str, *, where: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "cannot be parsed"
+        if mark:
+            problem, mark = _in_words(problem, mark, text)
         where = f"{where}: line {mark.line + 1}" if mark else where
     except RecursionError:
         problem = "nested too deeply"
@@ -85,6 +95,57 @@ def parse_yaml(text: str, *, where: str) -> Any:
     except (AttributeError, LookupError, TypeError):  # PyYAML's, where a tag and its text disagree
         problem = "a value that is not what its tag says"
     raise InputError(f"valid YAML ({problem})", where=where)
+
+
+def compose_yaml(text: str) -> yaml.Node | None:
+    """The nodes of a YAML text with their places, for whom looks for a line. Raises: what PyYAML
+    does."""
+    node: yaml.Node | None = _Loader(text).get_single_node()
+    return node
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Where a line stands, counted from 0."""
+
+    line: int
+
+
+_GLUED = re.compile(r"\s*(?:- )?([\w-]+):([^\s:/].*)")
+"""A key and a value without the space between them."""
+
+
+def _in_words(problem: str, mark: Any, text: str) -> tuple[str, Any]:
+    """What the parser stumbled over as somebody would say it who sees the file, and its line."""
+    lines = text.splitlines()
+    here = lines[mark.line] if mark.line < len(lines) else ""
+    if "could not find expected ':'" in problem or "mapping values are not allowed" in problem:
+        for number in (mark.line, mark.line - 1):
+            glued = _GLUED.fullmatch(lines[number]) if 0 <= number < len(lines) else None
+            if glued:
+                key, value = glued.groups()
+                return f"a space follows a colon: '{key}: {value.strip()}'", _Line(number)
+        if "could not" in problem:
+            return "a line that is neither 'key: value' nor '- item'", _Line(max(mark.line - 1, 0))
+        if here[: mark.column].count(":"):
+            return "a second ': ' in one line; text with a colon belongs in quotes", mark
+        return _INDENTED, mark
+    if "'\\t'" in problem or "\t" in here[: len(here) - len(here.lstrip())]:
+        return "a tab, where YAML indents with spaces alone", mark
+    if "expected <block end>" in problem or "did not find expected key" in problem:
+        return _INDENTED, mark
+    if "unexpected end of stream" in problem:
+        return "a quote that is never closed", mark
+    if "expected ',' or" in problem:
+        closing = "}" if "'}'" in problem else "]"
+        return f"a comma, or the closing {closing}, is missing before this", mark
+    if "cannot start any token" in problem or "undefined alias" in problem:
+        sign = here[mark.column : mark.column + 1]
+        return f"text that begins with {sign} belongs in quotes", mark
+    return problem, mark
+
+
+_INDENTED = "a line indented otherwise than its neighbours; keys of one mapping begin in one column"
 
 
 class _Loader(yaml.SafeLoader):

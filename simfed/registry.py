@@ -4,7 +4,7 @@ A registry maps a name to `"module:attribute"` (imported on first use, so that n
 not import torch) or to an object. Installed packages add theirs by an entry point in the group
 `simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`, and so does a
 file named by `--import FILE.py` (or, for processes that know of no command line, by the environment
-variable `SIMFED_IMPORT`).
+variable `SIMFED_IMPORT`), or by `plugins` in a scenario, once somebody has consented to run it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ __all__ = [
     "Registry",
     "import_file",
     "import_part",
+    "is_consented",
     "of_ones_own",
     "register",
     "registry",
@@ -148,7 +149,7 @@ class Registry:
             f"a {self.kind}: {listed(self.names())}",
             where=where,
             got=name,
-            hint=did_you_mean(str(name), self.names()) or "parts of your own: --import FILE.py",
+            hint=did_you_mean(str(name), self.names()) or OWN_PARTS,
         )
 
     def add(self, name: str, part: Any, *, replace: bool = False) -> None:
@@ -180,28 +181,36 @@ class Registry:
         return self._installed
 
 
+OWN_PARTS = "parts of your own: --import FILE.py, or plugins: [FILE.py] in the scenario"
+
 IMPORTS = "SIMFED_IMPORT"
 """The environment variable that names Python files to be run before names are looked up."""
 
 
-def import_file(path: str | os.PathLike[str]) -> None:
-    """Run a Python file that registers parts of one's own: here, and in processes started from
-    here. Once per process, however often it is asked for.
+_IMPORTED = "simfed_import_"
+"""How the names of modules begin that were made of files."""
 
-    Raises: `InputError` for a file that is not there, or that raises.
+
+def import_file(path: str | os.PathLike[str], *, where: str | None = None) -> None:
+    """Run a Python file that registers parts of one's own: here, and in processes started from
+    here. Once per process, however often it, or a copy of it, is asked for.
+
+    `where` is what errors call the place that names it. Raises: `InputError` for a file that is not
+    there, or that raises.
     """
-    file = Path(path).resolve()
-    named = os.environ.get(IMPORTS, "").split(os.pathsep)
-    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*filter(None, named), str(file)]))
-    name = f"simfed_import_{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
+    file, where = Path(path).resolve(), where or f"--import {path}"
+    name = f"{_IMPORTED}{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
     if name in sys.modules:
         return
     if not file.is_file():
-        raise InputError("a Python file", where=f"--import {path}", got="none")
+        raise InputError("a Python file", where=where, got="none")
+    if _is_imported(file):
+        return
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise InputError("a Python file, NAME.py", where=f"--import {path}", got=file.name)
+        raise InputError("a Python file, NAME.py", where=where, got=file.name)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    setattr(module, _DIGEST, _digest(file))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -210,9 +219,40 @@ def import_file(path: str | os.PathLike[str]) -> None:
               if frame.filename == str(file)]  # fmt: skip
         line = f" (line {at[-1]})" if at else ""
         raise InputError(
-            "a Python file that runs", where=f"--import {path}",
-            got=f"{type(error).__name__}: {error}{line}",
-        ) from error  # fmt: skip
+            "a Python file that runs", where=where, got=f"{type(error).__name__}: {error}{line}"
+        ) from error
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_named_files(), str(file)]))
+
+
+def is_consented(path: str | os.PathLike[str]) -> bool:
+    """Whether somebody has asked for this file to be run, in this process or in the one that
+    started it: by its name, or a copy of it."""
+    file = Path(path).resolve()
+    named = [Path(name) for name in _named_files()]
+    if file in named or not file.is_file():
+        return file in named
+    return _is_imported(file) or _digest(file) in [_digest(one) for one in named if one.is_file()]
+
+
+_DIGEST = "__simfed_digest__"
+
+
+def _is_imported(file: Path) -> bool:
+    """Whether a file with this content was imported: a run directory keeps copies of plug-ins."""
+    digest = _digest(file)
+    return any(
+        getattr(module, _DIGEST, None) == digest
+        for name, module in list(sys.modules.items())
+        if name.startswith(_IMPORTED)
+    )
+
+
+def _digest(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+def _named_files() -> list[str]:
+    return [path for path in os.environ.get(IMPORTS, "").split(os.pathsep) if path]
 
 
 _looked = False
@@ -223,7 +263,7 @@ def _import_named_files() -> None:
     global _looked
     if not _looked:
         _looked = True
-        for path in filter(None, os.environ.get(IMPORTS, "").split(os.pathsep)):
+        for path in _named_files():
             import_file(path)
 
 
@@ -320,6 +360,7 @@ REGISTRIES: dict[str, Registry] = {
                 "resnet18": "simfed.learn.models:ResNet18",
                 "wresnet40-2": "simfed.learn.models:WResNet40x2",
                 "logistic-regression": "simfed.learn.models:LogisticRegression",
+                "perceptron": "simfed.learn.models:Perceptron",
             },
         ),
         Registry(

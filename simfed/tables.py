@@ -7,7 +7,7 @@ nothing in a file can be run.
 from __future__ import annotations
 
 import os
-import sys
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,12 +72,13 @@ def _parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataF
 
 def _check_size(path: str | os.PathLike[str]) -> None:
     try:
-        size = Path(path).stat().st_size if Path(path).is_file() else None
+        found = Path(path).stat()
     except OSError as error:
         raise _unreadable(path, error) from None
-    if size is not None and size > MOST_FILE_BYTES:
-        raise InputError(f"a table of at most {MOST_FILE_BYTES:,} bytes", where=str(path), got=size)
-    if size is None and Path(path).exists() and not Path(path).is_dir():
+    if stat.S_ISREG(found.st_mode) and found.st_size > MOST_FILE_BYTES:
+        allowed = f"a table of at most {MOST_FILE_BYTES:,} bytes"
+        raise InputError(allowed, where=str(path), got=found.st_size)
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         raise InputError("a file that has an end", where=str(path))  # a device or a pipe
 
 
@@ -95,18 +96,23 @@ def _unreadable(path: object, error: OSError) -> InputError:
     return InputError("a readable file", where=str(path), got=error.strerror or str(error))
 
 
+def _as_float(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (OverflowError, TypeError, ValueError):
+        return np.nan
+
+
 def _numbers(column: pandas.Series, where: str) -> Floats:
     import pandas
 
     try:
         values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
     except OverflowError:  # whole numbers of hundreds of digits, as Python has them
-        largest = sys.float_info.max
-        values = np.array([not isinstance(v, int) or abs(v) <= largest for v in column], np.float64)
-        values[values == 0] = np.nan
+        values = np.array([_as_float(value) for value in column])
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         got = column.iloc[int(bad[0])]
-        shown = "nothing" if pandas.isna(got) else f"{str(got)[:40]}"
+        shown = "nothing" if pandas.isna(got) else str(got)[:40]
         raise InputError("a finite number", where=f"{where}, row {int(bad[0]) + 1}", got=shown)
     return values

@@ -1,7 +1,8 @@
 """Quantities with units: text in files, base units (seconds, bytes, bytes/s, watts) inside.
 
 Prefixes are decimal (1 Mbps = 10^6 bit/s); `KiB`, `MiB`, `GiB` are the binary ones. A bare number
-is refused, except 0, because 20 could be anything. `Mb` is refused as a rate: it is an amount.
+is refused, except 0, because 20 could be anything. `Mb` is refused as a rate: it is an amount. The
+prefix of a rate in bits may be small (`50 mbps`): nobody means a thousandth of a bit.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from simfed.errors import InputError
 
 __all__ = [
+    "counted",
     "format_bytes",
     "format_duration",
     "format_rate",
@@ -35,7 +37,8 @@ _DURATIONS = {
     "d": 86400.0,
 }
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BITS_PER_S = {p + unit: m for p, m in _PREFIXES.items() for unit in ("bps", "bit/s")}
+_LOWER = {p.lower(): m for p, m in _PREFIXES.items()}
+_BITS_PER_S = {p + unit: m for p, m in {**_LOWER, **_PREFIXES}.items() for unit in ("bps", "bit/s")}
 _BYTES_PER_S = {p + "B/s": m for p, m in _PREFIXES.items()}
 _BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _BYTES = {**{p + "B": m for p, m in _PREFIXES.items()}, **_BINARY}
@@ -58,8 +61,8 @@ def parse_duration(text: object, *, where: str | None = None) -> float:
 def parse_rate(text: object, *, where: str | None = None) -> float:
     """Bytes per second from `50 Mbps`, `6.25 MB/s`; not negative.
 
-    >>> parse_rate("50 Mbps")
-    6250000.0
+    >>> parse_rate("50 Mbps"), parse_rate("50 mbps")
+    (6250000.0, 6250000.0)
     """
     scales = {**{u: m / 8 for u, m in _BITS_PER_S.items()}, **_BYTES_PER_S}
     return _parse(text, scales, "a rate with its unit such as 20 Mbps", where)
@@ -100,6 +103,15 @@ def _parse(text: object, scales: dict[str, float], allowed: str, where: str | No
         hint = "too large to be meant" if value > 1 else "too small to be meant"
         raise InputError(allowed, where=where, got=text, hint=hint)
     return value
+
+
+def counted(n: int, what: str, plural: str | None = None) -> str:
+    """So many of something, for people.
+
+    >>> counted(1, "round"), counted(2000, "round"), counted(0, "trajectory", "trajectories")
+    ('1 round', '2,000 rounds', '0 trajectories')
+    """
+    return f"{n:,} {what if n == 1 else plural or f'{what}s'}"
 
 
 def format_duration(seconds: float) -> str:

@@ -13,7 +13,9 @@ samples are shuffled differs. Wall time counts from the start of the process to 
 included, and of it the rounds alone; memory is the most that all processes of a side held at once,
 pages that they share counted once (Linux).
 
-Flower's side is `flower_app.py`, written for speed.
+Flower's side is `flower_app.py`, written for speed. Where simfed is installed beside Flower
+(`pip install -e ".[flower]"`), a third side is the same app, unmodified, under simfed's clock: each
+client on a link of its own, all messages and all work charged.
 """
 
 from __future__ import annotations
@@ -105,6 +107,32 @@ def play_simfed(dataset: str) -> None:
     work.close()
 
 
+# ---- Flower's app under simfed's clock ----------------------------------------------------------
+
+
+def play_bridge(task: str) -> None:
+    """All rounds of `flower_app.py`; prints what there is to know as JSON."""
+    import flower_app  # beside this file; imports nothing of simfed
+
+    import simfed
+
+    os.environ[flower_app.TASK] = task
+    link = {"up": "10 Mbps", "down": "50 Mbps", "latency": "20 ms"}
+    fleet = {
+        "name": "bridge",
+        "clients": [{"count": CLIENTS, "device": "x86-2core-vm", "link": link}],
+        "computing": "metered",
+    }
+    begin = time.perf_counter()
+    run = simfed.flower.run(
+        flower_app.server_app, flower_app.client_app, fleet, progress=False,
+        workers=os.cpu_count() or 1,
+    )  # fmt: skip
+    took_s = time.perf_counter() - begin
+    found = {"rounds_s": took_s, "accuracy": flower_app.accuracy}
+    print(json.dumps({**found, "simulated_s": run.summary["simulated_s"]}))
+
+
 # ---- side by side --------------------------------------------------------------------------------
 
 
@@ -164,6 +192,8 @@ def compare(dataset: str, flower_python: str | None) -> None:
         if flower_python:
             app = str(Path(here).with_name("flower_app.py"))
             sides["Flower"] = [flower_python, app, str(path)]
+            if _has_simfed(flower_python):
+                sides["bridge"] = [flower_python, here, "bridge", "--task", str(path)]
         results = {name: measured(command) for name, command in sides.items()}
     print(
         f"FedAvg, logistic regression on {dataset}, {CLIENTS} clients, {PER_ROUND} per round, "
@@ -175,23 +205,33 @@ def compare(dataset: str, flower_python: str | None) -> None:
             f"  {name:7} {found['wall_s']:7.1f} s, of it the rounds {found['rounds_s']:7.1f} s; "
             f"at most {found['peak_bytes'] / 1e6:6.0f} MB; accuracy after round {shown}"
         )
-    if len(results) == 2:
-        print(
-            f"  simfed is {results['Flower']['wall_s'] / results['simfed']['wall_s']:.1f} × as "
-            "fast from start to end, "
-            f"{results['Flower']['rounds_s'] / results['simfed']['rounds_s']:.1f} × in the rounds"
-        )
+    for name in ("simfed", "bridge") if "Flower" in results else ():
+        if name in results:
+            faster = {
+                key: results["Flower"][key] / results[name][key] for key in ("wall_s", "rounds_s")
+            }
+            print(
+                f"  {name} is {faster['wall_s']:.1f} × as fast as Flower from start to end, "
+                f"{faster['rounds_s']:.1f} × in the rounds"
+            )
+
+
+def _has_simfed(python: str) -> bool:
+    return subprocess.run([python, "-c", "import simfed"], capture_output=True).returncode == 0
 
 
 def main() -> None:
     """Parse and play a side, or both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("role", choices=["compare", "simfed"])
+    parser.add_argument("role", choices=["compare", "simfed", "bridge"])
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--flower-python", help="the interpreter that has Flower installed")
+    parser.add_argument("--task", help="the file of the task, for one side alone")
     arguments = parser.parse_args()
     if arguments.role == "compare":
         compare(arguments.dataset, arguments.flower_python)
+    elif arguments.role == "bridge":
+        play_bridge(arguments.task)
     else:
         play_simfed(arguments.dataset)
 

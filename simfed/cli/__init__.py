@@ -11,9 +11,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from simfed.errors import InputErrors, SimfedError
+from simfed.errors import InputError, InputErrors, SimfedError
 
 __all__ = ["main"]
+
+
+_OVERRIDES = ("--set", "--seed", "--rounds")
+"""Options whose values stand in place of a file's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SimfedError as error:
         if debug:
             raise
-        _complain(error)
+        _complain(error, overridden=any(a.startswith(_OVERRIDES) for a in arguments))
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
@@ -58,9 +62,13 @@ def _print_what_the_terminal_can() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _complain(error: SimfedError) -> None:
+def _complain(error: SimfedError, *, overridden: bool) -> None:
     sentences = error.errors if isinstance(error, InputErrors) else [error]
     for sentence in sentences:
+        if isinstance(sentence, InputError):
+            from simfed.scenario.lines import with_line
+
+            sentence = with_line(sentence, overridden=overridden)
         print(f"simfed: {sentence}", file=sys.stderr)
 
 

@@ -11,8 +11,10 @@ from simfed.cli import (
     calibrate,
     data,
     export,
+    flower,
     inspect,
     network,
+    new,
     regret,
     report,
     run,
@@ -24,10 +26,10 @@ app = typer.Typer(
     name="simfed",
     help="Simulate federated learning: real training, calibrated devices, an exact network.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="--debug, anywhere, shows the traceback of an error.",
+    epilog="To begin: `simfed new quickstart`; to go on: `simfed help`. --debug, anywhere, shows "
+    "the traceback of an error.",
 )
 
 
@@ -49,6 +51,7 @@ def simfed(
     """Simulate federated learning: real training, calibrated devices, an exact network."""
 
 
+app.command()(new.new)
 app.command()(run.run)
 app.command()(inspect.validate)
 app.command()(inspect.schema)
@@ -64,3 +67,5 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(network.app, name="network")
+app.command("help")(new.show_page)
+app.add_typer(flower.app, name="flower")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.units import format_bytes
+from simfed.units import counted, format_bytes
 
 __all__ = ["app"]
 
@@ -28,8 +28,8 @@ def list_() -> None:
         models = sorted({prototype["model"] for prototype in setup.get("prototypes", {}).values()})
         clients = len(one.about.get("clients", {}).get("order", ()))
         what = (
-            f"{setup.get('dataset', {}).get('name')}, {', '.join(models)}, {clients} clients, seed "
-            f"{setup.get('seed')}"
+            f"{setup.get('dataset', {}).get('name')}, {', '.join(models)}, "
+            f"{counted(clients, 'client')}, seed {setup.get('seed')}"
         )
         age = format_duration(max(0.0, time.time() - one.used_at_wall))
         typer.echo(
@@ -38,8 +38,9 @@ def list_() -> None:
         )
     total = sum(one.size_bytes for one in kept)
     typer.echo(
-        f"{store.folder}: {len(kept)} trajectories, {format_bytes(total)} of at most "
-        f"{format_bytes(store.limit_bytes)} (SIMFED_CACHE, SIMFED_CACHE_LIMIT)"
+        f"{store.folder}: {counted(len(kept), 'trajectory', 'trajectories')}, "
+        f"{format_bytes(total)} of at most {format_bytes(store.limit_bytes)} "
+        "(SIMFED_CACHE, SIMFED_CACHE_LIMIT)"
     )
 
 
@@ -53,4 +54,5 @@ def clear(
     from simfed.replay import TrajectoryStore
 
     store = TrajectoryStore()
-    typer.echo(f"{store.folder}: {store.clear(key)} trajectories deleted")
+    gone = counted(store.clear(key), "trajectory", "trajectories")
+    typer.echo(f"{store.folder}: {gone} deleted")

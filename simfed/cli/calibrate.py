@@ -292,10 +292,10 @@ _HEADERS = {
     "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). Edit them as "
     "you like;\n"
     "errors are relative, intervals are for medians of new measurements. See "
-    "calibration/README.md.",
+    "`simfed help devices`.",
     "table": "Medians of measured rows, by `simfed calibrate fit`: exact at these rows, monotone "
     "log-log\n"
-    "interpolation between them, with a warning beyond them. See calibration/README.md.",
+    "interpolation between them, with a warning beyond them. See `simfed help devices`.",
 }
 
 
@@ -314,6 +314,8 @@ def _advice(calibration: Calibration, kind: str) -> str:
         )
     if not poor:
         return "some curves have too few sizes for a law and keep their rows"
+    if not any(c.missed for c in poor):
+        return "`--kind table` is recommended, as the error of a law cannot be known (see the note)"
     worst = max(poor, key=lambda c: c.missed)
     return (
         f"`--kind table` is recommended: the law misses {' '.join(filter(None, worst.key))} by "

@@ -11,6 +11,7 @@ import typer
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.registry import REGISTRIES, Registry, import_file
+from simfed.units import counted
 
 __all__ = ["list_parts", "schema", "validate"]
 
@@ -23,6 +24,10 @@ AllowOutside = Annotated[
     typer.Option(
         "--allow-outside", help="`extends` may name files outside the scenario's own folder."
     ),
+]
+AllowPlugins = Annotated[
+    bool,
+    typer.Option("--allow-plugins", help="Run the Python files that `plugins` in the file names."),
 ]
 
 
@@ -51,6 +56,7 @@ def validate(
         bool, typer.Option("--time-only", help="As for a run without learning.")
     ] = False,
     allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
     """Check scenario files: every error of every file, one line each."""
@@ -61,7 +67,9 @@ def validate(
     errors: list[InputError] = []
     for path in scenarios:
         try:
-            scenario = load_scenario(path, pairs, allow_outside=allow_outside)
+            scenario = load_scenario(
+                path, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+            )
             parts = checked(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors
@@ -76,8 +84,8 @@ def validate(
                     if column.drawn:
                         typer.echo(f"# drawn: {column}")
             else:
-                clients = f"{scenario.client_count:,} clients"
-                typer.echo(f"{path}: valid ({clients}, {scenario.rounds:,} rounds)")
+                clients = counted(scenario.client_count, "client")
+                typer.echo(f"{path}: valid ({clients}, {counted(scenario.rounds, 'round')})")
             for warning in parts.warnings():
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
@@ -102,12 +110,21 @@ def schema(
 
 def list_parts(
     kind: Annotated[
-        str, typer.Argument(help="compressors, policies, models, datasets, selections, profiles")
+        str,
+        typer.Argument(
+            autocompletion=lambda incomplete: [k for k in _kinds() if k.startswith(incomplete)],
+            help="scenarios, methods, compressors, policies, models, datasets, selections, "
+            "profiles",
+        ),
     ],
     import_: Imports = None,
 ) -> None:
-    """List what a scenario can name, with one line of explanation each."""
-    if kind in ("profile", "profiles"):
+    """List what a scenario can name, or begin with, with one line of explanation each."""
+    if kind in ("scenario", "scenarios"):
+        from simfed.templates import templates
+
+        rows = [(template.name, template.about) for template in templates()]
+    elif kind in ("profile", "profiles"):
         from simfed.assembly import available_profiles
 
         rows = available_profiles()
@@ -119,15 +136,22 @@ def list_parts(
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         typer.echo(f"{name:<{width}}  {text}".rstrip())
+    if kind in ("scenario", "scenarios"):
+        typer.echo("simfed new NAME writes one of these here", err=True)
 
 
-def _registry(kind: str) -> Registry:
+def _kinds() -> dict[str, str]:
+    """What may be listed: plural → singular."""
     plurals = {
         registry.group.removeprefix("simfed."): name for name, registry in REGISTRIES.items()
     }
-    name = plurals.get(kind, kind)
+    return {**plurals, "profiles": "profile", "scenarios": "scenario"}
+
+
+def _registry(kind: str) -> Registry:
+    name = _kinds().get(kind, kind)
     if name not in REGISTRIES:
-        choices = [*plurals, "profiles"]
+        choices = [*_kinds()]
         raise InputError(listed(choices), where="list", got=kind, hint=did_you_mean(kind, choices))
     return REGISTRIES[name]
 

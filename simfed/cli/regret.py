@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Imports, Overrides
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.errors import InputError, listed
 from simfed.interrupt import sigterm_is_ctrl_c
 
@@ -32,6 +31,7 @@ def regret(
     rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
     set_: Overrides = None,
     allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     workers: Annotated[
         int | None, typer.Option(help="Learning processes; the results do not depend on it.")
@@ -48,7 +48,7 @@ def regret(
 
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
     pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
-    own = load_scenario(scenario, pairs, allow_outside=allow_outside)
+    own = load_scenario(scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
     kinds = _kinds(policies)
     loaded = {own.policy.kind: own}
     if kinds:
@@ -58,6 +58,7 @@ def regret(
                 scenario,
                 [*pairs, ("policy", {"kind": kind, "reward": reward})],
                 allow_outside=allow_outside,
+                allow_plugins=allow_plugins,
             )
             for kind in kinds
         }
@@ -65,11 +66,10 @@ def regret(
     tables = []
     with sigterm_is_ctrl_c():
         for kind, of_kind in loaded.items():
-            if not quiet:
-                print(f"{own.name}: {kind}", file=sys.stderr)
             _, samples = run_with_oracle(
                 of_kind, None if out is None else out / kind, every=every, source=scenario,
-                workers=workers, progress=RunProgress(of_kind.rounds, quiet=quiet),
+                workers=workers,
+                progress=RunProgress(of_kind.rounds, quiet=quiet, title=f"{own.name}: {kind}"),
             )  # fmt: skip
             if not len(samples):
                 raise InputError(

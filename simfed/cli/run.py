@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Imports, Overrides
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
-from simfed.units import format_duration
+from simfed.units import counted, format_duration
 
 if TYPE_CHECKING:
     from simfed.experiment import RunResult
 
-__all__ = ["run", "verify"]
+__all__ = ["draw", "folder_for", "run", "summarise", "verify"]
 
 
 def run(
@@ -42,6 +41,7 @@ def run(
         bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
     ] = False,
     allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Annotated[
         bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
@@ -62,20 +62,15 @@ def run(
         raise InputError("cpu or cuda", where="--device", got=device)
     if workers is not None and workers < 1:
         raise InputError("a whole number of at least 1", where="--workers", got=workers)
-    loaded = load_scenario(scenario, pairs, allow_outside=allow_outside)
+    loaded = load_scenario(
+        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    )
     if resume and out is None:
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
-    with _folder(out, loaded.name) as folder, sigterm_is_ctrl_c():
-        if not quiet:
-            print(
-                (
-                    f"{loaded.name}: {loaded.client_count:,} clients, {loaded.rounds:,} rounds → "
-                    f"{folder}"
-                ),
-                file=sys.stderr,
-            )
+    with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
+        clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
         result = experiment.run(
             loaded,
             folder,
@@ -85,11 +80,13 @@ def run(
             time_only=time_only,
             resume=resume,
             overwrite=overwrite,
-            progress=RunProgress(loaded.rounds, quiet=quiet),
+            progress=RunProgress(
+                loaded.rounds, quiet=quiet, title=f"{loaded.name}: {clients}, {length} → {folder}"
+            ),
         )
-    drawn = _draw(result, folder) if figures else []
+    drawn = draw(result, folder) if figures else []
     if not quiet:
-        _summarise(result, drawn)
+        summarise(result, drawn)
     if timings:
         _print_timings(result)
 
@@ -107,6 +104,7 @@ def verify(
     workers: Annotated[
         int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
     ] = None,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
     """Check every invariant of a run directory; exit code 3 if one is broken."""
@@ -115,7 +113,7 @@ def verify(
     for name, number in (("--recompute", recompute), ("--workers", workers)):
         if number is not None and number < 1:
             raise InputError("a whole number of at least 1", where=name, got=number)
-    broken, played = audit.verify(folder), []
+    broken, played = audit.verify(folder, allow_plugins=allow_plugins), []
     if not broken and (replay_draws or recompute is not None):
         from simfed import again
 
@@ -131,7 +129,8 @@ def verify(
         typer.echo(f"{folder}: {found.said} played again: the same")
 
 
-def _summarise(result: RunResult, drawn: list[str]) -> None:
+def summarise(result: RunResult, drawn: list[str]) -> None:
+    """Print a run's summary, its warnings, and where its files are."""
     from rich.console import Console
 
     from simfed.report.summary import summary_table
@@ -153,7 +152,7 @@ def _print_timings(result: RunResult) -> None:
     typer.echo(f"{'total':<{width}}  {format_duration(total):>12}")
 
 
-def _draw(result: RunResult, folder: Path) -> list[str]:
+def draw(result: RunResult, folder: Path) -> list[str]:
     """Draw the run's pictures into its folder; the names of the files."""
     from simfed.report.pictures import draw_run
 
@@ -167,7 +166,7 @@ def _as_file_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _folder(out: str | None, name: str) -> Iterator[Path]:
+def folder_for(out: str | None, name: str) -> Iterator[Path]:
     """The folder that the user named, or a new one that no other process takes for its run."""
     if out is not None:
         yield Path(out)

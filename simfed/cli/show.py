@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Imports
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports
 from simfed.errors import InputErrors
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def fleet(
         typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
     ] = None,
     allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
 ) -> None:
@@ -52,7 +53,9 @@ def fleet(
     pairs = [parse_assignment(text) for text in set_ or []]
     if seed is not None:
         pairs.append(("seed", seed))
-    loaded = load_scenario(scenario, pairs, allow_outside=allow_outside)
+    loaded = load_scenario(
+        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    )
     width_in = parse_width(width)
     parts = Parts(loaded, scenario)
     if errors := parts.errors(time_only=True):
@@ -61,7 +64,7 @@ def fleet(
     hours = np.linspace(0, _SHOWN_HOURS, 4 * _SHOWN_HOURS + 1)
     there = parts.fleet.shares_there(3600 * hours)
     names = [
-        f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile}"
+        f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile or 'no profile'}"
         for i, group in enumerate(loaded.clients)
     ]
     for i, name in enumerate(names):

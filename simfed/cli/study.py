@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Imports
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.errors import InputError, RunFailed, listed
 from simfed.interrupt import sigterm_is_ctrl_c
+from simfed.units import counted
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
@@ -47,14 +48,18 @@ def run(
     cache: Annotated[
         bool, typer.Option(help="Answer learning from what was learned before (see simfed cache).")
     ] = True,
+    set_: Overrides = None,
     allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
     """Run what is not yet done of a study; killed or stopped, the same command goes on."""
+    from simfed.scenario import parse_assignment
     from simfed.study import load_study, run_study
     from simfed.study.drive import default_out
 
+    pairs = [parse_assignment(text) for text in set_ or []]
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
     if jobs is not None and jobs < 1:
@@ -65,7 +70,7 @@ def run(
             result = run_study(
                 study, folder, executor=executor, jobs=jobs, retry_failed=retry_failed,
                 device=device, time_only=time_only, trajectories=cache, progress=not quiet,
-                allow_outside=allow_outside,
+                allow_outside=allow_outside, allow_plugins=allow_plugins, overrides=pairs,
             )  # fmt: skip
     except RunFailed:
         if not quiet and (folder / "study.json").exists():
@@ -79,7 +84,8 @@ def run(
         typer.echo(f"{folder}: no page: {error}", err=True)
     else:
         if not quiet:
-            typer.echo(f"{folder}: {len(result.finished)} runs; the same as a page: {page}")
+            runs = counted(len(result.finished), "run")
+            typer.echo(f"{folder}: {runs}; the same as a page: {page}")
 
 
 @app.command()

@@ -13,7 +13,7 @@ import yaml
 
 from simfed.device.fit import Candidate, Sample, choose_law
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
-from simfed.device.noise import Measured, fit_noise
+from simfed.device.noise import fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
 from simfed.device.spread import coverage, spread_of, typical_of
 from simfed.device.table import Table, medians
@@ -28,7 +28,12 @@ _TABLE_BETTER = 0.10
 """A law that misses a measured size by more than this, and by more than sessions differ among
 themselves (twice their standard deviation), is worse than keeping the rows."""
 
-_NOISE_ROWS = 20
+FEW_REPEATS = 3
+"""Rows of a size; of fewer nobody knows how far their median is off."""
+
+NOISE_ROWS = 20
+NOISE_REPEATS = 5
+"""Noise of a kind of work is known from so many rows, of sizes repeated so often in a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,22 @@ class CurveReport:
     coverage: float | None = None
     other_model: float | None = None
     """Of a law across models: mean absolute log-error on models left out."""
+    repeats: int = 0
+    """Rows of the size with the fewest, all sessions together."""
     missed: float = 0.0
     """Largest relative error at a size, its sessions averaged, that is too large for a good law; 0
     where there is none."""
 
     @property
+    def error_is_known(self) -> bool:
+        """Whether something tells how far the law is off: sizes that could be left out of the fit,
+        and enough repeats to know the medians that it is held against."""
+        enough = self.candidate is not None and len(self.candidate.held_out) > 0
+        return enough and self.repeats >= FEW_REPEATS
+
+    @property
     def prefers_table(self) -> bool:
-        return self.candidate is None or self.missed > 0
+        return self.candidate is None or self.missed > 0 or not self.error_is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +75,8 @@ class Calibration:
 
     @property
     def recommended(self) -> str:
-        """`table` where some curve's law misses a measured median by more than 10 %, else `law`."""
+        """`table` where some curve's law misses a measured median by more than 10 %, or where
+        nothing tells how far it is off; else `law`."""
         mine = [c for c in self.curves if c.key[1] != ANY]
         return "table" if any(c.prefers_table for c in mine) else "law"
 
@@ -91,7 +106,8 @@ def fit_profile(
             key: choose_law(PER_MODEL[QUANTITIES[quantity].variable], sample)
             for key, sample in mine.items() if len(sample.groups) >= 2
         }  # fmt: skip
-        reports = _reports(mine, fitted, between.get(quantity, 0.0))
+        repeats = {key: _fewest_repeats(table, key) for key in mine}
+        reports = _reports(mine, fitted, between.get(quantity, 0.0), repeats)
         across = _across_models(quantity, table, models)
         node = _nodes(reports, mine, across, kind)
         reports += [report for report, _ in across]
@@ -99,22 +115,72 @@ def fit_profile(
         document[quantity] = node
     if between:
         document["uncertainty"] = {q: _rounded(sd) for q, sd in between.items()}
-    noise = _noise(table)
+    factors = _noise_factors(table)
+    noise = {q: fit_noise(np.array(of)) for q, of in factors.items() if len(of) >= NOISE_ROWS}
     if noise:
         document["noise"] = {quantity: found.written() for quantity, found in noise.items()}
-    return Calibration(document, tuple(curves), tuple(_notes(table, bool(noise))))
+    notes = [*_notes_on_laws(curves), *_notes(table), *_notes_on_noise(factors)]
+    return Calibration(document, tuple(curves), tuple(notes))
 
 
-def _notes(table: Table, noisy: bool) -> list[str]:
+def _fewest_repeats(table: Table, key: Key) -> int:
+    """Rows of the size of a curve that has the fewest."""
+    rows: dict[float, int] = defaultdict(int)
+    for size, _, _, count in medians(table.of(key)):
+        rows[size] += count
+    return min(rows.values())
+
+
+def _notes_on_laws(curves: Sequence[CurveReport]) -> list[str]:
+    """Where no error of a law can be known, and what it would take."""
+    mine = [c for c in curves if c.candidate is not None and c.key[1] != ANY]
+    few = [c for c in mine if c.candidate is not None and not len(c.candidate.held_out)]
+    seldom = [c for c in mine if c not in few and c.repeats < FEW_REPEATS]
     notes = []
-    if table.left_out:
+    if few:
         notes.append(
-            f"{table.left_out} of {table.left_out + len(table.rows)} rows left out: the operating "
-            "system gave the processor to others during them"
+            f"the error of the law of {_some(few)} cannot be known: with {few[0].sizes} sizes none "
+            "can be left out of the fit; measure more sizes, or take --kind table"
         )
-    if not noisy:
-        notes.append(f"no noise: that takes {_NOISE_ROWS} repeated rows per kind of work")
-    elif table.sessions == 1:
+    if seldom:
+        notes.append(
+            f"the error of the law of {_some(seldom)} cannot be known: a size was measured "
+            f"{seldom[0].repeats} times, and fewer than {FEW_REPEATS} tell nothing of how far "
+            "their median is off; raise --repeat, or take --kind table"
+        )
+    return [note.replace("measured 1 times", "measured once") for note in notes]
+
+
+def _some(curves: Sequence[CurveReport]) -> str:
+    names = [" ".join(filter(None, c.key)) for c in curves]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _notes_on_noise(factors: Mapping[str, Sequence[float]]) -> list[str]:
+    lacking = {quantity: len(of) for quantity, of in factors.items() if len(of) < NOISE_ROWS}
+    if not lacking:
+        return []
+    have = ", ".join(f"{quantity} has {count}" for quantity, count in lacking.items())
+    return [
+        f"`noise: measured` needs {NOISE_ROWS} rows of a kind of work, of sizes repeated at least "
+        f"{NOISE_REPEATS} times in one session: {have}; --repeat {NOISE_ROWS} is always enough"
+    ]
+
+
+def _notes(table: Table) -> list[str]:
+    notes = []
+    if table.dropped:
+        kinds: dict[str, int] = defaultdict(int)
+        for row in table.dropped:
+            kinds[row.key[0]] += 1
+        of = ", ".join(f"{count} of {quantity}" for quantity, count in kinds.items())
+        whole = len(table.dropped) + len(table.rows)
+        notes.append(
+            f"{len(table.dropped)} of {whole} rows left out ({of}): the operating system gave the "
+            "processor to others during them (column `preempted`), so they time more than the "
+            "work; close what else runs and measure again for fewer"
+        )
+    if table.sessions == 1:
         notes.append(
             "one session: the intervals do not know how much another process differs; measure "
             "again and fit both together"
@@ -123,7 +189,10 @@ def _notes(table: Table, noisy: bool) -> list[str]:
 
 
 def _reports(
-    samples: Mapping[Key, Sample], fitted: Mapping[Key, Candidate], between: float
+    samples: Mapping[Key, Sample],
+    fitted: Mapping[Key, Candidate],
+    between: float,
+    repeats: Mapping[Key, int],
 ) -> list[CurveReport]:
     """Fits with their uncertainty and what is to be said of them, of all curves of a kind of
     work."""
@@ -132,7 +201,7 @@ def _reports(
     for key, sample in samples.items():
         sizes = len(sample.groups)
         if key not in fitted:
-            reports.append(CurveReport(key, sizes, None))
+            reports.append(CurveReport(key, sizes, None, repeats=repeats[key]))
             continue
         candidate = replace(fitted[key], spread=spread_of(fitted[key], sample, typical))
         residuals = [float(np.mean(candidate.residuals[sample.group == g])) for g in sample.groups]
@@ -140,7 +209,9 @@ def _reports(
         tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
         missed = abs(math.expm1(largest)) if abs(largest) > tolerated else 0.0
         covered = coverage(candidate, sample, typical, LEVEL)
-        reports.append(CurveReport(key, sizes, candidate, covered, missed=missed))
+        reports.append(
+            CurveReport(key, sizes, candidate, covered, repeats=repeats[key], missed=missed)
+        )
     return reports
 
 
@@ -245,21 +316,20 @@ def _between_sessions(table: Table) -> dict[str, float]:
     return found
 
 
-def _noise(table: Table) -> dict[str, Measured]:
-    """Scatter per kind of work, from sizes that were repeated in one session."""
-    found = {}
+def _noise_factors(table: Table) -> dict[str, list[float]]:
+    """Each kind of work in the table → its rows' seconds over their medians, of sizes that were
+    repeated often enough in one session."""
+    found: dict[str, list[float]] = {}
     for quantity in QUANTITIES:
-        factors: list[float] = []
         for key in table.keys:
             if key[0] != quantity:
                 continue
+            factors = found.setdefault(quantity, [])
             middle = {(x, session): (m, n) for x, session, m, n in medians(table.of(key))}
             for row in table.of(key):
                 m, n = middle[row.size, row.session]
-                if n >= 5:
+                if n >= NOISE_REPEATS:
                     factors.append(row.seconds / m)
-        if len(factors) >= _NOISE_ROWS:
-            found[quantity] = fit_noise(np.array(factors))
     return found
 
 

@@ -53,6 +53,8 @@ class Processor:
                 "a kind of work whose noise was measured",
                 where=f"{self.profile.name}: noise",
                 got=phase,
+                hint="20 rows of it, of sizes repeated 5 times in a session: calibrate measure "
+                "--repeat 20, then fit; or noise: {kind: lognormal, cv: 0.1}",
             )
         return self.profile.noise[phase]
 

@@ -20,6 +20,7 @@ from simfed.device.profile import ANY, QUANTITIES, Profile, codec_key
 from simfed.errors import InputError, did_you_mean, listed
 from simfed.reading import parse_yaml, read_text
 from simfed.registry import registry
+from simfed.shipped import shipped_folders
 from simfed.units import parse_duration, parse_power
 
 __all__ = ["PHASES", "find_profile", "load_profile", "profile_folders", "profile_names"]
@@ -31,10 +32,7 @@ _KEYS = ("kind", "name", "description", "provenance", "power", "noise", "uncerta
 _LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
 _ERROR_KEYS = ("in_sample", "worst", "cross_validated", "coverage_90", "other_model", "sizes")
 _STEEPEST_LAW = 5.0
-_SHIPPED = (
-    Path(__file__).resolve().parents[2] / "calibration",  # a checkout
-    Path(sys.prefix) / "share" / "simfed" / "calibration",  # an installed wheel
-)
+_SHIPPED = shipped_folders("calibration")
 
 
 def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Profile:

@@ -306,6 +306,12 @@ class Profile:
 
     def _missing(self, key: Key) -> InputError:
         quantity, model, strategy = key
+        if not self.curves:
+            return InputError(
+                f"the time of {quantity}, which no profile says here",
+                got=f"model {model}",
+                hint=f"write `{quantity}: 5 ms` in `device`, or name a profile",
+            )
         of_quantity = {(m, s) for q, m, s in self.curves if q == quantity}
         models = sorted({m for m, _ in of_quantity})
         hint: str | None

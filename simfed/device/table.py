@@ -69,7 +69,7 @@ class Table:
     """(name, SHA-256) of each file."""
     machine: dict[str, list[str]] = field(default_factory=dict)
     """Distinct values of each descriptive column."""
-    left_out: int = 0
+    dropped: tuple[Row, ...] = ()
     """Preempted rows that are not among `rows`."""
 
     @property
@@ -136,7 +136,7 @@ def read_table(paths: Iterable[str | Path]) -> Table:
     _check_agreement(undisturbed, " and ".join(name for name, _ in files))
     return Table(
         tuple(undisturbed), tuple(files), {c: list(v) for c, v in machine.items()},
-        left_out=len(rows) - len(undisturbed),
+        dropped=tuple(_preempted_beside(rows, undisturbed)),
     )  # fmt: skip
 
 
@@ -160,6 +160,11 @@ def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
     for row in rows:
         groups[row.size, row.session].append(row.seconds)
     return [(x, s, statistics.median(t), len(t)) for (x, s), t in sorted(groups.items())]
+
+
+def _preempted_beside(rows: Sequence[Row], kept: Sequence[Row]) -> list[Row]:
+    known = set(map(id, kept))
+    return [row for row in rows if id(row) not in known]
 
 
 def _undisturbed(rows: Sequence[Row]) -> list[Row]:

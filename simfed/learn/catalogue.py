@@ -234,12 +234,17 @@ def _logistic_regression(input_shape: Shape, classes: int) -> list[_Layer]:
     return [_linear(prod(input_shape), classes)]
 
 
+def _perceptron(input_shape: Shape, classes: int) -> list[_Layer]:
+    return [_linear(prod(input_shape), 200), _linear(200, 200), _linear(200, classes)]
+
+
 _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
     "lenet5": _lenet("lenet5", (6, 16, 120, 84)),
     "lenet5-half": _lenet("lenet5-half", (3, 8, 60, 42)),
     "resnet18": _resnet18,
     "wresnet40-2": _wresnet40x2,
     "logistic-regression": _logistic_regression,
+    "perceptron": _perceptron,
 }
 
 PUBLISHED_DATASETS: dict[str, DatasetFacts] = {

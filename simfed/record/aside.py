@@ -35,6 +35,7 @@ _OURS = {
     "summary.json",
     "calibration",
     "network",
+    "plugins",
     "checkpoint",
     *(f"{name}.parquet" for name in TABLES),
     "accuracy.png",  # what `simfed run`, `timeline` and `report` draw unless told elsewhere

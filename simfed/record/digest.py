@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Fingerprint",
     "digest_of",
+    "digest_of_text",
     "file_digest",
     "fingerprint",
     "manifest_digest",
@@ -40,7 +41,12 @@ __all__ = [
 
 def digest_of(value: Any) -> str:
     """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
+    return digest_of_text(json.dumps(value))
+
+
+def digest_of_text(text: str) -> str:
+    """A hash of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def file_digest(path: Path) -> str:

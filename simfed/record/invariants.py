@@ -120,6 +120,9 @@ class Facts:
 
     @cached_property
     def mode(self) -> str:
+        """The server's; of an app that brings its own server, `exchanges`."""
+        if self.run.manifest.get("mode") == "flower":
+            return "exchanges"
         return str(self.run.scenario.get("aggregation", {}).get("mode", "synchronous"))
 
     @property
@@ -131,6 +134,11 @@ class Facts:
     def filled(self) -> bool:
         """Clients are kept in flight: one may start again before its upload is merged."""
         return self.mode in ("buffered", "asynchronous")
+
+    @property
+    def repeats(self) -> bool:
+        """A client may take part twice in one round."""
+        return self.filled or self.mode == "exchanges"
 
 
 def _values_are_in_range(facts: Facts) -> Broken:
@@ -283,7 +291,7 @@ def _phases_sum_to_their_participation(facts: Facts) -> Broken:
         "have phases that do not sum to their span",
     )
     keys = _keys(parts["round"], parts["client"])
-    if not facts.filled and len(np.unique(keys)) != len(keys):
+    if not facts.repeats and len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
     for instants, borders, early in (
         (begun, facts["rounds"]["started_at_s"][facts.row_of_participation], True),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,6 +212,15 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
             hint="it was written by another version, or is no manifest of simfed",
         )
     return manifest
+
+
+def with_turns(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """(turn, row) of rows of participations in the table's order that begin with round and client:
+    how often the client was started before in the same round."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for row in rows:
+        yield counts[row[:2]], row
+        counts[row[:2]] += 1
 
 
 def _read_text(path: Path) -> str:

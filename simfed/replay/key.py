@@ -77,7 +77,9 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Any]
     The decisions of a run (participants, arms, K, lost uploads) are not in it: they are the way
     down the tree. Rounds are in it only under a schedule that looks at their number.
     """
-    plain = scenario.model_dump(mode="json", exclude={*_CLOCK, "policy", "clients", "client_order"})
+    # plug-ins count by the parts of theirs that are in use
+    elsewhere = {"policy", "clients", "client_order", "plugins"}
+    plain = scenario.model_dump(mode="json", exclude={*_CLOCK, *elsewhere})
     if scenario.training.schedule.kind in ("constant", "inverse-sqrt", "step"):
         del plain["rounds"]
     changes = scenario.downlink.compression

@@ -13,7 +13,7 @@ from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
 from simfed.report import frames
 from simfed.report.style import PHASES
-from simfed.units import format_bytes, format_duration
+from simfed.units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -62,7 +62,8 @@ def _facts(run: Run) -> Table:
     clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
     name = Text(frames.run_name(run), style="bold")
     name.append(
-        f"  {clients:,} clients · {len(rounds):,} rounds · seed {run.manifest.get('seed', '?')}",
+        f"  {counted(clients, 'client')} · {counted(len(rounds), 'round')} · seed "
+        f"{run.manifest.get('seed', '?')}",
         style="dim",
     )
     table.add_row("run", name)
@@ -83,7 +84,7 @@ def _facts(run: Run) -> Table:
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
         table.add_row("participations", f"{counts} of {len(run.participations):,}")
     if rounds["rolled_back"].any():
-        table.add_row("rolled back", f"{rounds['rolled_back'].sum():,} rounds")
+        table.add_row("rolled back", counted(int(rounds["rolled_back"].sum()), "round"))
     return table
 
 

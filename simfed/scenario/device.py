@@ -3,9 +3,18 @@ client."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from simfed.errors import InputError
 from simfed.registry import Only
@@ -20,6 +29,7 @@ from simfed.scenario.fields import (
     PositiveInt,
 )
 from simfed.scenario.section import Section
+from simfed.units import parse_duration
 
 __all__ = [
     "AnyDevice",
@@ -132,11 +142,19 @@ class Assumed(Section):
     )
 
 
-class Device(Section):
-    """A client's processor: a calibration profile and what scales it. `profile` alone may be
-    written as its name."""
+_SHORT = "short for the same key of `assume`"
 
-    profile: str = Field(description="name or file of a calibration profile")
+
+class Device(Section):
+    """A client's processor: a calibration profile, or times that are said, and what scales it.
+
+    `profile` alone may be written as its name. Times may stand without a profile: then they are all
+    that is known, and work whose time is not said is an error.
+    """
+
+    profile: str | None = Field(
+        default=None, description="name or file of a calibration profile; none where times are said"
+    )
     speed: DrawnNumber = Field(
         default=1.0, description="factor on the profile's speed; 0.5 is half as fast"
     )
@@ -156,6 +174,49 @@ class Device(Section):
         default=False,
         description="draw the profile's constants, per run, from what its fit does not know",
     )
+    training: Duration | None = Field(default=None, description=_SHORT)
+    compression: Duration | None = Field(default=None, description=_SHORT)
+    decompression: Duration | None = Field(default=None, description=_SHORT)
+    inference: Duration | None = Field(default=None, description=_SHORT)
+    distillation: Duration | None = Field(default=None, description=_SHORT)
+    auxiliary: Duration | None = Field(default=None, description=_SHORT)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _times_said_briefly(cls, value: Any) -> Any:
+        """They become those of `assume`."""
+        if not isinstance(value, Mapping):
+            return value
+        said = {key: value[key] for key in Assumed.model_fields if value.get(key) is not None}
+        assumed = value.get("assume")
+        if isinstance(assumed, Mapping):
+            twice = [key for key in said if assumed.get(key) is not None]
+            if twice:
+                raise ValueError(InputError("each time once", where=twice[0], got=value[twice[0]]))
+        if not said or not (assumed is None or isinstance(assumed, Mapping)):
+            return value
+        for key, text in said.items():
+            try:
+                parse_duration(text)
+            except InputError as error:
+                raise ValueError(error.within(key)) from None
+        rest = {key: inner for key, inner in value.items() if key not in Assumed.model_fields}
+        return {**rest, "assume": {**(assumed or {}), **said}}
+
+    @model_validator(mode="after")
+    def _something_is_known(self) -> Device:
+        if self.profile is None and self.assume is None:
+            allowed = "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
+            raise ValueError(InputError(allowed))
+        if self.profile is None and self.uncertainty:
+            allowed = "false without a profile: times that are said have none"
+            raise ValueError(InputError(allowed, where="uncertainty"))
+        return self
+
+    @model_serializer(mode="wrap")
+    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain: dict[str, Any] = dump(self)
+        return {key: inner for key, inner in plain.items() if key not in Assumed.model_fields}
 
     @field_validator("cores", mode="before")
     @classmethod

@@ -41,6 +41,7 @@ __all__ = [
     "Named",
     "NonNegative",
     "Number",
+    "Plugins",
     "Positive",
     "PositiveDuration",
     "PositiveInt",
@@ -175,6 +176,16 @@ def _absolute(path: str) -> str:
 
 # The resolved scenario stands in the run directory, elsewhere than the file it came from.
 FoundFile = Annotated[File, AfterValidator(_absolute)]
+
+
+Plugins = Annotated[
+    tuple[FoundFile, ...],
+    BeforeValidator(
+        lambda value: (value,) if isinstance(value, str) else () if value is None else value,
+        json_schema_input_type=list[str] | str,
+    ),
+]
+"""Python files that register parts; see `simfed.scenario.load.import_plugins`."""
 
 
 def _above_zero(seconds: float) -> float:

@@ -3,6 +3,7 @@ once."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.reading import parse_yaml, read_text
+from simfed.registry import import_file, is_consented
 from simfed.scenario.fields import renamed
 from simfed.scenario.model import Scenario
 from simfed.scenario.options import OfKind
@@ -20,6 +22,7 @@ from simfed.scenario.options import OfKind
 __all__ = [
     "apply_overrides",
     "dump_scenario",
+    "import_plugins",
     "load_scenario",
     "parse_assignment",
     "read_yaml",
@@ -36,6 +39,7 @@ def load_scenario(
     overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
     *,
     allow_outside: bool = False,
+    allow_plugins: bool = False,
 ) -> Scenario:
     """Read, extend, override and validate a scenario file.
 
@@ -43,7 +47,10 @@ def load_scenario(
         path: the YAML file. `extends: other.yaml` in it builds on another file: mappings are
             merged key by key, everything else is replaced.
         overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5 Mbps"}`.
-        allow_outside: `extends` may name files that lie neither in the scenario's folder nor below.
+        allow_outside: `extends` and `plugins` may name files that lie neither in the scenario's
+            folder nor below.
+        allow_plugins: run the Python files that `plugins` names; without it, a scenario that names
+            one which nobody has asked for yet is refused.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
@@ -53,19 +60,64 @@ def load_scenario(
     data = read_yaml(path, allow_outside=allow_outside)
     if "base" in data and "clients" not in data:
         raise InputError("a scenario; this is a study", where=str(path), hint="simfed study run")
+    if "clients" in data and "computing" in data:
+        hint = "simfed flower run APP_DIR --fleet FILE"
+        raise InputError("a scenario; this is a fleet for an app", where=str(path), hint=hint)
     pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
     data = apply_overrides(data, pairs, Scenario)
+    import_plugins(
+        data, source=str(path), folder=path.parent, allow=allow_plugins,
+        allow_outside=allow_outside,
+    )  # fmt: skip
     return validated(data, source=str(path), folder=path.parent)
 
 
 def validated(
-    data: Mapping[str, Any], *, source: str, folder: Path, recorded: bool = False
+    data: Mapping[str, Any],
+    *,
+    source: str,
+    folder: Path,
+    recorded: bool = False,
+    allow_plugins: bool = False,
 ) -> Scenario:
     """A scenario from a mapping; `folder` is where its relative paths start.
 
     `recorded`: it is a resolved one, of whatever version, so keys that say nothing are passed over.
+    `allow_plugins`: see `load_scenario`.
     """
+    import_plugins(data, source=source, folder=folder, allow=allow_plugins, allow_outside=True)
     return validate_as(Scenario, data, source=source, folder=folder, recorded=recorded)
+
+
+def import_plugins(
+    data: Mapping[str, Any], *, source: str, folder: Path, allow: bool, allow_outside: bool
+) -> None:
+    """Run the files that `plugins` of a scenario or study names, so that their parts are known.
+
+    Files are data and plug-ins are code: nothing is run that nobody has asked for, by `allow`, by
+    `--import` of the same file, or before in this process.
+
+    Raises: `InputError` where consent is missing, or for a file that does not run; what is no list
+    of names is left to validation.
+    """
+    named = data.get("plugins")
+    where = f"{source}: plugins"
+    for name in named if isinstance(named, (list, tuple)) else [named]:
+        if not isinstance(name, str) or not name:
+            continue
+        file = folder / name
+        if not allow_outside and not _is_within(file, folder.resolve()):
+            raise InputError(
+                "a file in the file's own folder or below", where=where, got=name,
+                hint="--allow-outside lets it be used",
+            )  # fmt: skip
+        if not allow and not is_consented(file):
+            raise InputError(
+                "consent to run plug-ins, which are code",
+                where=where, got=name,
+                hint=f"--allow-plugins, or --import {file}; in Python allow_plugins=True",
+            )  # fmt: skip
+        import_file(file, where=f"{where}: {name}")
 
 
 def dump_scenario(
@@ -80,7 +132,7 @@ def dump_scenario(
     """
     plain = renamed(scenario.model_dump(mode="json"), file_names or {})
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
-        if device is not None and profile_names:
+        if device is not None and device["profile"] is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
@@ -241,6 +293,13 @@ def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> No
     here: Any = model
     for step in steps:
         inner = _model_of(here)
+        if inner is None and isinstance(step, str) and step != "*" and _is_list(here):
+            raise InputError(
+                "an index such as [0] or [*] here",
+                where=f"override {path}",
+                got=step,
+                hint=_longer_path(model, steps),
+            )
         if inner is not None:
             if issubclass(inner, OfKind) and isinstance(step, str):
                 return  # its keys hang on its kind, which may be set as well
@@ -249,7 +308,7 @@ def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> No
                     f"one of the keys {listed(inner.model_fields)}",
                     where=f"override {path}",
                     got=step,
-                    hint=did_you_mean(step, inner.model_fields),
+                    hint=_longer_path(model, steps) or did_you_mean(step, inner.model_fields),
                 )
             if not isinstance(step, str):
                 raise InputError("a key, not an index, here", where=f"override {path}", got=step)
@@ -258,6 +317,40 @@ def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> No
             here = _element(here)
         if here is None:
             return
+
+
+def _longer_path(model: type[BaseModel], steps: Sequence[str | int]) -> str | None:
+    """The hint for a key path that lacks its beginning, or `[*]` in the middle.
+
+    >>> _longer_path(Scenario, ["link", "up"])
+    'did you mean clients[*].link.up?'
+    """
+    asked = [step for step in steps if isinstance(step, str) and step != "*"]
+    found: dict[str, int] = {}
+    for path in _paths(model):
+        names = [step for step in path if step != "*"]
+        if asked and names[-len(asked) :] == asked:
+            found[".".join(path).replace(".*", "[*]")] = len(names)
+    near = [path for path, length in found.items() if length == min(found.values())]
+    return f"did you mean {listed(near[:3])}?" if near else None
+
+
+@functools.cache
+def _paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
+    """All key paths of a mapping, the shortest first; `*` stands for whatever a list holds."""
+    found: list[tuple[str, ...]] = []
+
+    def walk(annotation: Any, path: tuple[str, ...], above: tuple[Any, ...]) -> None:
+        inner = _model_of(annotation)
+        if inner is not None and inner not in above:
+            for name, field in inner.model_fields.items():
+                found.append((*path, name))
+                walk(field.annotation, (*path, name), (*above, inner))
+        elif inner is None and (element := _element(annotation)) is not None:
+            walk(element, (*path, "*"), above)
+
+    walk(model, (), ())
+    return tuple(sorted(found, key=len))
 
 
 # --- sentences ---------------------------------------------------------------------------------
@@ -271,15 +364,21 @@ def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
     if isinstance(cause, ValueError) and cause.args and isinstance(cause.args[0], InputError):
         error = cause.args[0]
         where = ".".join(filter(None, (_key_path(model, loc), error.where)))
-        return InputError(error.allowed, where=where or None, got=error.got, hint=error.hint)
+        hint = _of_a_word(error.got) or error.hint
+        return InputError(error.allowed, where=where or None, got=error.got, hint=hint)
     where = _key_path(model, loc)
     if kind == "extra_forbidden":
-        keys = _keys_at(model, loc[:-1])
+        keys, key = _keys_at(model, loc[:-1]), str(loc[-1])
+        outer, dot, inner_key = key.partition(".")
+        nested = f"write {outer}: {{{inner_key}: …}}" if dot and outer in keys else None
+        glued, colon, rest = key.partition(":")
+        if colon and glued in keys:
+            nested = f"a space follows a colon: {glued}: {rest}"
         return InputError(
             f"one of the keys {listed(keys)}" if keys else "no such key",
             where=_key_path(model, loc[:-1]) or None,
             got=loc[-1],
-            hint=did_you_mean(str(loc[-1]), keys),
+            hint=nested or did_you_mean(key, keys),
         )
     if kind == "missing":
         return InputError("this key is required", where=where)
@@ -301,7 +400,17 @@ def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
         return InputError(
             listed(choices), where=where, got=got, hint=did_you_mean(str(got), choices)
         )
-    return InputError(allowed or detail["msg"].lower(), where=where, got=detail["input"])
+    return InputError(
+        allowed or detail["msg"].lower(), where=where, got=detail["input"],
+        hint=_of_a_word(detail["input"]),
+    )  # fmt: skip
+
+
+def _of_a_word(value: Any) -> str | None:
+    """The hint where YAML may have read another thing than was written."""
+    if isinstance(value, bool):
+        return "YAML reads on, yes, off and no as true and false; in quotes they are text"
+    return None
 
 
 def _key_path(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
@@ -347,6 +456,13 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
         return annotation
     found = [m for m in map(_model_of, get_args(annotation)) if m is not None]
     return found[0] if len(found) == 1 else None
+
+
+def _is_list(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin is dict:
+        return False
+    return origin in (tuple, list) or any(map(_is_list, get_args(annotation)))
 
 
 def _element(annotation: Any) -> Any:

@@ -41,6 +41,7 @@ from simfed.scenario.fields import (
     Int,
     Named,
     NonNegative,
+    Plugins,
     Positive,
     PositiveInt,
     Strategy,
@@ -267,16 +268,24 @@ class Rollback(Section):
     )
 
 
+def _off_or_on(value: Any) -> Any:
+    """`off`, which YAML reads as false, is null; `on` is a rollback with its defaults."""
+    words: dict[Any, Any] = {False: None, "off": None, True: {}, "on": {}}
+    return words[value] if isinstance(value, (bool, str)) and value in words else value
+
+
 _DISTILS = OnlyWith("method", "safeguarded")
 
 
 class Safeguard(Section):
-    """Protection against bad rounds. `rollback: null` switches it off; omitted, it is on with
+    """Protection against bad rounds. `rollback: off` switches it off; omitted, it is on with
     ASCEND only."""
 
-    rollback: Annotated[Rollback | None, _DISTILS] = Field(
-        default=None, description="null: off; omitted: on with ascend alone"
-    )
+    rollback: Annotated[
+        Rollback | None,
+        BeforeValidator(_off_or_on, json_schema_input_type=Rollback | bool | None),
+        _DISTILS,
+    ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
 
 
 class SelectionChoice(OfKind):
@@ -463,6 +472,9 @@ class Scenario(Section):
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
     faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
+    plugins: Plugins = Field(
+        default=(), description="Python files that register parts of yours; run only on consent"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -494,7 +506,10 @@ class Scenario(Section):
 
     @model_serializer(mode="wrap")
     def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_unused(self, dump(self))
+        plain = without_unused(self, dump(self))
+        if not self.plugins:
+            plain.pop("plugins", None)  # most have none
+        return plain
 
     @property
     def public_dealt(self) -> int:

@@ -23,9 +23,13 @@ what is wrong, `simfed validate FILE --resolved` spells all defaults out.
 - **`extends: other.yaml`** at the top builds on another file: mappings are merged, lists and
   values replaced. It lies in the scenario's folder or below, unless a command is told
   `--allow-outside`.
-- **Short form.** `device: NAME` is `device: {profile: NAME}`.
+- **Short forms.** `device: NAME` is `device: {profile: NAME}`; `device: {training: 12 ms,
+  compression: 0.3 ms}` needs no profile; `k: 1%` is a share of each model's own parameters;
+  `rollback: off` is `rollback: null`; `50 mbps` is 50 Mbps.
 - Paths of files start at the scenario's own folder. Unknown keys are errors, with the nearest
-  known one.
+  known one, and every error names the file's line.
+- **`plugins: [parts.py]`** names files of code; nothing runs them but `--allow-plugins` or
+  `--import`.
 - On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; `[*]` means every item
   of a list, `[0]` the first."""
 

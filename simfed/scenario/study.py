@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from simfed.errors import InputError
-from simfed.scenario.fields import File, Fraction, Int
-from simfed.scenario.load import read_yaml, validate_as
+from simfed.scenario.fields import File, Fraction, Int, Plugins
+from simfed.scenario.load import apply_overrides, import_plugins, read_yaml, validate_as
 from simfed.scenario.section import Section
 from simfed.vocabulary import RELEVANT_RATIO
 
@@ -106,6 +107,9 @@ class Study(Section):
     zip: Axes | None = None
     list: Points | None = None
     compare: Compare = Compare()
+    plugins: Plugins = Field(
+        default=(), description="Python files that register parts, beside those of the base"
+    )
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Study:
@@ -128,9 +132,15 @@ def list_of(axes: dict[str, Any] | None) -> list[Any]:
     return [*(axes or {}).values()]
 
 
-def load_study_file(path: str | Path, *, allow_outside: bool = False) -> Study:
-    """Read and validate a study file; the base scenario is not opened. `allow_outside`: see
-    `simfed.scenario.load.read_yaml`.
+def load_study_file(
+    path: str | Path,
+    overrides: Sequence[tuple[str, Any]] = (),
+    *,
+    allow_outside: bool = False,
+    allow_plugins: bool = False,
+) -> Study:
+    """Read and validate a study file; the base scenario is not opened. `overrides` are of keys of
+    the study; `allow_outside`, `allow_plugins`: see `simfed.load_scenario`.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
@@ -140,6 +150,11 @@ def load_study_file(path: str | Path, *, allow_outside: bool = False) -> Study:
     data = read_yaml(path, allow_outside=allow_outside)
     if "clients" in data and "base" not in data:
         raise InputError("a study; this is a scenario", where=str(path), hint="simfed run")
+    data = apply_overrides(data, overrides, Study)
+    import_plugins(
+        data, source=str(path), folder=path.parent, allow=allow_plugins,
+        allow_outside=allow_outside,
+    )  # fmt: skip
     return study_from(data, source=str(path), folder=path.parent)
 
 

@@ -88,39 +88,25 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
     with computations as long as they were. None: for ever, as a link's trace ends."""
     began_s = min(flight.started_at_s for flight in flights)
     sends: list[Send] = []
-    of_flight: list[tuple[Flight, int]] = []
-    pauses_s: list[float] = []
+    ends: list[tuple[int, float]] = []
     for flight in flights:
-        at_s, after = flight.started_at_s - began_s, None
-        pauses_s.append(0.0)
-        if flight.legs:
-            pauses_s[-1] = _send_legs(flight, at_s, sends)
-            of_flight.append((flight, len(sends)))
-            continue
-        if flight.downlink_bytes > 0:
-            sends.append(Send(at_s, flight.client, flight.downlink_bytes, "down"))
-            at_s, after = 0.0, len(sends) - 1
-        if flight.uplink_bytes > 0:
-            at_s += sum([unit.duration_s for unit in flight.units])
-            sends.append(Send(at_s, flight.client, flight.uplink_bytes, "up", after))
-        of_flight.append((flight, len(sends)))
+        paused_s = _send_again(flight, flight.started_at_s - began_s, sends)
+        ends.append((len(sends), paused_s))
     found_s = _durations(sends, network, began_s)
     if found_s is None:
         return None
     waited_s, first = 0.0, 0
-    for (flight, after_last), paused_s in zip(of_flight, pauses_s, strict=True):
+    for flight, (after_last, paused_s) in zip(flights, ends, strict=True):
         spent_s = flight.training_s + flight.compression_s + sum(found_s[first:after_last])
-        spent_s += paused_s
-        waited_s, first = max(waited_s, spent_s), after_last
+        waited_s, first = max(waited_s, spent_s + paused_s), after_last
     return waited_s
 
 
-def _send_legs(flight: Flight, at_s: float, sends: list[Send]) -> float:
-    """Add all transmissions of a flight's messages to `sends`, each after the one before it and the
+def _send_again(flight: Flight, at_s: float, sends: list[Send]) -> float:
+    """Add the transmissions of a flight's messages to `sends`, each after the one before it and the
     pause or work between; seconds of its pauses."""
-    assert flight.legs is not None
     after, paused_s, working = None, 0.0, True
-    for leg in flight.legs:
+    for leg in flight.sent():
         if leg.phase == "upload" and working:
             at_s, working = at_s + sum([unit.duration_s for unit in flight.units]), False
         if leg.pause:
@@ -136,8 +122,10 @@ def _send_legs(flight: Flight, at_s: float, sends: list[Send]) -> float:
 def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) -> float | None:
     """The same where no download would change: every upload starts when it did, and those that were
     over before the critical client's began, and met none that was not, stay as they were."""
-    uploads = sorted([f for f in flights if f.uplink_bytes > 0], key=_upload_began_s)
-    first, busy_until_s, touched_s = 0, -math.inf, _upload_began_s(critical)
+    # an upload is its client's last phase
+    uploads = [flight for flight in flights if flight.uplink_bytes > 0]
+    uploads.sort(key=lambda flight: flight.phase_started_at_s)
+    first, busy_until_s, touched_s = 0, -math.inf, critical.phase_started_at_s
     for number, flight in enumerate(uploads):
         if flight.phase_started_at_s > touched_s:
             break
@@ -158,12 +146,7 @@ def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) 
         for flight, upload_s in zip(again, found_s, strict=True)
     ]
     played = {flight.client for flight in again}
-    return max(*spent_s, *(f.elapsed_s for f in flights if f.client not in played), 0.0)
-
-
-def _upload_began_s(flight: Flight) -> float:
-    """Its last phase, where it had one."""
-    return flight.phase_started_at_s
+    return max([*spent_s, *(f.elapsed_s for f in flights if f.client not in played)])
 
 
 def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[float] | None:

@@ -174,6 +174,14 @@ class Flight:
         yield from self.units
         yield Unit("upload", "upload", self.uplink_s)
 
+    def sent(self) -> list[Leg]:
+        """Every transmission of its messages that moved something, and every pause, in order."""
+        if self.legs is not None:
+            return self.legs
+        down = Leg("download", "download", self.downlink_s, self.downlink_bytes, 1)
+        up = Leg("upload", "upload", self.uplink_s, self.uplink_bytes, 1)
+        return [leg for leg in (down, up) if leg.size_bytes > 0]
+
     def transmissions(self, phase: str) -> list[Leg]:
         """Of the message of this phase, with the pauses between them."""
         return [leg for leg in self.legs or () if leg.phase == phase]

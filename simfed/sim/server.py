@@ -117,7 +117,7 @@ class Simulation:
         self._wake: simpy.Event | None = None
         self._uses: list[LinkUse] = []
         self._env: simpy.Environment = None  # type: ignore[assignment]  # made by `run` or `restore`
-        self._total, self._learning, self._recording = Stopwatch(), Stopwatch(), Stopwatch()
+        self._total, self._learning, self._recording = HostSeconds(), HostSeconds(), HostSeconds()
 
     # ---- from outside ----------------------------------------------------------------------------
 
@@ -462,12 +462,8 @@ class Simulation:
 
     def _flights(self, ids: Sequence[int]) -> list[Flight]:
         """The flights of these clients, in the order given, before anything moves."""
-        people, round, filled, held = (
-            self._population,
-            self._round + 1,
-            self._mode.filled,
-            self._held,
-        )
+        people, held = self._population, self._held
+        round, filled = self._round + 1, self._mode.filled
         policies = [people.policy(client) for client in ids]
         tasks = []
         with self._learning:
@@ -605,7 +601,7 @@ class Simulation:
         return mean_over_clients(accuracy, self._scenario.clients_of_prototype)
 
 
-class Stopwatch:
+class HostSeconds:
     """Adds up the host seconds of the blocks that it is around."""
 
     __slots__ = ("_begun", "wall_s")

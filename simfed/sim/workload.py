@@ -6,7 +6,6 @@ and accuracies, and so neither rewards nor rollbacks; a merge only counts.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from simfed.errors import InputError, listed
 from simfed.levels import Level, arm_of, energy_of, split_arm
 from simfed.method import Work
 from simfed.record import Run
+from simfed.record.read import with_turns
 from simfed.registry import registry
 from simfed.tasks import Tasks
 
@@ -46,10 +46,10 @@ class Recorded:
         self._index_code = scenario["compression"]["index_code"]
         self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
         self._sent: dict[tuple[int, int, int], Any] = {}
-        turns: Counter[tuple[int, int]] = Counter()  # starts of a client in one round
         self._arms: dict[int, list[str]] = {}
         self._levels: dict[int, list[Level | None]] = {}
         self._changes = _downlink_of(scenario)
+        self._changes_are_same = False  # until compared with a scenario's
         columns = run.table("rounds").select(["round", "rolled_back"]).to_pydict()
         self.rolled_back = {
             round for round, undone in zip(*columns.values(), strict=True) if undone
@@ -58,9 +58,8 @@ class Recorded:
         sets_k = _some_policy_sets_k(scenario)
         names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
-        for round, client, arm, *sent in zip(*columns, strict=True):
-            self._sent[round, client, turns[round, client]] = sent
-            turns[round, client] += 1
+        for turn, (round, client, arm, *sent) in with_turns(zip(*columns, strict=True)):
+            self._sent[round, client, turn] = sent
             self._arms.setdefault(client, []).append(arm)
             of_data = energy_of(split_arm(arm)[1]) is not None
             self._levels.setdefault(client, []).append(sent[1] if sets_k or of_data else None)
@@ -82,8 +81,10 @@ class Recorded:
 
     def downlink_bytes(self, task: Task, k: int, tasks: Tasks) -> float:
         """What this client was sent in this round; raises as `uplink_bytes`."""
-        wanted = _downlink_of(tasks.scenario.model_dump(mode="json"))
-        if wanted != self._changes:
+        if not self._changes_are_same:
+            wanted = _downlink_of(tasks.scenario.model_dump(mode="json"))
+            self._changes_are_same = wanted == self._changes
+        if not self._changes_are_same:
             raise InputError(
                 "a recorded run with the same downlink.compression, as sizes on the way down are "
                 "taken from it",

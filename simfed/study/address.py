@@ -6,13 +6,14 @@ the code. Not: its name, when it saves checkpoints, who runs it where.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from simfed.assembly import Parts
 from simfed.record.read import read_manifest
-from simfed.replay.digest import digest_of, file_digest
+from simfed.replay.digest import digest_of, digest_of_text, file_digest
 from simfed.replay.key import (
     code_digest,
     data_digest,
@@ -22,7 +23,7 @@ from simfed.replay.key import (
 from simfed.scenario import Scenario
 from simfed.scenario.fields import files_in, renamed
 
-__all__ = ["address", "address_under", "facts_of", "own_code", "path_key"]
+__all__ = ["address", "addresses_under", "facts_of", "own_code", "path_key"]
 
 _CODE = (
     "learn",
@@ -44,12 +45,15 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
     `source` is the base scenario's file, beside which calibration profiles are looked for.
     """
     facts = facts_of(scenario, source=source, device=device, time_only=time_only)
-    return address_under(facts, scenario.seed)
+    return addresses_under(facts, [scenario.seed])[0]
 
 
-def address_under(facts: Mapping[str, Any], seed: int) -> str:
-    """The address of a scenario with these facts under a seed."""
-    return digest_of({**facts, "scenario": {**facts["scenario"], "seed": seed}})[:20]
+def addresses_under(facts: Mapping[str, Any], seeds: Sequence[int]) -> list[str]:
+    """The addresses of a scenario with these facts under seeds."""
+    here = "the seed of one run"  # the text is long, and all but its seed the same
+    text = json.dumps({**facts, "scenario": {**facts["scenario"], "seed": here}})
+    before, after = text.split(f'"seed": "{here}"')
+    return [digest_of_text(f'{before}"seed": {seed}{after}')[:20] for seed in seeds]
 
 
 def facts_of(

@@ -3,60 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.interrupt import CtrlC
 from simfed.scenario import dump_scenario
-from simfed.study.plan import Plan, PlannedRun, each_once, plan_study
+from simfed.study.plan import Plan, each_once, plan_study
+from simfed.study.standing import RunState, Standing
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result
+from simfed.units import counted
 
 if TYPE_CHECKING:
     from simfed.replay import TrajectoryStore
     from simfed.study.executors import Executor
     from simfed.study.results import StudyResult
 
-__all__ = ["Display", "RunState", "default_out", "run_study"]
+__all__ = ["Display", "default_out", "run_study"]
 
 RUNNER = "simfed.study.work:run_scenario"
 """What does one run; tests put in theirs."""
 
 _LOOK_EVERY_WALL_S = 0.5
+_MANY = 500
+"""Runs: to check the scenarios of so many takes seconds."""
 _GRACE_WALL_S = 30.0
 """How long runs have to save their state after Ctrl-C."""
-
-
-@dataclass
-class RunState:
-    """One address of the store, while a study runs. Runs of equal scenarios share one."""
-
-    run: PlannedRun
-    address: str
-    path_key: str | None = None
-    """Equal for runs that learn the same; None where each has its own way (or nothing is kept)."""
-    family: str | None = None
-    """Equal for runs that may learn the same for a while: their learning key."""
-    status: str = "waiting"
-    """`waiting`, `running`, `finished`, `failed`."""
-    reason: str = ""
-    wall_s: float | None = None
-    """How long it took, of those finished now."""
-    replayed: bool = False
-    """Whether its learning was known when it began."""
-    progress: dict[str, Any] = field(default_factory=dict)
 
 
 class Display(Protocol):
     """Shows a study while it runs."""
 
-    def begin(self, states: list[RunState], slots: int) -> None: ...
-    def update(self, states: list[RunState], slots: int) -> None: ...
-    def ended(self, states: list[RunState], state: RunState) -> None: ...
+    def begin(self, standing: Standing, slots: int) -> None: ...
+    def update(self, standing: Standing, slots: int) -> None: ...
+    def ended(self, standing: Standing, state: RunState) -> None: ...
     def say(self, text: str) -> None: ...
     def close(self) -> None: ...
 
@@ -78,6 +61,8 @@ def run_study(
     trajectories: TrajectoryStore | bool | None = True,
     progress: bool | Display = True,
     allow_outside: bool = False,
+    allow_plugins: bool = False,
+    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
 ) -> StudyResult:
     """Run what is not yet done of the study in the file `path`; its folder is `out`.
 
@@ -90,7 +75,8 @@ def run_study(
         trajectories: where learning is kept for replay; True is the user's cache, False or None
             computes everything anew.
         progress: True shows it on standard error.
-        allow_outside: as in `simfed.load_scenario`, of the base scenario.
+        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        overrides: key path → value, of the study's own keys or the same in every run.
 
     Raises:
         InputError, InputErrors: the study, a scenario, the folder or the executor; nothing was run.
@@ -104,10 +90,13 @@ def run_study(
     store = _store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     with CtrlC().heard() as ctrl_c:
-        plan = plan_study(path, allow_outside=allow_outside)
+        plan = plan_study(
+            path, allow_outside=allow_outside, allow_plugins=allow_plugins,
+            overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
+        )  # fmt: skip
         shown = make_display(plan, progress)
-        count = len(plan.runs)  # for thousands, planning takes seconds
-        shown.say(f"{plan.study.name}: planning {count} run{'s' * (count != 1)}")
+        if len(plan.runs) >= _MANY:
+            shown.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
         states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
         ctrl_c.check()
         folder.make(plan.study.name)
@@ -118,11 +107,12 @@ def run_study(
                 folder.forgive(states)
             _find_done(states, folder)
             job = _job_maker(plan, folder, device, time_only, store)
-            if any(state.status == "waiting" for state in states.values()):
+            standing = Standing(states.values())
+            if standing.waiting:
                 if isinstance(executor, str):
                     executor = make_executor(executor, jobs=jobs, device=device)
                 try:
-                    _work(list(states.values()), folder, executor, job, shown, ctrl_c)
+                    _work(standing, folder, executor, job, shown, ctrl_c)
                 finally:
                     with suppress(OSError):  # a disk that refuses is already what went wrong
                         folder.sweep()
@@ -152,23 +142,21 @@ def _states(
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
     from simfed.assembly import check
     from simfed.replay.key import learning_key
-    from simfed.study.address import address_under, facts_of, path_key
+    from simfed.study.address import addresses_under, facts_of, path_key
 
     source = plan.study.base
     errors: list[tuple[Mapping[str, str], InputError]] = []
-    points = plan.runs[: len(plan.runs) // len(plan.seeds)]  # seeds differ in nothing checked
-    for run in points:
+    for setting in plan.settings:  # seeds differ in nothing that is checked
         try:
-            check(run.scenario, source=source, time_only=time_only)
+            check(setting.scenario, source=source, time_only=time_only)
         except InputErrors as several:
-            errors += [(run.point, error) for error in several.errors]
+            errors += [(setting.point, error) for error in several.errors]
     if errors:
-        raise InputErrors(each_once(errors, len(points), study_file))
+        raise InputErrors(each_once(errors, len(plan.settings), study_file))
     addresses = [""] * len(plan.runs)
-    for first, point in enumerate(points):
-        facts = facts_of(point.scenario, source=source, device=device, time_only=time_only)
-        for number in range(first, len(plan.runs), len(points)):
-            addresses[number] = address_under(facts, plan.runs[number].seed)
+    for first, setting in enumerate(plan.settings):
+        facts = facts_of(setting.scenario, source=source, device=device, time_only=time_only)
+        addresses[first :: len(plan.settings)] = addresses_under(facts, plan.seeds)
     states: dict[str, RunState] = {}
     for run, found in zip(plan.runs, addresses, strict=True):
         if found not in states:
@@ -180,12 +168,12 @@ def _states(
 
 
 def _find_done(states: dict[str, RunState], folder: StudyFolder) -> None:
-    failures = folder.failures()
-    for address, state in states.items():
-        if folder.is_finished(address):
-            state.status = "finished"
-        elif address in failures:
-            state.status, state.reason = "failed", failures[address]
+    for address in folder.finished():
+        if address in states:
+            states[address].status = "finished"
+    for address, reason in folder.failures().items():
+        if address in states and states[address].status == "waiting":
+            states[address].status, states[address].reason = "failed", reason
 
 
 def _job_maker(
@@ -214,7 +202,7 @@ def _job_maker(
 
 
 def _work(
-    states: list[RunState],
+    standing: Standing,
     folder: StudyFolder,
     executor: Executor,
     job: Callable[[RunState], Job],
@@ -226,16 +214,15 @@ def _work(
 
     try:
         with ctrl_c.patient():
-            shown.begin(states, executor.slots())
-            _loop(states, folder, executor, job, shown, ctrl_c)
+            shown.begin(standing, executor.slots())
+            _loop(standing, folder, executor, job, shown, ctrl_c)
     except ExecutorLost as error:
         raise _refused(folder, str(error)) from error
     except KeyboardInterrupt:
-        _stop(states, folder, executor, shown)
-        done = sum(state.status == "finished" for state in states)
+        _stop(standing, folder, executor, shown)
         raise Interrupted(
-            f"interrupted with {done} of {len(states)} runs finished, which are kept in "
-            f"{folder.path}; the same command goes on"
+            f"interrupted with {standing.ended['finished']} of {standing.count} runs finished, "
+            f"which are kept in {folder.path}; the same command goes on"
         ) from None
     finally:
         shown.close()
@@ -243,75 +230,44 @@ def _work(
 
 
 def _loop(
-    states: list[RunState],
+    standing: Standing,
     folder: StudyFolder,
     executor: Executor,
     job: Callable[[RunState], Job],
     shown: Display,
     ctrl_c: CtrlC,
 ) -> None:
-    of_address = {state.address: state for state in states}
-    known = {state.path_key for state in states if state.status == "finished"}
-    left = states
     looked = 0.0
-    while left := [state for state in left if state.status in ("waiting", "running")]:
+    while standing.waiting or standing.running:
         slots = executor.slots()
         ctrl_c.check()
-        while (state := _next(left, slots)) is not None:
-            state.status, state.replayed = "running", _is_known(state, known)
+        while (state := standing.next(slots)) is not None:
+            standing.begin(state)
             executor.submit(job(state))
             ctrl_c.check()
         for result in executor.ended(_LOOK_EVERY_WALL_S):
-            state = of_address[result.address]
-            _take(state, result, folder)
-            if state.status == "finished":
-                known.add(state.path_key)
-            shown.ended(states, state)
+            state = standing.running[result.address]
+            _take(standing, state, result, folder)
+            shown.ended(standing, state)
         now = time.monotonic()
         if now - looked >= _LOOK_EVERY_WALL_S:
             looked = now
-            _look(states, folder)
-            shown.update(states, slots)
+            _look(standing, folder)
+            shown.update(standing, slots)
 
 
-def _next(states: list[RunState], slots: int) -> RunState | None:
-    """The next run to begin, if there is a slot for it.
-
-    Of runs that learn the same, one goes first and the others wait for what it learns: computing
-    it twice at the same time would take as long and do the work twice.
-    """
-    running = [state for state in states if state.status == "running"]
-    if len(running) >= slots:
-        return None
-    learning = {s.path_key for s in running if s.path_key is not None and not s.replayed}
-    # the others may still have a beginning in common with one under way: rather something else
-    families = {s.family for s in running if s.family is not None and not s.replayed}
-    first = None
-    for state in states:
-        if state.status == "waiting" and state.path_key not in learning:
-            if state.family not in families:
-                return state
-            first = first or state
-    return first
-
-
-def _is_known(state: RunState, finished: set[str | None]) -> bool:
-    """Whether a run that learns the same has finished; `finished`: the keys of those that have."""
-    return state.path_key is not None and state.path_key in finished
-
-
-def _take(state: RunState, result: Result, folder: StudyFolder) -> None:
-    state.wall_s, state.progress = result.wall_s, {}
-    if result.status == "finished":
-        state.status = "finished"
-    elif result.status == "failed":
-        state.status, state.reason = "failed", result.reason
+def _take(standing: Standing, state: RunState, result: Result, folder: StudyFolder) -> None:
+    if result.status in ("finished", "failed"):
+        standing.end(state, result.status, result.wall_s)
+    if result.status == "failed":
+        state.reason = result.reason
         try:
             folder.fail(state.address, result.reason, result.detail)
         except OSError as error:
             raise _refused(folder, f"{folder.failed}: {error.strerror}") from error
-    else:  # refused, or stopped by a signal that was not for the whole study
-        state.status = "waiting"
+    elif result.status != "finished":
+        # refused, or stopped by a signal that was not for the whole study
+        standing.end(state, "waiting", result.wall_s)
         raise _refused(folder, result.reason)
 
 
@@ -319,15 +275,14 @@ def _refused(folder: StudyFolder, reason: str) -> RunFailed:
     return RunFailed(f"{reason}; finished runs are kept in {folder.path}, the same command goes on")
 
 
-def _look(states: list[RunState], folder: StudyFolder) -> None:
+def _look(standing: Standing, folder: StudyFolder) -> None:
     """Fetch how far the runs under way are."""
     told = folder.progress()
-    for state in states:
-        if state.status == "running" and state.address in told:
-            state.progress = told[state.address]
+    for address, state in standing.running.items():
+        state.progress = told.get(address, state.progress)
 
 
-def _stop(states: list[RunState], folder: StudyFolder, executor: Executor, shown: Display) -> None:
+def _stop(standing: Standing, folder: StudyFolder, executor: Executor, shown: Display) -> None:
     """Let runs save their state; a second Ctrl-C does not wait for them."""
     try:
         shown.say("stopping after the rounds under way; Ctrl-C again stops at once")
@@ -337,6 +292,6 @@ def _stop(states: list[RunState], folder: StudyFolder, executor: Executor, shown
             executor.ended(_LOOK_EVERY_WALL_S)
     except (KeyboardInterrupt, RunFailed):
         pass  # asked twice, or nobody is left to wait for
-    for state in states:
-        if state.status == "running":
-            state.status = "finished" if folder.is_finished(state.address) else "waiting"
+    for state in list(standing.running.values()):
+        done = folder.is_finished(state.address)
+        standing.end(state, "finished" if done else "waiting", None)

@@ -11,11 +11,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.scenario import Scenario
-from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
+from simfed.scenario.load import (
+    apply_overrides,
+    import_plugins,
+    read_yaml,
+    split_key_path,
+    validated,
+)
 from simfed.scenario.study import Compare, Study, load_study_file
 
 __all__ = [
@@ -23,6 +29,8 @@ __all__ = [
     "Plan",
     "PlannedRun",
     "Point",
+    "Runs",
+    "Setting",
     "each_once",
     "in_words",
     "label_of",
@@ -51,23 +59,68 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """One run of a study."""
+class Setting:
+    """One point of all axes together: what its runs have in common, under whatever seed."""
 
     point: Mapping[str, str]
     """Axis name → label."""
     values: Mapping[str, Any]
     """Key path → value as written in the study file."""
     scenario: Scenario
+    """With the base scenario's seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run of a study."""
+
+    setting: Setting
+    seed: int
 
     @property
-    def seed(self) -> int:
-        return self.scenario.seed
+    def point(self) -> Mapping[str, str]:
+        """Axis name → label."""
+        return self.setting.point
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Key path → value as written in the study file."""
+        return self.setting.values
+
+    @property
+    def scenario(self) -> Scenario:
+        """The setting's, under the run's seed; made when it is asked for."""
+        return self.setting.scenario.model_copy(update={"seed": self.seed})
 
     @property
     def named(self) -> str:
         """The run in words: `up 5 Mbps, policy top-k, seed 0`."""
         return in_words(self.point, self.point, self.seed)
+
+
+class Runs(Sequence[PlannedRun]):
+    """Every setting under every seed, each made when it is asked for.
+
+    Seed by seed, so that a study that is stopped early has whole comparisons.
+    """
+
+    def __init__(self, settings: Sequence[Setting], seeds: Sequence[int]) -> None:
+        self._settings = settings
+        self._seeds = seeds
+
+    def __len__(self) -> int:
+        return len(self._settings) * len(self._seeds)
+
+    @overload
+    def __getitem__(self, at: int) -> PlannedRun: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[PlannedRun]: ...
+
+    def __getitem__(self, at: int | slice) -> PlannedRun | list[PlannedRun]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        seed, setting = divmod(range(len(self))[at], len(self._settings))
+        return PlannedRun(self._settings[setting], self._seeds[seed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +130,12 @@ class Plan:
     study: Study
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
-    runs: tuple[PlannedRun, ...]
-    """Seed by seed, so that a study that is stopped early has whole comparisons."""
+    settings: tuple[Setting, ...]
+
+    @property
+    def runs(self) -> Runs:
+        """All runs, seed by seed."""
+        return Runs(self.settings, self.seeds)
 
     @property
     def arms_axis(self) -> Axis | None:
@@ -86,37 +143,76 @@ class Plan:
         return find_axis(self.axes, self.study.compare.arms)
 
 
-def plan_study(path: str | Path, *, allow_outside: bool = False) -> Plan:
-    """Expand the study file at `path`. `allow_outside`: see `simfed.load_scenario`, of the base
-    scenario.
+def plan_study(
+    path: str | Path,
+    *,
+    allow_outside: bool = False,
+    allow_plugins: bool = False,
+    overrides: Sequence[tuple[str, Any]] = (),
+) -> Plan:
+    """Expand the study file at `path`.
+
+    Args:
+        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        overrides: key path → value, of the study's own keys (`seeds`, `compare.thresholds`), or of
+            every run's scenario, above what the file says under `set`.
 
     Raises:
         InputError, InputErrors: what is wrong in the study file, in the base scenario, or in one
             of the scenarios that an axis makes of it; one sentence each.
     """
-    study = load_study_file(path, allow_outside=allow_outside)
+    own = [pair for pair in overrides if split_key_path(pair[0])[0] in _OF_STUDIES]
+    study = load_study_file(path, own, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    of_runs = [pair for pair in overrides if pair not in own]
     source = str(path)
     axes = tuple(_axes(study))
     _check_keys(axes, source)
+    _check_overrides(of_runs, axes)
     _check_compare(study.compare, axes, source)
     _check_count(axes, len(study.seeds or (0,)), source)
     try:
         base = read_yaml(study.base, allow_outside=allow_outside)
     except InputError as error:
         raise error.within(f"{source}: base") from None
+    import_plugins(
+        base, source=study.base, folder=Path(study.base).parent, allow=allow_plugins,
+        allow_outside=allow_outside,
+    )  # fmt: skip
+    if study.plugins:  # each run says all that it needs
+        base["plugins"] = [*_as_list(base.get("plugins")), *study.plugins]
     points = list(itertools.product(*(axis.points for axis in axes)))
-    scenarios = _scenarios(study, axes, points, base, source)
+    scenarios = _scenarios(study, axes, points, base, source, of_runs)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
-    runs = [
-        PlannedRun(
+    settings = [
+        Setting(
             point={axis.name: p.label for axis, p in zip(axes, point, strict=True)},
             values={key: value for p in point for key, value in p.assignments},
-            scenario=scenario.model_copy(update={"seed": seed}),
+            scenario=scenario,
         )
-        for seed in seeds
         for point, scenario in zip(points, scenarios, strict=True)
     ]
-    return Plan(study, axes, tuple(seeds), tuple(runs))
+    return Plan(study, axes, tuple(seeds), tuple(settings))
+
+
+_OF_STUDIES = ("seeds", "grid", "zip", "list", "compare")
+"""Keys of a study that no scenario has."""
+
+
+def _check_overrides(pairs: Sequence[tuple[str, Any]], axes: Sequence[Axis]) -> None:
+    """What is the same in every run is on no axis."""
+    for key, _ in pairs:
+        steps = split_key_path(key)
+        if steps == ["seed"]:
+            raise InputError("seeds, of a study", where=f"override {key}")
+        for axis in axes:
+            if any(_same(steps, split_key_path(other)) for other in axis.keys):
+                allowed = f"a key that is on no axis; values of this one: {axis.name}"
+                hint = f'--set "{_place(axis, key)}=[…]" changes the axis'
+                raise InputError(allowed, where=f"override {key}", hint=hint)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
 def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:
@@ -288,18 +384,23 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
         raise InputErrors(errors)
 
 
-MOST_RUNS = 100_000
-"""Of a study: each is a folder of files, and all scenarios are checked before the first runs."""
+MOST_RUNS = 1_000_000
+"""Of a study: each is a folder of files."""
+MOST_SETTINGS = 100_000
+"""Points of all axes together: their scenarios are all checked before the first run."""
 
 
 def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
     """Before any combination is made."""
-    runs = math.prod(len(axis.points) for axis in axes) * seeds
-    if runs > MOST_RUNS:
-        sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
+    settings = math.prod(len(axis.points) for axis in axes)
+    sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
+    if settings * seeds > MOST_RUNS:
         allowed = f"at most {MOST_RUNS:,} runs, every combination under every seed counted"
-        got = f"{runs:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
+        got = f"{settings * seeds:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
         raise InputError(allowed, where=source, got=got)
+    if settings > MOST_SETTINGS:
+        allowed = f"at most {MOST_SETTINGS:,} combinations of its axes"
+        raise InputError(allowed, where=source, got=f"{settings:,}: {' × '.join(sizes)}")
 
 
 def _steps(key: str, axis: Axis, source: str) -> list[str | int]:
@@ -362,6 +463,7 @@ def _scenarios(
     points: Sequence[tuple[Point, ...]],
     base: dict[str, Any],
     source: str,
+    overrides: Sequence[tuple[str, Any]],
 ) -> list[Scenario]:
     """One scenario per point; every distinct error of all of them at once."""
     places = {f"override {key}": f"{source}: {_place(a, key)}" for a in axes for key in a.keys}
@@ -374,7 +476,7 @@ def _scenarios(
         # a key inside another's value is set after it: policy.c after policy
         pairs.sort(key=lambda pair: len(split_key_path(pair[0])))
         try:
-            data = apply_overrides(base, [*study.set.items(), *pairs], Scenario)
+            data = apply_overrides(base, [*study.set.items(), *overrides, *pairs], Scenario)
             found.append(validated(data, source=study.base, folder=folder))
             continue
         except InputErrors as several:

@@ -1,7 +1,7 @@
 """A study's folder: its plan, its finished runs, its failures, and what is under way.
 
     study.yaml            the study file as it was given
-    study.json            the plan: every run's address, seed and point
+    study.json            the plan: of every setting its point, and the addresses of its runs
     runs/<address>/       finished runs, each put in place whole and at once
     partial/<address>/    runs under way, and beside each its progress
     failed/<address>.json what went wrong
@@ -16,10 +16,10 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from simfed.errors import InputError
 from simfed.record import files
@@ -28,7 +28,8 @@ from simfed.study.plan import Plan
 
 __all__ = ["FORMAT", "StudyFolder", "disk_refuses"]
 
-FORMAT = 1
+FORMAT = 2
+"""Of `study.json`; the first listed every run for itself."""
 
 _DISK = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO)
 
@@ -40,6 +41,37 @@ def disk_refuses(error: BaseException | None) -> OSError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+class Entries(Sequence[dict[str, Any]]):
+    """The runs of a plan as it is stored, each made when it is asked for.
+
+    Of each its `address`, `seed`, `point`, `values` and `rounds`; seed by seed.
+    """
+
+    def __init__(self, settings: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> None:
+        """Raises: `KeyError`, `TypeError`, `ValueError` for what is no whole plan."""
+        self._settings = settings
+        self._seeds = seeds
+        for setting in settings:
+            if len(setting["addresses"]) != len(seeds):
+                raise ValueError("a setting without an address for every seed")
+            setting["point"], setting["values"], setting["rounds"]
+
+    def __len__(self) -> int:
+        return len(self._settings) * len(self._seeds)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        seed, number = divmod(range(len(self))[at], len(self._settings))
+        entry = dict(self._settings[number])
+        return {"address": entry.pop("addresses")[seed], "seed": self._seeds[seed], **entry}
 
 
 class StudyFolder:
@@ -92,8 +124,13 @@ class StudyFolder:
             plan = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError("a whole JSON file", where=str(path), got=str(error)) from None
-        if not isinstance(plan, dict) or plan.get("format") != FORMAT:
+        if not isinstance(plan, dict) or plan.get("format") not in (1, FORMAT):
             raise InputError(f"a study's plan of format {FORMAT}", where=str(path))
+        try:
+            if plan["format"] == FORMAT:
+                plan["runs"] = Entries(plan["settings"], plan["seeds"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError("a study's whole plan", where=str(path), got=repr(error)) from None
         return plan
 
     @contextmanager
@@ -123,6 +160,10 @@ class StudyFolder:
 
     def is_finished(self, address: str) -> bool:
         return (self.runs / address / "manifest.json").is_file()
+
+    def finished(self) -> set[str]:
+        """The addresses of all finished runs."""
+        return {path.name for path in self.runs.iterdir() if self.is_finished(path.name)}
 
     def commit(self, address: str, partial: Path) -> None:
         """A whole run in `partial` becomes a finished one, at once; on the disk before it
@@ -210,15 +251,14 @@ def _plain(plan: Plan, addresses: list[str]) -> dict[str, Any]:
             **plan.study.compare.model_dump(mode="json"),
             "arms": arms.name if arms is not None else None,
         },
-        "runs": [
+        "settings": [
             {
-                "address": address,
-                "seed": run.seed,
-                "point": dict(run.point),
-                "values": dict(run.values),
-                "rounds": run.scenario.rounds,
+                "point": dict(setting.point),
+                "values": dict(setting.values),
+                "rounds": setting.scenario.rounds,
+                "addresses": addresses[first :: len(plan.settings)],
             }
-            for run, address in zip(plan.runs, addresses, strict=True)
+            for first, setting in enumerate(plan.settings)
         ],
     }
 

@@ -120,9 +120,10 @@ def test_two_maps_are_drawn_and_their_tables_printed():
     plays = pd.DataFrame(
         {ARM: ["ascend"] * 2, SPEED: [0.1, 1.0], UP: "2 Mbps", "arm": "top-k@400", "share": 0.6}
     )
-    last = levels_table(of_levels, pairs, plays).splitlines()[-1]
-    assert "8.80 s, 0.75 [0.7" in last
-    assert "60 % of plays, top-k 60 %" in last
+    last = levels_table(of_levels, pairs, plays, "top-k@100").splitlines()[-1]
+    assert last.startswith("| 1×, 2 Mbps | top-k@400, 6.60 s | 0.66 [0.6")
+    assert "0.75 [0.7" in last
+    assert "60 %, top-k 60 %" in last
     assert "0.1×, 2 Mbps: dgc first, clearly" in firsts(of_codecs)
 
 
@@ -144,4 +145,4 @@ def test_the_studies_learn_every_codec_once_per_seed_and_bring_it_to_its_size():
     assert all(5990 <= size <= 6030 for size in sizes.values())
     arms = {run.point[ARM] for run in plan_study(LEVELS).runs}
     assert sum(map(is_pair, arms)) == 6
-    assert len(arms) == 8
+    assert len(arms) == 9

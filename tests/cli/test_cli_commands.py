@@ -109,8 +109,8 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
         (
             ["list", "modles"],
             (
-                "list: compressors, policies, models, datasets, selections, methods, devices or "
-                "profiles, got 'modles' (did you mean 'models'?)"
+                "list: compressors, policies, models, datasets, selections, methods, devices, "
+                "profiles or scenarios, got 'modles' (did you mean 'models'?)"
             ),
         ),
     ],

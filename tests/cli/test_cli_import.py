@@ -1,10 +1,14 @@
-"""`--import FILE.py`: parts of one's own from a file, in this process and in those it starts."""
+"""`--import FILE.py` and `plugins`: parts of one's own from a file, in this process and in those it
+starts; files that say so run no code unless somebody consents."""
 
+import json
+import os
 import sys
 
 import pytest
 import yaml
 
+import simfed
 from simfed.cli import main
 from simfed.registry import IMPORTS, registry
 
@@ -37,10 +41,7 @@ def parts(tmp_path, monkeypatch):
     (tmp_path / "parts.py").write_text(PARTS)
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(SCENARIO))
     yield tmp_path / "parts.py"
-    for name in [name for name in sys.modules if name.startswith("simfed_import_")]:
-        del sys.modules[name]
-    if "always-second" in registry("policy"):
-        registry("policy").remove("always-second")
+    forget()
 
 
 def test_a_name_of_ones_own_is_known_with_its_file_alone(parts, capsys):
@@ -96,3 +97,105 @@ def test_a_part_that_raises_is_one_sentence_with_its_name(parts, capsys):
     )
     with pytest.raises(ZeroDivisionError):
         main([*words, "--overwrite", "--debug"])
+
+
+def forget():
+    """As a new process begins."""
+    for name in [name for name in sys.modules if name.startswith("simfed_import_")]:
+        del sys.modules[name]
+    if "always-second" in registry("policy"):
+        registry("policy").remove("always-second")
+    os.environ[IMPORTS] = ""
+
+
+@pytest.fixture
+def scenario(parts):
+    """A scenario whose file names its parts, and parts that leave a mark where they are run."""
+    mark = parts.with_name("was-run")
+    parts.write_text(f"open({str(mark)!r}, 'w').close()\n{PARTS}")
+    path = parts.with_name("own.yaml")
+    path.write_text(yaml.safe_dump({**SCENARIO, "plugins": [parts.name]}))
+    return path
+
+
+def test_a_file_alone_runs_no_code(scenario, tmp_path, capsys):
+    (tmp_path / "study.yaml").write_text("name: s\nbase: own.yaml\n")
+    (tmp_path / "first.yaml").write_text("name: s\nbase: own.yaml\nplugins: parts.py\n")
+    out = ["--out", str(tmp_path / "out")]
+    for words in (
+        ["validate", str(scenario)], ["run", str(scenario), *out], ["regret", str(scenario)],
+        ["show", "fleet", str(scenario)], ["study", "run", str(tmp_path / "study.yaml"), *out],
+        ["study", "run", str(tmp_path / "first.yaml"), *out],
+    ):  # fmt: skip
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert len(said.splitlines()) == 1
+        assert "plugins: consent to run plug-ins, which are code, got 'parts.py'" in said
+        assert "--allow-plugins, or --import " in said
+    with pytest.raises(simfed.InputError, match="consent"):
+        simfed.run({**SCENARIO, "plugins": ["parts.py"]}, source=scenario)
+    with pytest.raises(simfed.InputError, match="consent"):
+        simfed.load_scenario(scenario)
+    assert not (tmp_path / "was-run").exists()
+    assert simfed.load_scenario(scenario, allow_plugins=True).policy.kind == "always-second"
+    assert (tmp_path / "was-run").exists()
+
+
+def test_a_run_keeps_its_plug_ins_and_finds_them_again(scenario, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    words = ["run", str(scenario), "--out", out, "--time-only", "--quiet", "--no-figures"]
+    assert main([*words, "--allow-plugins"]) == 0
+    assert main([*words, "--resume"]) == 0  # this process has consent
+    kept = yaml.safe_load((tmp_path / "out" / "scenario.yaml").read_text())
+    assert kept["plugins"] == ["plugins/parts.py"]
+    assert (tmp_path / "out" / "plugins" / "parts.py").read_text() == (
+        tmp_path / "parts.py"
+    ).read_text()
+    forget()
+    assert main([*words, "--resume"]) == 2
+    assert main(["verify", out]) == 2  # a stranger's run is data as well
+    assert "got 'plugins/parts.py'" in capsys.readouterr().err
+    assert main(["verify", out, "--allow-plugins", "--replay-draws"]) == 0
+    forget()
+    assert main(["verify", out, "--import", str(tmp_path / "parts.py")]) == 0  # the same content
+    forget()
+    again = ["run", f"{out}/scenario.yaml", "--out", f"{out}2", "--time-only", "--quiet"]
+    assert main([*again, "--no-figures", "--allow-plugins"]) == 0
+    one, two = (json.loads((tmp_path / f / "manifest.json").read_text()) for f in ("out", "out2"))
+    assert one["fingerprint"] == two["fingerprint"]
+
+
+def test_the_processes_of_a_study_find_its_plug_ins(scenario, tmp_path, capsys):
+    scenario.write_text(yaml.safe_dump(SCENARIO))  # the study alone names them
+    study = {"name": "s", "base": "own.yaml", "grid": {"rounds": [1, 2]}, "plugins": ["parts.py"]}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    words = ["study", "run", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out")]
+    assert main([*words, "--time-only", "--quiet", "--jobs", "1", "--allow-plugins"]) == 0, (
+        capsys.readouterr().err
+    )
+
+
+def test_plug_ins_lie_beside_the_file_or_below(scenario, parts, tmp_path, capsys):
+    (tmp_path / "below").mkdir()
+    moved = tmp_path / "below" / "own.yaml"
+    moved.write_text(yaml.safe_dump({**SCENARIO, "plugins": ["../parts.py"]}))
+    assert main(["validate", str(moved), "--allow-plugins"]) == 2
+    said = capsys.readouterr().err
+    assert "plugins: a file in the file's own folder or below, got '../parts.py'" in said
+    assert not (tmp_path / "was-run").exists()
+    assert main(["validate", str(moved), "--allow-plugins", "--allow-outside"]) == 0
+
+
+@pytest.mark.parametrize("named", [["none.py"], ["own.yaml"], [3], "parts.py", None, {"a": 1}])
+def test_what_is_no_list_of_files_is_one_sentence(scenario, named, capsys):
+    scenario.write_text(yaml.safe_dump({**SCENARIO, "plugins": named, "policy": "x" * 3}))
+    assert main(["validate", str(scenario), "--allow-plugins"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert ("plugins" in said) == (named not in ("parts.py", None))
+
+
+def test_an_unknown_name_mentions_both_ways(scenario, capsys):
+    scenario.write_text(yaml.safe_dump(SCENARIO))
+    assert main(["validate", str(scenario)]) == 2
+    assert "--import FILE.py, or plugins: [FILE.py] in the scenario" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from simfed.device.fit import Sample, choose_law, fit_law
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
 from simfed.device.spread import coverage, interval_factor, spread_of, typical_of
-from simfed.device.table import Row, Table
+from simfed.device.table import Row, Table, read_table
 
 K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
 SIZES = {
@@ -231,3 +231,49 @@ def test_one_size_alone_stays_a_row():
     rows = [Row(("training", "m", ""), 32.0, t, "", "", 0) for t in (1.0, 1.1, 1.2)]
     document = fit_profile(Table(tuple(rows), ()), name="x").document
     assert document["training"]["m"] == {32: "1.1 s"}
+
+
+def table_of(rows_by_size, *, quantity="training"):
+    """One session of one model: size → seconds of its rows."""
+    key = (quantity, "m", "")
+    rows = [Row(key, float(x), t, "", "", 0) for x, times in rows_by_size.items() for t in times]
+    return Table(tuple(rows), ())
+
+
+def test_an_error_that_cannot_be_known_is_said_and_the_table_recommended():
+    times = {8: [0.08] * 20, 32: [0.32] * 20}
+    two = fit_profile(table_of(times), name="x")
+    assert two.recommended == "table"  # though the law goes through both
+    assert any("training m cannot be known: with 2 sizes none can be left" in n for n in two.notes)
+    four = times | {16: [0.16] * 20, 64: [0.64] * 20}
+    assert fit_profile(table_of(four), name="x").recommended == "law"
+    seldom = fit_profile(table_of(four | {64: [0.64]}), name="x")
+    assert seldom.recommended == "table"
+    assert any("a size was measured once, and fewer than 3 tell nothing" in n for n in seldom.notes)
+
+
+def test_it_is_said_how_many_repeats_noise_takes():
+    def noise(repeats, sizes):
+        rows = {x: [0.01 * x] * repeats for x in sizes}
+        found = fit_profile(table_of(rows), name="x")
+        return found.document.get("noise"), [n for n in found.notes if "noise" in n]
+
+    known, notes = noise(5, (8, 16, 32, 64))
+    assert set(known) == {"training"}
+    assert notes == []
+    for repeats, sizes, counted in ((5, (8, 16, 32), 15), (4, range(1, 30), 0)):
+        known, notes = noise(repeats, sizes)
+        assert known is None
+        assert "needs 20 rows of a kind of work, of sizes repeated at least 5 times" in notes[0]
+        assert f"training has {counted}; --repeat 20 is always enough" in notes[0]
+    assert noise(20, (8,))[1] == []
+
+
+def test_it_is_said_why_rows_were_dropped_and_of_what(tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = [f"training,m,{x},{0.01 * x},{int(i < 2)}" for x in (8, 16, 32) for i in range(5)]
+    path.write_text("quantity,model,samples,seconds,preempted\n" + "\n".join(rows))
+    notes = fit_profile(read_table([path]), name="x").notes
+    note = next(note for note in notes if "left out (" in note)
+    assert note.startswith("6 of 15 rows left out (6 of training): the operating system gave the")
+    assert "column `preempted`" in note

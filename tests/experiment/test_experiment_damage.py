@@ -106,7 +106,9 @@ def a_finished_run_is_refused_or_what_it_was(run, every, tmp_path):
         except InputError as error:
             broken, tables = [str(error)], {}
         if not broken:
-            assert file.endswith(".parquet"), (file, at)  # a byte that says nothing of the rows
+            # a byte that says nothing of the rows, or a digit beyond what a number keeps
+            same = file == "manifest.json" and seen.manifest == whole.manifest
+            assert same or file.endswith(".parquet"), (file, at)
             assert all(table.equals(whole.table(name)) for name, table in tables.items()), (
                 file,
                 at,

@@ -82,7 +82,9 @@ def test_a_gradient_is_added_to_what_is_there():
         assert torch.equal(total, residual + alone)
 
 
-@pytest.mark.parametrize(("name", "shape"), [*SHAPES, ("logistic-regression", (1, 12, 12))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [*SHAPES, ("logistic-regression", (1, 12, 12)), ("perceptron", (1, 6, 6))]
+)
 def test_clients_in_one_pass_get_bit_for_bit_what_each_gets_alone(name, shape):
     flat = FlatModel(build_model(name, shape, 10, seed=1))
     passes, x = passes_of(flat, shape), images(shape, 48)

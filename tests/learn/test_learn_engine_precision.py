@@ -80,6 +80,7 @@ def test_lenets_and_linear_layers_go_by_hand_and_others_by_autograd():
         ("lenet5", LeNetPasses),
         ("resnet18", Passes),
         ("logistic-regression", LinearPasses),
+        ("perceptron", LinearPasses),
     ):
         assert (
             type(passes_of(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28)))

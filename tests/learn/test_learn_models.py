@@ -27,6 +27,7 @@ SIZES = [
     ("resnet18", "cifar10", 11_173_962, 9_600),
     ("wresnet40-2", "cifar10", 2_243_546, 5_408),
     ("logistic-regression", "mnist", 7_850, 0),
+    ("perceptron", "mnist", 199_210, 0),
 ]
 
 
@@ -206,7 +207,7 @@ def test_a_factory_that_makes_something_else_is_refused(model_registry):
 
 
 def test_every_model_of_the_registry_is_exported():
-    for name in ("lenet5", "lenet5-half", "resnet18", "wresnet40-2", "logistic-regression"):
+    for name in registry("model")._builtin:
         assert registry("model").get(name).__name__ in models.__all__
 
 

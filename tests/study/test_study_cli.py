@@ -27,7 +27,7 @@ def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["study", "run", str(path), "--out", str(out)]) == 0
     shown = capsys.readouterr()
-    assert shown.err.startswith("test: planning 6 runs\ntest: 0 of 6 runs done\n")
+    assert shown.err.startswith("test: 0 of 6 runs done\n")
     assert "[6/6] strategy random-k, seed 2: finished in" in shown.err
     assert "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 %" in shown.out
     assert f"the same as a page: {out}/report.html" in shown.out
@@ -122,11 +122,11 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
     assert first.startswith("abcdef ")
     assert " 1 steps " in first
     assert first.endswith("mnist-mini, lenet5, 2 clients, seed 3")
-    assert f"{tmp_path}/cache: 1 trajectories" in last
+    assert f"{tmp_path}/cache: 1 trajectory," in last
     assert main(["cache", "clear", ""]) == 2  # as from a variable that the shell does not know
     assert "the beginning of a kept trajectory's key, got ''" in capsys.readouterr().err
     assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectories deleted\n"
+    assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectory deleted\n"
     assert main(["cache", "list"]) == 0
     assert capsys.readouterr().out.startswith(f"{tmp_path}/cache: 0 trajectories")
 

@@ -48,7 +48,6 @@ def test_an_address_without_a_port_is_one_sentence(write_study, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "test: planning 1 run\n"
         "simfed: --executor: the address of a Dask scheduler that answers within 10 s, "
         "got 'dask=nowhere' (missing port number in address 'nowhere')\n"
     )

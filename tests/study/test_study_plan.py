@@ -109,8 +109,8 @@ def test_defaults_hang_on_each_points_own_values(write_study):
         (
             {"gird": {}},
             (
-                "one of the keys name, base, set, seeds, grid, zip, list or compare, got 'gird' "
-                "(did you mean 'grid'?)"
+                "one of the keys name, base, set, seeds, grid, zip, list, compare or plugins, "
+                "got 'gird' (did you mean 'grid'?)"
             ),
         ),
         (
@@ -229,8 +229,13 @@ def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_st
     values = list(range(1, 1001))
     grid = {"compression.k": values, "training.batch_size": values, "rounds": [1, 2]}
     assert complaints(write_study(grid=grid, seeds=[0, 1, 2])) == [
-        "at most 100,000 runs, every combination under every seed counted, got '6,000,000: "
+        "at most 1,000,000 runs, every combination under every seed counted, got '6,000,000: "
         "1,000 of compression.k × 1,000 of training.batch_size × 2 of rounds × 3 seeds'"
+    ]
+    del grid["rounds"]
+    assert complaints(write_study(grid=grid, seeds=[0])) == [
+        "at most 100,000 combinations of its axes, got "
+        "'1,000,000: 1,000 of compression.k × 1,000 of training.batch_size'"
     ]
 
 

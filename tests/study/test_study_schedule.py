@@ -1,46 +1,30 @@
 """Which run is next, and how long the rest will take."""
 
-from dataclasses import dataclass, field
-
 import pytest
 
 from simfed.study.address import path_key
-from simfed.study.drive import _is_known, _next
 from simfed.study.plan import plan_study
-from simfed.study.show import headline, time_left_s
-
-
-@dataclass
-class State:
-    """As much of a `RunState` as the schedule looks at."""
-
-    path_key: str | None
-    family: str | None = None
-    status: str = "waiting"
-    replayed: bool = False
-    wall_s: float | None = None
-    progress: dict = field(default_factory=dict)
-    address: str = "a"
+from simfed.study.show import headline
+from simfed.study.standing import RunState, Standing
 
 
 def play(states, slots):
     """Which indices run together, step by step, when all that run end at once."""
-    steps = []
+    standing, steps = Standing(states), []
     while True:
         begun = []
-        while (state := _next(states, slots)) is not None:
-            finished = {other.path_key for other in states if other.status == "finished"}
-            state.status, state.replayed = "running", _is_known(state, finished)
+        while (state := standing.next(slots)) is not None:
+            standing.begin(state)
             begun.append(states.index(state))
         if not begun:
             return steps
         steps.append(begun)
         for index in begun:
-            states[index].status = "finished"
+            standing.end(states[index], "finished", 1.0)
 
 
 def states(*keys):
-    return [State(key, address=str(i)) for i, key in enumerate(keys)]
+    return [RunState(None, str(i), key) for i, key in enumerate(keys)]
 
 
 def test_what_is_learned_twice_is_learned_once_first():
@@ -68,11 +52,13 @@ def test_no_more_than_the_slots():
 
 def test_a_failed_leader_is_followed_by_another():
     found = states("a", "a")
-    first = _next(found, 2)
-    first.status = "failed"
-    second = _next(found, 2)
-    assert second is found[1]
-    assert not _is_known(second, set())
+    standing = Standing(found)
+    standing.begin(standing.next(2))
+    assert standing.next(2) is None
+    standing.end(found[0], "failed", 1.0)
+    assert standing.next(2) is found[1]
+    standing.begin(found[1])
+    assert not found[1].replayed
 
 
 def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_not(write_study):
@@ -94,15 +80,15 @@ def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_
 
 
 def test_time_left_is_unknown_at_first():
-    assert time_left_s(states(None, None), 2) is None
+    assert Standing(states(None, None)).left_s(2) is None
 
 
 def test_time_left_takes_what_runs_took():
     found = states(None, None, None, None, None)
     for state in found[:2]:
         state.status, state.wall_s = "finished", 10.0
-    assert time_left_s(found, slots=1) == pytest.approx(30.0)
-    assert time_left_s(found, slots=3) == pytest.approx(10.0)
+    assert Standing(found).left_s(1) == pytest.approx(30.0)
+    assert Standing(found).left_s(3) == pytest.approx(10.0)
 
 
 def test_time_left_knows_replays_from_learning():
@@ -110,27 +96,26 @@ def test_time_left_knows_replays_from_learning():
     found[0].status, found[0].wall_s = "finished", 100.0
     found[1].status, found[1].wall_s, found[1].replayed = "finished", 2.0, True
     # a again: a replay; b: learned once, then a replay
-    assert time_left_s(found, slots=1) == pytest.approx(2 + 100 + 2)
+    assert Standing(found).left_s(1) == pytest.approx(2 + 100 + 2)
 
 
 def test_time_left_of_a_run_under_way(monkeypatch):
-    monkeypatch.setattr("simfed.study.show.time.time", lambda: 1030.0)
+    monkeypatch.setattr("simfed.study.standing.time.time", lambda: 1030.0)
     (state,) = states(None)
     state.status = "running"
     state.progress = {"begun_at_wall": 1000.0, "told_at_wall": 1020.0, "round": 20, "rounds": 100}
-    assert time_left_s([state], slots=1) == pytest.approx(100 - 30)
+    assert Standing([state]).left_s(1) == pytest.approx(100 - 30)
 
 
 def test_the_headline_counts_what_is_there():
     found = states(None, None, None)
     found[0].status, found[1].status = "finished", "failed"
-    assert headline(found, 1) == "1 of 3 runs done, 1 failed"
+    assert headline(Standing(found), 1) == "1 of 3 runs done, 1 failed"
 
 
 def test_the_live_table_shows_what_runs_and_what_ended(write_study):
     from rich.console import Console
 
-    from simfed.study.drive import RunState
     from simfed.study.show import LiveTable
 
     grid = {"clients[*].link.up": ["5 Mbps", "50 Mbps"], "compression.k": [500, 1000]}
@@ -148,10 +133,10 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
         "told_at_wall": 6.0,
     }
     table = LiveTable(plan)
-    table.ended(found, found[0])
-    table.ended(found, found[1])
+    table.ended(Standing(found), found[0])
+    table.ended(Standing(found), found[1])
     console = Console(record=True, width=100, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(table._table(found, 1))
+    console.print(table._table(Standing(found), 1))
     lines = [line.split() for line in console.export_text().splitlines()]
     assert "test: 1 of 4 runs done, 1 running, 1 failed" in " ".join(lines[0])
     assert lines[1] == ["up", "k", "seed", "round", "simulated", "accuracy", "took"]
@@ -159,3 +144,30 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
     assert lines[3] == ["5", "Mbps", "1000", "0", "failed", "unlucky"]
     assert lines[4][:4] == ["50", "Mbps", "500", "0"]
     assert lines[4][-4:] == ["30/60", "1.5", "s", "42.0%"]
+
+
+def test_time_left_counted_as_runs_go_is_what_it_is_counted_anew():
+    found = states("a", "a", "b", None, "b", "c")
+    standing, slots = Standing(found), 2
+    while (state := standing.next(slots)) is not None or standing.running:
+        if state is not None:
+            standing.begin(state)
+        else:
+            ending = next(iter(standing.running.values()))
+            failed = ending is found[2]  # then another has to learn it
+            standing.end(
+                ending, "failed" if failed else "finished", 2.0 if ending.replayed else 9.0
+            )
+        assert standing.left_s(slots) == Standing(found).left_s(slots)
+        assert standing.count == 6
+    assert standing.ended == {"finished": 5, "failed": 1}
+
+
+def test_a_million_runs_are_planned_without_making_them(write_study):
+    plan = plan_study(write_study(
+        grid={"clients[*].link.up": ["5 Mbps", "50 Mbps"]}, seeds=list(range(500_000)),
+    ))  # fmt: skip
+    assert len(plan.runs) == 1_000_000
+    assert plan.runs[-1].scenario.seed == 499_999
+    assert plan.runs[-1].named == "up 50 Mbps, seed 499999"
+    assert [run.seed for run in plan.runs[1:4]] == [0, 1, 1]

@@ -7,13 +7,14 @@ a class with that constructor, or a function. `docs/extending.md` shows one of a
 
 from simfed.learn.models.build import build_model, count_facts, plain
 from simfed.learn.models.lenet import LeNet5, LeNet5Half
-from simfed.learn.models.linear import LogisticRegression
+from simfed.learn.models.linear import LogisticRegression, Perceptron
 from simfed.learn.models.resnet import ResNet18, WResNet40x2
 
 __all__ = [
     "LeNet5",
     "LeNet5Half",
     "LogisticRegression",
+    "Perceptron",
     "ResNet18",
     "WResNet40x2",
     "build_model",

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression."""
+"""Models of linear layers alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import prod
 
 from torch import Tensor, nn
 
-__all__ = ["LogisticRegression"]
+__all__ = ["LogisticRegression", "Perceptron"]
 
 
 class LogisticRegression(nn.Module):
@@ -19,3 +19,18 @@ class LogisticRegression(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Samples (n, *input_shape) → logits (n, classes)."""
         return self.linear(x.flatten(1))  # type: ignore[no-any-return]
+
+
+class Perceptron(nn.Sequential):
+    """Two hidden layers of 200 units, each with ReLU: 199,210 parameters on 1×28×28 with 10
+    classes, the "2NN" of McMahan 2017."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(
+            nn.Flatten(),
+            nn.Linear(prod(input_shape), 200),
+            nn.ReLU(),
+            nn.Linear(200, 200),
+            nn.ReLU(),
+            nn.Linear(200, classes),
+        )

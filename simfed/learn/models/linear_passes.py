@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropies
-from simfed.learn.models.linear import LogisticRegression
+from simfed.learn.models.linear import LogisticRegression, Perceptron
 from simfed.learn.passes import DEVICE_CHUNK, SMALL_CHUNK, Loss, Passes
 
 __all__ = ["LinearPasses"]
@@ -43,8 +43,8 @@ class _Linear:
 
 
 class LinearPasses(Passes):
-    """The passes of `LogisticRegression`, and of an `nn.Sequential` of `Flatten`, `Linear`, `ReLU`,
-    `Tanh`, `Sigmoid` and `Identity`.
+    """The passes of `LogisticRegression`, `Perceptron`, and of an `nn.Sequential` of `Flatten`,
+    `Linear`, `ReLU`, `Tanh`, `Sigmoid` and `Identity`.
 
     The tape costs several times the arithmetic at these sizes. And models of one shape go through
     a pass together, each with its own weights and samples, by products of stacks of matrices.
@@ -166,7 +166,7 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn
 
 def _linear_layers(module: nn.Module) -> list[_Linear] | None:
     """The linear layers of a chain that these passes know; None for any other module."""
-    if type(module) is nn.Sequential:
+    if isinstance(module, nn.Sequential) and type(module) in (nn.Sequential, Perceptron):
         children = list(module)
     elif type(module).forward is LogisticRegression.forward and len(list(module.children())) == 1:
         children = list(module.children())

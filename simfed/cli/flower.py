@@ -1,0 +1,81 @@
+"""`simfed flower`: Flower apps on simulated fleets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simfed.cli.inspect import AllowOutside, Overrides
+from simfed.cli.run import draw, folder_for, summarise
+from simfed.errors import InputError
+from simfed.interrupt import sigterm_is_ctrl_c
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    help="Flower apps, unmodified, on simulated fleets.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def flower() -> None:
+    """Flower apps, unmodified, on simulated fleets."""
+
+
+@app.command()
+def run(
+    app_dir: Annotated[Path, typer.Argument(metavar="APP_DIR")],
+    fleet: Annotated[Path, typer.Option(help="Fleet file, or a scenario as one.")],
+    out: Annotated[
+        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the fleet's seed.")] = None,
+    run_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'KEY=VALUE …'", help="Override the app's configuration, as `flwr run` does."
+        ),
+    ] = None,
+    set_: Overrides = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
+    ] = False,
+    allow_outside: AllowOutside = False,
+    workers: Annotated[
+        int, typer.Option(help="Processes for the nodes' work; no result depends on it.")
+    ] = 1,
+    host_timeout: Annotated[
+        float, typer.Option(help="Host seconds after which an app that gives no sign is given up.")
+    ] = 600.0,
+    figures: Annotated[bool, typer.Option(help="Draw timeline.png into the run directory.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+) -> None:
+    """Run a Flower app on a simulated fleet and write its run directory."""
+    from simfed import flower
+    from simfed.flower.versions import flower_version
+    from simfed.scenario import parse_assignment
+    from simfed.scenario.fleet_file import load_fleet
+
+    flower_version()
+    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
+    pairs += [("seed", seed)] if seed is not None else []
+    if not host_timeout > 0:
+        raise InputError("seconds above 0", where="--host-timeout", got=host_timeout)
+    if workers < 1:
+        raise InputError("a whole number of at least 1", where="--workers", got=workers)
+    loaded = load_fleet(fleet, pairs, allow_outside=allow_outside)
+    with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
+        if not quiet:
+            print(f"{loaded.name}: {loaded.client_count:,} nodes → {folder}", file=sys.stderr)
+        result = flower.run_folder(
+            app_dir, loaded, folder, source=fleet, run_config=flower.read_config(run_config or []),
+            overwrite=overwrite, host_timeout_s=host_timeout, progress=not quiet, workers=workers,
+        )  # fmt: skip
+    drawn = draw(result, folder) if figures else []
+    if not quiet:
+        summarise(result, drawn)

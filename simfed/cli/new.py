@@ -1,0 +1,114 @@
+"""`simfed new` and `simfed help`: something to begin with, and the pages to go on with."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfed.errors import InputError, did_you_mean, listed
+from simfed.shipped import shipped_folders
+from simfed.templates import templates, write_template
+
+__all__ = ["new", "show_page"]
+
+
+def _begin_with(incomplete: str) -> list[tuple[str, str]]:
+    return [(t.name, t.about) for t in templates() if t.name.startswith(incomplete)]
+
+
+def new(
+    template: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEMPLATE",
+            autocompletion=_begin_with,
+            help="A name; `simfed list scenarios` says which there are.",
+        ),
+    ],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Where to write; here if omitted.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The scenario's file; TEMPLATE.yaml if omitted.")
+    ] = None,
+) -> None:
+    """Write a commented scenario, or study, that runs as it is."""
+    if folder is not None and out is not None and out.is_absolute():
+        raise InputError("a file below DIR", where="--out", got=str(out))
+    target = (folder or Path()) / (out if out is not None else f"{template}.yaml")
+    written = write_template(template, target)
+    command = next(one.command for one in templates() if one.name == template)
+    for path in written:
+        typer.echo(path)
+    typer.echo(f"run it: {command.replace('FILE', _quoted(written[0]))}")
+
+
+def _quoted(path: Path) -> str:
+    import shlex
+
+    return shlex.quote(str(path))
+
+
+def show_page(
+    page: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PAGE",
+            autocompletion=lambda incomplete: [p for p in _pages() if p.startswith(incomplete)],
+            help="A name; without one: which pages there are.",
+        ),
+    ] = None,
+) -> None:
+    """Show a page of the documentation, which comes with simfed."""
+    pages = _pages()
+    if page is None:
+        width = max((len(name) for name in pages), default=0)
+        for name, path in pages.items():
+            typer.echo(f"{name:<{width}}  {_title(path)}")
+        return
+    if page not in pages:
+        hint = did_you_mean(page, pages)
+        raise InputError(f"a page: {listed(pages)}", where="help", got=page, hint=hint)
+    text = pages[page].read_text(encoding="utf-8")
+    if not sys.stdout.isatty():
+        typer.echo(text, nl=False)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(width=min(Console().width, 100))
+    with console.pager(styles=True):
+        console.print(Markdown(_named(text, pages)))
+
+
+def _pages() -> dict[str, Path]:
+    """Name → file of each page; that of the devices stands beside their profiles."""
+    found = {
+        path.stem: path
+        for folder in reversed(shipped_folders("docs"))
+        for path in sorted(folder.glob("*.md"))
+    }
+    for folder in shipped_folders("calibration"):
+        if (folder / "README.md").is_file():
+            found["devices"] = folder / "README.md"
+    return dict(sorted(found.items()))
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as lines:
+        return next((line.strip("# \n") for line in lines if line.startswith("# ")), "")
+
+
+def _named(text: str, pages: dict[str, Path]) -> str:
+    """Links between pages as the commands that show them; pictures are left out."""
+
+    def named(link: re.Match[str]) -> str:
+        page = Path(link[2].partition("#")[0]).stem
+        return f"{link[1]} (`simfed help {page}`)" if page in pages else link[1]
+
+    text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\s*$", "", text, flags=re.MULTILINE)
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(((?!https?:)[^)]+)\)", named, text)

@@ -1,0 +1,264 @@
+"""Foreign code that runs aside: in a thread of its own, with a time and a randomness of its own.
+
+One thread runs at a time. `Aside.run` hands over to the other thread and comes back when that one
+asks for something (`ask`), has an answer, or fails. So foreign code blocks wherever it wants to
+while the simulated clock goes on.
+
+`foreign_time` puts what foreign code takes for the time in its place. What is replaced are the
+functions of the module `time`, wherever a module has them by name, and Flower's own `now`; threads
+that are not asides keep the real ones. What is ignored: `datetime.now()` in apps, which cannot be
+replaced from outside, and threads that foreign code starts itself.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+
+from simfed.errors import RunFailed, SimfedError
+
+__all__ = [
+    "EPOCH_S",
+    "Aside",
+    "Done",
+    "Foreign",
+    "Raised",
+    "foreign_randomness",
+    "foreign_time",
+    "said",
+    "told_time",
+]
+
+EPOCH_S = 1_767_225_600.0
+"""What `time.time()` says at simulated 0 s: the beginning of 2026, UTC."""
+
+
+class Raised(Exception):
+    """Foreign code raised `error`."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Stopped(BaseException):
+    """Ends foreign code whose run is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The foreign code is through."""
+
+    answer: Any
+
+
+class Foreign:
+    """What foreign code takes for the time; one object per aside."""
+
+    def now_s(self) -> float:
+        """Simulated seconds since the run's start."""
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        """Let simulated time pass."""
+        raise NotImplementedError
+
+
+class Aside:
+    """A thread for foreign code."""
+
+    def __init__(self, name: str, clock: Foreign, patience_s: float) -> None:
+        """`patience_s`: host seconds after which code that does not come back is given up."""
+        self._name = name
+        self._clock = clock
+        self._patience_s = patience_s
+        self._ours, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        self._todo: Callable[[], Any] | None = None
+        self._question: Any = None
+        self._answer: Any = None
+        self._error: BaseException | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._live, name=f"simfed {name}", daemon=True)
+        self._thread.start()
+
+    def run(self, todo: Callable[[], Any]) -> Any:
+        """Run foreign code until it asks for something, or is through (`Done`). What it raises is
+        raised here, in a `Raised`."""
+        self._todo = todo
+        return self._hand_over()
+
+    def answer(self, answer: Any) -> Any:
+        """Let the code that asked go on with an answer, up to its next question or its end."""
+        self._answer = answer
+        return self._hand_over()
+
+    def stop(self) -> None:
+        """End whatever is still going on; it is not waited for where it does not listen."""
+        self._stopped = True
+        self._theirs.release()
+        self._thread.join(timeout=1.0)
+
+    def ask(self, question: Any) -> Any:
+        """Called in the aside: hand over, and wait for the answer."""
+        if threading.current_thread() is not self._thread:
+            raise RunFailed(
+                f"the {self._name} talks to the grid from a thread that it started itself, which "
+                "the clock cannot see"
+            )
+        self._question = question
+        self._ours.release()
+        self._theirs.acquire()
+        if self._stopped:
+            raise _Stopped
+        return self._answer
+
+    def _hand_over(self) -> Any:
+        self._theirs.release()
+        if not self._ours.acquire(timeout=self._patience_s):
+            self._stopped = True
+            raise RunFailed(
+                f"the {self._name} has not come back for {self._patience_s:g} s of host time: it "
+                "blocks on something that the clock cannot see, such as a lock, a socket or a "
+                "thread of its own, or it computes for longer than --host-timeout"
+            )
+        if self._error is not None:
+            error, self._error = self._error, None
+            if isinstance(error, (SimfedError, KeyboardInterrupt)):
+                raise error
+            raise Raised(error) from error
+        return self._question
+
+    def _live(self) -> None:
+        _clocks[threading.get_ident()] = self._clock
+        try:
+            while True:
+                self._theirs.acquire()
+                if self._stopped:
+                    return
+                assert self._todo is not None
+                try:
+                    self._question = Done(self._todo())
+                except _Stopped:
+                    return
+                except BaseException as error:
+                    self._error = error
+                self._ours.release()
+        finally:
+            _clocks.pop(threading.get_ident(), None)
+
+
+# ---- time ----------------------------------------------------------------------------------------
+
+_clocks: dict[int, Foreign] = {}
+"""Thread → its clock, for threads of foreign code."""
+
+
+@contextmanager
+def told_time(clock: Foreign) -> Iterator[None]:
+    """Meanwhile this thread, as an aside does, has the time of `clock`."""
+    _clocks[threading.get_ident()] = clock
+    try:
+        yield
+    finally:
+        del _clocks[threading.get_ident()]
+
+
+_real = {name: getattr(time, name) for name in (
+    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns",
+    "process_time", "process_time_ns", "thread_time", "thread_time_ns", "sleep",
+)}  # fmt: skip
+
+
+def _replacement(name: str) -> Callable[..., Any]:
+    real = _real[name]
+
+    def asked(*arguments: Any) -> Any:
+        clock = _clocks.get(threading.get_ident())
+        if clock is None:
+            return real(*arguments)
+        if name == "sleep":
+            seconds = float(arguments[0])
+            if not seconds >= 0:
+                raise ValueError("sleep length must be non-negative")
+            return clock.sleep(seconds)
+        now_s = clock.now_s() + (EPOCH_S if name in ("time", "time_ns") else 0.0)
+        return round(now_s * 1e9) if name.endswith("_ns") else now_s
+
+    return asked
+
+
+_replaced = {name: _replacement(name) for name in _real}
+
+
+@contextmanager
+def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
+    """Meanwhile asides have their own time; `flower_now` is Flower's function of the date."""
+
+    def now() -> datetime:
+        clock = _clocks.get(threading.get_ident())
+        if clock is None:
+            return flower_now()
+        return datetime.fromtimestamp(EPOCH_S + clock.now_s(), timezone.utc)
+
+    pairs = [(_real[name], _replaced[name]) for name in _real] + [(flower_now, now)]
+    _exchange(pairs)
+    try:
+        yield
+    finally:
+        _exchange([(ours, theirs) for theirs, ours in pairs])
+
+
+def _exchange(pairs: list[tuple[Any, Any]]) -> None:
+    """In every module, put the second of each pair in the place of the first."""
+    by_id = {id(before): after for before, after in pairs}
+    for name_of, module in list(sys.modules.items()):
+        # Python's own library waits in host time, or would not wake up from its locks
+        if name_of == __name__ or (
+            name_of in sys.stdlib_module_names and not name_of.startswith("time")
+        ):
+            continue
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict):
+            continue
+        for name, value in list(names.items()):
+            if id(value) in by_id:
+                names[name] = by_id[id(value)]
+
+
+# ---- randomness ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def foreign_randomness(seed: int) -> Iterator[None]:
+    """Meanwhile the global generators of Python, NumPy and PyTorch (where it is in use) stand at
+    their beginnings by this seed; afterwards they are as they were."""
+    torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
+    if torch is not None:
+        torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(states[2])
+
+
+def said(error: BaseException) -> str:
+    """An exception of foreign code in one line."""
+    if isinstance(error, SimfedError):
+        return str(error)
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

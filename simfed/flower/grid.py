@@ -1,0 +1,190 @@
+"""The grid that a server app talks to: what it asks for is played on the simulated clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from simfed.flower.asides import EPOCH_S, Foreign
+from simfed.flower.messages import Packed, message_bytes
+
+__all__ = ["Later", "Nodes", "Outgoing", "Pull", "Push", "ServerClock", "SimGrid", "Sleep"]
+
+Ask = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message on its way out of the server app."""
+
+    message: Packed
+    size_bytes: int
+    expires_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Send these now; answered by their ids."""
+
+    messages: tuple[Outgoing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """The replies to these that are there, and errors in place of those that will never be.
+
+    `wait`: until all of them are; `timeout_s`: but no longer than this."""
+
+    ids: tuple[str, ...]
+    wait: bool = False
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Which nodes are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Let time pass."""
+
+    seconds: float
+
+
+class Later(Exception):
+    """These messages were to be sent and waited for."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        super().__init__(messages)
+        self.messages = messages
+
+
+class ServerClock(Foreign):
+    """The server app's time."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        self.ask: Ask | None = None
+
+    def now_s(self) -> float:
+        """Simulated seconds since the run's start."""
+        return self.at_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let simulated time pass."""
+        assert self.ask is not None
+        self.ask(Sleep(seconds))
+
+
+class SimGrid(Grid):
+    """Flower's grid, played on the simulated clock."""
+
+    def __init__(self, run: Run, ask: Ask) -> None:
+        self._run = run
+        self._ask = ask
+        self._sent = 0
+        self._collects = False
+        self._given: list[Message] | None = None
+
+    def set_run(self, run: Run) -> None:
+        """Set the run."""
+        if not isinstance(run, Run):
+            raise TypeError(f"`run` must be an instance of Run, got {type(run).__name__}")
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """Run information."""
+        return Run(**vars(self._run))
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """A message to a node; Flower itself prefers the constructor."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The nodes that are there, in the order of the fleet's clients."""
+        return list(self._ask(Nodes()))
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """The same as Flower describes nodes."""
+        return [NodeInfo(node_id=node) for node in self.get_node_ids()]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages; their ids."""
+        outgoing = []
+        packed: dict[int, bytes] = {}
+        weighed: dict[int, int] = {}
+        kept = list(messages)  # so that nobody else gets the identity of a content
+        for message in kept:
+            metadata = message.metadata
+            self._sent += 1
+            metadata.__dict__["_run_id"] = self._run.run_id
+            metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID
+            metadata.__dict__["_message_id"] = f"{self._sent:064x}"
+            if metadata.reply_to_message_id != "" or not metadata.ttl > 0:
+                raise ValueError(f"Invalid message: {message}")
+            outgoing.append(
+                Outgoing(
+                    Packed.of(message, packed),
+                    message_bytes(message, weighed),
+                    metadata.created_at - EPOCH_S + metadata.ttl,
+                )
+            )
+        return list(self._ask(Push(tuple(outgoing))))
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies that are there now."""
+        return list(self._ask(Pull(tuple(message_ids))))
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages and wait for all replies, or until `timeout` seconds are over.
+
+        Replies are taken when they arrive: Flower's own grid looks for them every few seconds.
+        """
+        if self._given is not None:
+            return self._given
+        if self._collects:
+            raise Later(list(messages))
+        return self.await_messages(self.push_messages(messages), timeout)
+
+    def await_messages(
+        self, message_ids: Iterable[str], timeout_s: float | None = None
+    ) -> list[Message]:
+        """All replies to these, or those that came before `timeout_s` seconds were over."""
+        return list(self._ask(Pull(tuple(message_ids), wait=True, timeout_s=timeout_s)))
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Meanwhile `send_and_receive` raises `Later` with what it was to send."""
+        self._collects = True
+        try:
+            yield
+        finally:
+            self._collects = False
+
+    @contextmanager
+    def given(self, replies: list[Message]) -> Iterator[None]:
+        """Meanwhile `send_and_receive` sends nothing and gives these."""
+        self._given = replies
+        try:
+            yield
+        finally:
+            self._given = None

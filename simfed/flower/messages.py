@@ -1,0 +1,172 @@
+"""Flower's messages: what they weigh on the wire, copies of them, and the errors in their place.
+
+A message travels as Flower's grid sends it: its own part (metadata, or an error) and, apart from
+it, every record, array and piece of an array once. The bytes are those of all these objects as
+Flower writes them. What is ignored: the names of objects that are asked for, HTTP's headers and
+TLS; a network of kind `tcp` adds those of TCP.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Array, Message, RecordDict
+from flwr.app.error import Error
+from flwr.app.message import make_message
+from flwr.app.metadata import Metadata
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
+from flwr.supercore.inflatable.inflatable_object import (
+    InflatableObject,
+    get_all_nested_objects,
+    no_object_id_recompute,
+)
+
+from simfed.flower.asides import EPOCH_S
+
+__all__ = [
+    "Mail",
+    "Packed",
+    "error_reply",
+    "message_bytes",
+    "metrics_of",
+    "pack",
+    "unavailable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A message as it was when it was sent: nobody who has it can change another's."""
+
+    metadata: Metadata
+    content: bytes | None
+    error: Error | None = None
+
+    @classmethod
+    def of(cls, message: Message, known: dict[int, bytes] | None = None) -> Packed:
+        """`known`: contents that were packed before, by identity."""
+        if message.has_error():
+            return cls(message.metadata, None, message.error)
+        content = message.content
+        packed = None if known is None else known.get(id(content))
+        if packed is None:
+            packed = pack(content)
+            if known is not None:
+                known[id(content)] = packed
+        return cls(message.metadata, packed)
+
+    def message(self) -> Message:
+        """The message, anew."""
+        metadata = pickle.loads(pack(self.metadata))
+        if self.content is None:
+            return make_message(metadata=metadata, error=self.error)
+        return make_message(metadata=metadata, content=pickle.loads(self.content))
+
+
+@dataclass(slots=True, eq=False)
+class Mail:
+    """One message from the server and what becomes of it."""
+
+    number: int
+    """Counts the messages of a run, from 1."""
+    client: int
+    message: Packed
+    size_bytes: int
+    expires_at_s: float
+    reply: Packed | None = None
+    """From its node, when it has arrived at the server."""
+    replied_at_s: float = 0.0
+    told: bool = False
+    """The server has its reply, or was told that there is none."""
+    flight: Any = None
+    """The participation that it became, when it has begun."""
+
+    @property
+    def id(self) -> str:
+        """Flower's name for it."""
+        return str(self.message.metadata.message_id)
+
+    @property
+    def kind(self) -> str:
+        """`train`, `evaluate`, `query`, or a legacy type; without the action behind a dot."""
+        return str(self.message.metadata.message_type).partition(".")[0]
+
+
+class _Packer(pickle.Pickler):
+    """Leaves out what arrays keep of their last weighing, which cannot be packed."""
+
+    dispatch_table = copyreg.dispatch_table.copy()
+    dispatch_table[Array] = lambda of: (Array, (of.dtype, of.shape, of.stype, bytes(of.data)))
+
+
+def pack(value: Any) -> bytes:
+    """Records, contexts and messages as bytes; `pickle.loads` gives them anew."""
+    buffer = io.BytesIO()
+    _Packer(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
+
+
+def message_bytes(message: Message, known: dict[int, int] | None = None) -> int:
+    """What a message weighs on the wire; `known`: of contents weighed before, by identity."""
+    with no_object_id_recompute():
+        if message.has_error():
+            return len(message.deflate())
+        content = message.content
+        inner = None if known is None else known.get(id(content))
+        if inner is None:
+            inner = sum(len(of.deflate()) for of in _objects(content))
+            if known is not None:
+                known[id(content)] = inner
+        return len(message.deflate()) + inner
+
+
+def _objects(content: RecordDict) -> Iterable[InflatableObject]:
+    yield from get_all_nested_objects(content).values()
+
+
+def error_reply(to: Message, code: int, reason: str) -> Message:
+    """What a node answers that cannot do what it was asked."""
+    return Message(Error(code=code, reason=reason), reply_to=to)
+
+
+def unavailable(message_id: str, now_s: float, run_id: int, gone: Mail | None = None) -> Message:
+    """What the server is told in place of a reply: the message expired, or was never known, or (of
+    `gone`) its node is away."""
+    code, reason = ErrorCode.MESSAGE_UNAVAILABLE, "the message has expired or does not exist"
+    if gone is not None:
+        code, reason = ErrorCode.NODE_UNAVAILABLE, "the node has not been heard of for too long"
+    asked = None if gone is None else gone.message.metadata
+    metadata = Metadata(
+        run_id=run_id,
+        message_id=message_id[1:] + "e",
+        src_node_id=SUPERLINK_NODE_ID,
+        dst_node_id=SUPERLINK_NODE_ID,
+        reply_to_message_id=message_id,
+        group_id="" if asked is None else asked.group_id,
+        created_at=EPOCH_S + now_s,
+        ttl=0.0 if gone is None else max(gone.expires_at_s - now_s, 0.0),
+        message_type=SYSTEM_MESSAGE_TYPE if asked is None else asked.message_type,
+    )
+    return make_message(metadata=metadata, error=Error(code=code, reason=reason))
+
+
+def metrics_of(message: Message) -> Mapping[str, float]:
+    """The numbers in a message's metric records, by their names; of equal names the first's."""
+    found: dict[str, float] = {}
+    if message.has_content():
+        for record in message.content.metric_records.values():
+            for name, value in record.items():
+                if isinstance(value, (int, float)):
+                    found.setdefault(name, value)
+        # legacy replies keep the number of examples and the metrics in records of plain values
+        for record in message.content.config_records.values():
+            for name, value in record.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    found.setdefault(name, value)
+    return found

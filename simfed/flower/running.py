@@ -1,0 +1,375 @@
+"""From a fleet and an app to a run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfed.assembly import Parts
+from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.experiment import RunResult, self_contained
+from simfed.flower.versions import flower_version
+from simfed.interrupt import CtrlC
+from simfed.record.digest import fingerprint
+from simfed.record.directory import RunDirectory, reserved
+from simfed.record.manifest import versions
+from simfed.record.read import Run, open_run
+from simfed.record.recorder import Recorder
+from simfed.record.schema import TABLES
+from simfed.record.summary import summarise
+from simfed.scenario.fleet_file import APP, FleetFile, dump_fleet, fleet_of, load_fleet
+from simfed.units import format_duration
+
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+    from simfed.flower.play import Play
+
+__all__ = ["HOST_TIMEOUT_S", "read_config", "run", "run_folder"]
+
+HOST_TIMEOUT_S = 600.0
+"""An app that gives no sign for so long is given up."""
+
+AnyFleet = FleetFile | str | os.PathLike[str] | Mapping[str, Any]
+
+
+def run(
+    server_app: ServerApp,
+    client_app: ClientApp,
+    fleet: AnyFleet,
+    out: str | Path | None = None,
+    *,
+    run_config: Mapping[str, Any] | None = None,
+    source: str | Path | None = None,
+    overwrite: bool = False,
+    host_timeout_s: float = HOST_TIMEOUT_S,
+    progress: bool = True,
+    workers: int = 1,
+) -> RunResult:
+    """Run a Flower app on a simulated fleet; its run directory goes to `out` (None: nothing is
+    written).
+
+    Modelled: every message over the network with the bytes Flower writes, each node's work on one
+    message at a time, the server's own time; the time that the app is told. Ignored: what Flower's
+    processes, heartbeats and polls take. A run that was stopped begins anew: an app cannot be
+    saved.
+
+    Args:
+        fleet: a `FleetFile`, its file or a mapping; a whole scenario's learning part is passed
+            over.
+        run_config: what the apps find in `context.run_config`.
+        source: the fleet's file, beside which profiles are looked for.
+        overwrite: replace the run that is in `out`.
+        host_timeout_s: host seconds after which an app that gives no sign is given up.
+        progress: show on standard error how far it is, now and then.
+        workers: processes for the nodes' work; the results do not depend on it.
+
+    Raises:
+        InputError, InputErrors: the fleet, the app or `out` is wrong.
+        RunFailed: the app failed, or waits for what never comes.
+        Interrupted: Ctrl-C.
+    """
+    version = flower_version()
+    fleet, source = _loaded(fleet, source)
+    parts = _checked(fleet, source)
+    if not host_timeout_s > 0:
+        raise InputError("seconds above 0", where="host_timeout_s", got=host_timeout_s)
+    if workers < 1:
+        raise InputError("a whole number of at least 1", where="workers", got=workers)
+    began = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        directory = None
+        try:
+            manifest = _at_start(fleet, parts, version)
+            if out is not None:
+                stack.enter_context(reserved(out, overwrite=overwrite, resume=False))
+                beside, text = _beside(fleet, parts)
+                directory = RunDirectory.create(
+                    out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
+                )
+            recorder = Recorder() if directory is None else directory.recorder()
+            shown = _Shown() if progress else None
+            played = _play(
+                server_app, client_app, fleet, parts, recorder, dict(run_config or {}),
+                host_timeout_s, shown, workers,
+            )  # fmt: skip
+            manifest |= _at_end(fleet, parts, played, time.perf_counter() - began)
+            summary = summarise(recorder.table, {APP: fleet.client_count})
+            if directory is not None:
+                directory.finish(recorder, manifest=manifest, summary=summary)
+                return open_run(directory.path)
+            return _in_memory(fleet, recorder, manifest, summary)
+        except BaseException as error:
+            raise _explained(error, directory, parts) from None
+
+
+def run_folder(
+    app: str | Path,
+    fleet: str | Path | FleetFile,
+    out: str | Path | None = None,
+    *,
+    run_config: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Run the Flower app in a folder, loaded as Flower loads it: by its `pyproject.toml`.
+
+    `run_config` overrides the app's own configuration, key by key. Further options are those of
+    `run`.
+    """
+    flower_version()
+    from simfed.flower.loading import load
+
+    with load(app, run_config or {}) as (server_app, client_app, config):
+        return run(server_app, client_app, fleet, out, run_config=config, **options)
+
+
+def read_config(texts: Sequence[str]) -> dict[str, Any]:
+    """What `flwr run` takes as `--run-config`: `key=value` pairs in TOML, or a TOML file."""
+    flower_version()
+    from flwr.common.config import parse_config_args
+
+    try:
+        return dict(parse_config_args(list(texts)))
+    except Exception as error:  # of tomli, click, or the file
+        raise InputError(
+            "key=value pairs with values in TOML, or a TOML file", where="--run-config",
+            got=" ".join(texts),
+        ) from error  # fmt: skip
+
+
+class _Shown:
+    """A plain line now and then."""
+
+    EVERY_WALL_S = 10.0
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, exchange: int, simulated_s: float, accuracy: float | None) -> None:
+        now = time.monotonic()
+        if now - self._said >= self.EVERY_WALL_S:
+            self._said = now
+            known = "" if accuracy is None else f"  accuracy {accuracy:.1%}"
+            print(f"exchange {exchange}  simulated {format_duration(simulated_s)}{known}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+
+
+# ---- the steps of a run --------------------------------------------------------------------------
+
+
+def _loaded(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
+    if isinstance(fleet, FleetFile):
+        return fleet, source
+    if isinstance(fleet, Mapping):
+        folder = Path(source).parent if source is not None else Path()
+        return fleet_of(fleet, source=str(source or "fleet"), folder=folder), source
+    if not isinstance(fleet, (str, os.PathLike)):
+        raise InputError("a fleet, its file or a mapping", where="fleet", got=fleet)
+    path = Path(fleet)
+    return load_fleet(path), path if source is None else source
+
+
+def _checked(fleet: FleetFile, source: str | Path | None) -> Parts:
+    """The parts of the world that the app lives in; every mistake in it is raised at once."""
+    parts = Parts(fleet.world(), source)
+    found: list[InputError] = []
+    checks: list[Callable[[], object]] = [
+        lambda: parts.processors, parts.columns, parts.fleet.availability,
+        parts.server_device, lambda: parts.topology, lambda: parts.network_model,
+    ]  # fmt: skip
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            found.append(error)
+        if found:
+            break
+    if found:
+        raise InputErrors([error.within(parts.name) for error in found])
+    return parts
+
+
+def _play(
+    server_app: ServerApp,
+    client_app: ClientApp,
+    fleet: FleetFile,
+    parts: Parts,
+    recorder: Recorder,
+    run_config: dict[str, Any],
+    host_timeout_s: float,
+    shown: _Shown | None,
+    workers: int,
+) -> Play:
+    from flwr.app import Context, RecordDict
+    from flwr.common.constant import SUPERLINK_NODE_ID
+    from flwr.supercore.date import now
+    from flwr.supercore.run import Run as FlowerRun
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from simfed.flower.asides import Aside, Raised, foreign_randomness, foreign_time, said
+    from simfed.flower.computing import Charge
+    from simfed.flower.crew import Crew, one_thread
+    from simfed.flower.exchanges import Exchanges
+    from simfed.flower.grid import ServerClock, SimGrid
+    from simfed.flower.hooks import evaluations_told
+    from simfed.flower.legacy import without_threads
+    from simfed.flower.play import Play
+
+    run_id = parts.streams.integer("flower-run")
+    flower_run = FlowerRun.create_empty(run_id)
+    TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    charge = Charge(fleet.server.charged)
+    clock = ServerClock()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(foreign_time(now))
+        server = Aside("server app", clock, host_timeout_s)
+        stack.callback(server.stop)
+        stack.enter_context(one_thread())
+        if shown is None:
+            stack.enter_context(_hushed())
+        crew = Crew(client_app, fleet.computing, workers, host_timeout_s)
+        stack.callback(crew.close)
+
+        def ask(question: Any) -> Any:
+            charge.pause()
+            try:
+                return server.ask(question)
+            finally:
+                charge.resume()
+
+        clock.ask = ask
+        grid = SimGrid(flower_run, ask)
+        context = Context(
+            run_id=run_id, node_id=SUPERLINK_NODE_ID, node_config={}, state=RecordDict(),
+            run_config=run_config,
+        )  # fmt: skip
+        exchanges = Exchanges(
+            recorder, fleet.metrics, fleet.client_count, lambda client: play.device(client), shown
+        )
+        ctrl_c = stack.enter_context(CtrlC().heard())
+        play = Play(
+            fleet, parts, exchanges, crew, run_config, run_id=run_id, stop_requested=ctrl_c.asked
+        )
+        exchanges.network = play.network
+        stack.enter_context(evaluations_told(exchanges.evaluated))
+        stack.enter_context(without_threads(grid))
+
+        def app() -> None:
+            with charge.watched():
+                server_app(grid, context)
+
+        with foreign_randomness(parts.streams.integer("flower-server")):
+            try:
+                play.play(app, server, clock, charge)
+            except Raised as raised:
+                raise RunFailed(
+                    f"at {play.env.now:g} s the server app raised {said(raised.error)}"
+                ) from raised.error
+        if not exchanges.any:
+            raise RunFailed(
+                f"the server app ended at {play.env.now:g} s and never sent a message: there is "
+                "nothing to simulate"
+            )
+        for sentence in sorted(exchanges.odd):
+            play.warn(sentence)
+    return play
+
+
+def _explained(error: BaseException, directory: RunDirectory | None, parts: Parts) -> BaseException:
+    if isinstance(error, InputErrors):
+        told: BaseException = error
+    elif isinstance(error, InputError):
+        told = error.within(parts.name)
+    elif isinstance(error, KeyboardInterrupt):
+        told = Interrupted("stopped at once; an app cannot be saved, so nothing was kept")
+    else:
+        told = error
+    if directory is not None:
+        if directory.replaces or isinstance(error, InputError):
+            directory.abandon()
+        else:
+            with contextlib.suppress(OSError):
+                stopped = isinstance(told, Interrupted)
+                reason = str(told) or type(told).__name__
+                directory.stop("interrupted" if stopped else "failed", reason)
+    return told
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Meanwhile Flower's own log keeps to errors."""
+    log = logging.getLogger("flwr")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+# ---- what the manifest says ----------------------------------------------------------------------
+
+
+def _at_start(fleet: FleetFile, parts: Parts, version: str) -> dict[str, Any]:
+    kinds = {fleet.computing.kind}
+    kinds |= {fleet.server.computing.kind} if fleet.server.computing else set()
+    return {
+        "name": fleet.name,
+        "mode": "flower",
+        "device": "cpu",
+        "seed": fleet.seed,
+        "versions": {**versions(), "flwr": version},
+        "network": fleet.network.model,
+        "computing": fleet.computing.kind,
+        "repeatable": "measured" not in kinds,
+        "warnings": [],
+    }
+
+
+def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict[str, Any]:
+    found = []
+    if fleet.computing.kind == "measured" or (
+        fleet.server.computing is not None and fleet.server.computing.kind == "measured"
+    ):
+        found.append("computing was measured on this machine: another run takes another time")
+    found += [
+        sentence if count == 1 else f"{sentence} ({count:,} times)"
+        for sentence, count in played.warnings.items()
+    ]
+    return {"warnings": [*_of_parts(parts), *found], "wall_s": {"total": wall_s}, "workers": 0}
+
+
+def _of_parts(parts: Parts) -> Iterator[str]:
+    from simfed.fleet import forgotten_links
+
+    yield from forgotten_links(parts.scenario)
+    yield from dict.fromkeys(w for p in parts.profiles.values() for w in p.warnings)
+
+
+def _beside(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
+    return self_contained(parts, lambda profiles, files: dump_fleet(fleet, profiles, files))
+
+
+def _in_memory(
+    fleet: FleetFile, recorder: Recorder, manifest: dict[str, Any], summary: dict[str, Any]
+) -> Run:
+    tables = {name: recorder.table(name) for name in TABLES}
+    return Run(
+        path=None,
+        manifest={
+            **manifest,
+            "fingerprint": fingerprint(lambda name: [tables[name]]),
+            "status": "finished",
+        },
+        summary=summary,
+        scenario_yaml=dump_fleet(fleet),
+        read_table=tables.__getitem__,
+    )

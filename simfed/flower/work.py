@@ -1,0 +1,102 @@
+"""One message in a client app: what goes in is packed, and so is what comes out.
+
+A call hangs on nothing but its arguments (and on what the app keeps outside of its context), so it
+can be made in any process.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
+
+from simfed.errors import SimfedError
+from simfed.flower.asides import Foreign, foreign_randomness, said
+from simfed.flower.computing import Charge, Spent
+from simfed.flower.messages import Packed, error_reply, message_bytes, metrics_of, pack
+from simfed.scenario.fleet_file import Computing
+
+__all__ = ["Answer", "Call", "NodeClock", "work_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A message, and the node that is to work on it."""
+
+    message: Packed
+    client: int
+    nodes: int
+    """How many there are."""
+    state: bytes | None
+    """What the node keeps of earlier messages; None: nothing."""
+    run_config: Mapping[str, Any]
+    seed: int
+    """Of the global generators during the call."""
+    reply_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a call."""
+
+    reply: Packed
+    size_bytes: int
+    state: bytes | None
+    spent: Spent
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+    """What the app raised, in one line."""
+
+
+class NodeClock(Foreign):
+    """A client app's time: that at which its computing began, and what it slept since."""
+
+    def __init__(self, begins_at_s: Callable[[], float]) -> None:
+        """`begins_at_s` is asked only when the app asks for the time."""
+        self._begins_at_s = begins_at_s
+        self.slept_s = 0.0
+
+    def now_s(self) -> float:
+        """Simulated seconds since the run's start."""
+        return self._begins_at_s() + self.slept_s
+
+    def sleep(self, seconds: float) -> None:
+        """It takes so much longer."""
+        self.slept_s += seconds
+
+
+def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) -> Answer:
+    """Let the app work on a message, in this thread, whose time is `clock`."""
+    message = call.message.message()
+    state = RecordDict() if call.state is None else pickle.loads(call.state)
+    metadata = message.metadata
+    context = Context(
+        run_id=metadata.run_id,
+        node_id=metadata.dst_node_id,
+        node_config={PARTITION_ID_KEY: call.client, NUM_PARTITIONS_KEY: call.nodes},
+        state=state,
+        run_config=dict(call.run_config),
+    )
+    charge, error = Charge(computing), None
+    clock.slept_s = 0.0
+    with foreign_randomness(call.seed):
+        try:
+            with charge.watched():
+                reply = app(message, context)
+            if not isinstance(reply, Message):
+                raise TypeError(f"a client app answers with a Message, got {type(reply).__name__}")
+        except SimfedError:
+            raise
+        except Exception as raised:  # Flower as well reports them as messages
+            error = said(raised)
+            reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
+            reply = error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+    spent = replace(charge.take(), slept_s=clock.slept_s)
+    reply.metadata.__dict__["_message_id"] = call.reply_id
+    kept = call.state if error is not None else pack(context.state) if context.state else None
+    return Answer(Packed.of(reply), message_bytes(reply), kept, spent, metrics_of(reply), error)

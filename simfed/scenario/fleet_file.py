@@ -1,0 +1,265 @@
+"""What a fleet file may say: the world around an app that brings its own learning.
+
+It is a scenario without its learning part: clients with devices, links and availability, the
+network between them, what goes wrong, and how the time of foreign code is charged. A whole scenario
+may stand in its place; then its learning part is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    model_validator,
+)
+
+from simfed.arithmetic import read_arithmetic
+from simfed.errors import InputError
+from simfed.registry import Only
+from simfed.scenario.device import AnyDevice
+from simfed.scenario.distribution import Devices, Distribution
+from simfed.scenario.faults import Faults
+from simfed.scenario.fields import Int, Positive, PositiveInt, renamed
+from simfed.scenario.load import apply_overrides, read_yaml, validate_as
+from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
+from simfed.scenario.network import Link, Network
+from simfed.scenario.presence import AvailabilityOf, Failure
+from simfed.scenario.section import Section
+
+__all__ = ["APP", "Computing", "FleetFile", "dump_fleet", "fleet_of", "load_fleet"]
+
+APP: Literal["app"] = "app"
+"""The one prototype of a run whose learning is not simfed's."""
+
+
+def _expression(value: Any) -> Any:
+    """Arithmetic, or text with a unit of time, or a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(InputError("seconds, or arithmetic over metrics", got=value))
+    try:
+        read_arithmetic(str(value))
+    except InputError as error:
+        raise ValueError(error) from None
+    return str(value)
+
+
+Expression = Annotated[
+    str,
+    BeforeValidator(_expression, json_schema_input_type=str | float),
+    Field(examples=["0.02 * num_examples"]),
+]
+
+
+Expressions = Annotated[
+    # the brackets keep a tag out of the key paths in error messages
+    Annotated[Expression, Tag("one[]")] | Annotated[dict[str, Expression], Tag("each[]")],
+    Discriminator(lambda value: "each[]" if isinstance(value, Mapping) else "one[]"),
+]
+
+
+class Computing(Section):
+    """How the time of foreign code is charged.
+
+    `metered`: its forward and backward passes are counted as they happen and priced by the device
+    profile's laws. `declared`: by arithmetic over what a reply says. `measured`: as long as it took
+    on this machine, so that no two runs are equal.
+    """
+
+    kind: Literal["metered", "declared", "measured"] = Field(
+        default="metered", description="counted work, arithmetic over metrics, or host seconds"
+    )
+    seconds: Annotated[Expressions | None, Only("kind", "declared", needed=True)] = Field(
+        default=None,
+        description="on a device of speed 1: a number or arithmetic over the reply's metrics, "
+        "for all messages or per type of message",
+    )
+    speed: Annotated[Positive, Only("kind", "measured")] = Field(
+        default=1.0, description="of this machine: measured seconds are multiplied by it"
+    )
+
+
+def _by_kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+AnyComputing = Annotated[
+    Computing, BeforeValidator(_by_kind, json_schema_input_type=Computing | str)
+]
+
+
+class FleetGroup(ClientGroup):
+    """`count` nodes that are alike."""
+
+    count: PositiveInt = Field(default=1, description="nodes of this kind")
+    prototype: Literal["app"] = Field(default=APP, description="nodes run the app")
+    device: AnyDevice = Field(description="processor; a name alone is its `profile`")
+    link: Link = Field(default=Link(), description="access link; omitted: unlimited")
+    devices: Devices | None = Field(default=None, description="a table whose rows are devices")
+    availability: AvailabilityOf = Field(default="always", description="when nodes are there")
+    failure: Failure = Field(default=Failure(), description="of participations, per phase")
+
+    @model_validator(mode="after")
+    def _learns_nothing(self) -> FleetGroup:
+        for key in ("k", "policy"):
+            if getattr(self, key) is not None:
+                raise ValueError(InputError(f"no {key}: the app decides what it sends", where=key))
+        return self
+
+
+class FleetServer(Section):
+    """The server's processor, and how the app's work on it is charged; neither: it takes none."""
+
+    device: AnyDevice | None = Field(default=None, description="null: of speed 1, without noise")
+    computing: AnyComputing | None = Field(
+        default=None,
+        description="of the server's own work, such as aggregation; null: metered with a device, "
+        "else it takes no time",
+    )
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> FleetServer:
+        if self.device is not None and isinstance(self.device.speed, Distribution):
+            raise ValueError(InputError("a number: there is one server", where="device.speed"))
+        if self.computing is not None and self.computing.kind == "metered" and not self.device:
+            allowed = "a device beside metered computing, by whose laws it is priced"
+            raise ValueError(InputError(allowed, where="device"))
+        return self
+
+    @property
+    def charged(self) -> Computing | None:
+        """How the server's work is charged; None: it takes no time."""
+        if self.computing is None and self.device is not None:
+            return Computing()
+        return self.computing
+
+
+class AppMetrics(Section):
+    """Under which names the app's metrics say what runs show; omitted: looked for by their
+    names."""
+
+    accuracy: str | None = Field(default=None, description="the first with `acc` in it if omitted")
+    loss: str | None = Field(default=None, description="the first with `loss` in it if omitted")
+    weight: str = Field(default="num-examples", description="what means over nodes are weighted by")
+
+
+class FleetFile(Section):
+    """A validated, frozen world for an app."""
+
+    name: str = Field(description="of runs/NAME, and in reports")
+    seed: Int = Field(default=0, description="of everything random")
+    client_order: Literal["grouped", "round-robin"] = Field(
+        default="grouped", description="ids group by group, or taking turns"
+    )
+    clients: tuple[SerializeAsAny[FleetGroup], ...] = Field(description="groups of equal nodes")
+    computing: AnyComputing = Field(
+        default=Computing(), description="how the time of the app's work on nodes is charged"
+    )
+    network: Network = Field(default=Network(), description="what links share")
+    server: FleetServer = Field(default=FleetServer(), description="the server's own time")
+    faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
+    metrics: AppMetrics = Field(default=AppMetrics(), description="which of the app's are shown")
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> FleetFile:
+        if not self.clients:
+            raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
+        if self.client_count > MOST_CLIENTS:
+            allowed = f"at most {MOST_CLIENTS:,} clients"
+            raise ValueError(InputError(allowed, where="clients", got=self.client_count))
+        if self.faults is not None and self.faults.restarts is not None:
+            allowed = "no restarts: an app cannot be taken back to where it was"
+            raise ValueError(InputError(allowed, where="faults.restarts"))
+        return self
+
+    @property
+    def client_count(self) -> int:
+        """How many nodes there are."""
+        return sum(group.count for group in self.clients)
+
+    def world(self) -> Scenario:
+        """The scenario whose clients, links and devices are these; what it says of learning is
+        there because a scenario has to say something, and is never played."""
+        return Scenario.model_validate(
+            {
+                "name": self.name,
+                "seed": self.seed,
+                "method": "fedavg",
+                "rounds": 1,
+                "dataset": {"name": "mnist-mini"},
+                "prototypes": {APP: {"model": "logistic-regression"}},
+                "client_order": self.client_order,
+                "clients": self.clients,
+                "compression": {"strategies": ["dense"]},
+                "policy": {"kind": "uniform", "strategy": "dense"},
+                "network": self.network,
+                "server": {"device": self.server.device},
+                "faults": self.faults,
+            }
+        )
+
+
+def load_fleet(
+    path: str | Path,
+    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
+    *,
+    allow_outside: bool = False,
+) -> FleetFile:
+    """Read, extend, override and validate a fleet file, or a scenario as one.
+
+    Raises: `InputError`, `InputErrors`: one sentence for each thing that is wrong.
+    """
+    path = Path(path)
+    data = read_yaml(path, allow_outside=allow_outside)
+    pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
+    data = apply_overrides(data, pairs, Scenario if _learns(data) else FleetFile)
+    return fleet_of(data, source=str(path), folder=path.parent)
+
+
+def fleet_of(data: Mapping[str, Any], *, source: str, folder: Path) -> FleetFile:
+    """A fleet from a mapping, which may be a whole scenario's; `folder` is where its relative paths
+    start."""
+    if _learns(data):
+        validate_as(Scenario, data, source=source, folder=folder)
+        data = _without_learning(data)
+    return validate_as(FleetFile, data, source=source, folder=folder)
+
+
+def dump_fleet(
+    fleet: FleetFile,
+    profile_names: Mapping[str, str] | None = None,
+    file_names: Mapping[str, str] | None = None,
+) -> str:
+    """The resolved fleet as YAML; see `simfed.scenario.dump_scenario`."""
+    plain = renamed(fleet.model_dump(mode="json"), file_names or {})
+    for group in plain["clients"]:
+        for key in ("k", "policy"):
+            group.pop(key, None)
+    for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
+        if device is not None and profile_names:
+            device["profile"] = profile_names[device["profile"]]
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _learns(data: Mapping[str, Any]) -> bool:
+    return "dataset" in data or "prototypes" in data
+
+
+def _without_learning(data: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {
+        key: data[key] for key in ("name", "seed", "client_order", "network", "faults")
+        if key in data
+    }  # fmt: skip
+    groups = [
+        {key: of for key, of in group.items() if key not in ("prototype", "k", "policy")}
+        for group in data["clients"]
+    ]
+    device = (data.get("server") or {}).get("device")
+    return {**kept, "clients": groups, "server": {"device": device}}

@@ -1,0 +1,105 @@
+"""In which line of a YAML file a key stands: looked for once an error names the key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simfed.errors import InputError
+from simfed.reading import compose_yaml, read_text
+
+__all__ = ["with_line"]
+
+_MOST_BYTES = 1_000_000
+"""Of a file that is read a second time for the sake of an error."""
+
+
+def with_line(error: InputError, *, overridden: bool = False) -> InputError:
+    """The same error, with the line of the key that it names: `a.yaml: line 3: rounds: …`.
+
+    A key of a file that this one extends: `a.yaml: base.yaml: line 3: rounds: …`. The error stays
+    as it is where the key is in no file, or, with `overridden`, where the file says another value
+    than the error: that one came from the command line.
+    """
+    parts = (error.where or "").split(": ")
+    for at in range(len(parts) - 2, -1, -1):
+        file = Path(parts[at])
+        if file.suffix not in (".yaml", ".yml") or parts[at + 1].startswith("line "):
+            continue
+        place = _place_of(file, parts[at + 1], error, overridden)
+        if place is None:
+            return error
+        where = ": ".join([*parts[: at + 1], place, *parts[at + 1 :]])
+        return InputError(error.allowed, where=where, got=error.got, hint=error.hint)
+    return error
+
+
+_MOST_EXTENDED = 10
+
+
+def _place_of(
+    file: Path, path: str, error: InputError, overridden: bool, above: int = 0
+) -> str | None:
+    """`line 3`, or `base.yaml: line 3` where the key stands in a file that this one extends."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return None
+        root = compose_yaml(read_text(file))
+    except (OSError, ValueError, InputError, yaml.YAMLError, RecursionError):
+        return None
+    found = _walk(root, path)
+    if found is None:
+        base = _walk(root, "extends")
+        if base is None or not isinstance(base[1], yaml.ScalarNode) or above >= _MOST_EXTENDED:
+            return None
+        name = str(base[1].value)
+        place = _place_of(file.parent / name, path, error, overridden, above + 1)
+        return None if place is None else f"{name}: {place}"
+    line, node, rest = found
+    if isinstance(node, yaml.MappingNode) and isinstance(error.got, str):
+        for key, _ in node.value:  # an unknown key is named by its value
+            if key.value == error.got:
+                return f"line {key.start_mark.line + 1}"
+    if overridden and (rest or not _says(node, error.got)):
+        return None
+    return f"line {line}"
+
+
+def _walk(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | None:
+    """The line of the innermost key on the way that is there, its value, and what of the path is
+    not there; None where its first key is not."""
+    node, line, rest = root, None, path
+    while rest and node is not None:
+        step = None
+        if isinstance(node, yaml.MappingNode):
+            fitting = [
+                (str(key.value), key, value)
+                for key, value in node.value
+                if re.match(re.escape(str(key.value)) + r"(?=$|[.\[])", rest)
+            ]
+            if fitting:  # a study's keys are paths themselves: the longest that fits
+                name, key, inner = max(fitting, key=lambda one: len(one[0]))
+                step = (len(name), key.start_mark.line, inner)
+        elif isinstance(node, yaml.SequenceNode):
+            index = re.match(r"\[(\d+)\]", rest)
+            if index and int(index[1]) < len(node.value):
+                inner = node.value[int(index[1])]
+                step = (index.end(), inner.start_mark.line, inner)
+        if step is None:
+            break
+        length, line, node = step
+        rest = rest[length:].removeprefix(".")
+    return None if line is None or node is None else (int(line) + 1, node, rest)
+
+
+def _says(node: yaml.Node, got: Any) -> bool:
+    """Whether the file's own value is the one that the error is about."""
+    if not isinstance(node, yaml.ScalarNode):
+        return True
+    try:
+        return bool(yaml.safe_load(yaml.serialize(node)) == got) or node.value == str(got)
+    except (yaml.YAMLError, ValueError, AttributeError):
+        return False

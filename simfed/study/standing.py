@@ -1,0 +1,168 @@
+"""How far a study is: who waits, who runs, who has ended, counted as it changes.
+
+No question here walks over all runs: of a million, each would take a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simfed.study.plan import PlannedRun
+
+__all__ = ["RunState", "Standing"]
+
+_REPLAY_SHARE = 0.05
+"""What a replay is taken to cost of a run that learns, before one was seen."""
+_NOTHING: Mapping[str, Any] = {}
+
+
+@dataclass(slots=True)
+class RunState:
+    """One address of the store, while a study runs. Runs of equal scenarios share one."""
+
+    run: PlannedRun
+    address: str
+    path_key: str | None = None
+    """Equal for runs that learn the same; None where each has its own way (or nothing is kept)."""
+    family: str | None = None
+    """Equal for runs that may learn the same for a while: their learning key."""
+    status: str = "waiting"
+    """`waiting`, `running`, `finished`, `failed`."""
+    reason: str = ""
+    wall_s: float | None = None
+    """How long it took, of those finished now."""
+    replayed: bool = False
+    """Whether its learning was known when it began."""
+    progress: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+
+class Standing:
+    """All runs of a study, by how far they are."""
+
+    def __init__(self, states: Iterable[RunState]) -> None:
+        self.count = 0
+        """Of all runs."""
+        self.waiting: dict[str, RunState] = {}
+        """By address, in the order of the plan."""
+        self.running: dict[str, RunState] = {}
+        self.ended = Counter({"finished": 0, "failed": 0})
+        self._learned: set[str | None] = set()
+        """Path keys of finished runs."""
+        self._waiting_keys: Counter[str | None] = Counter()
+        self._to_learn: set[str] = set()
+        """Path keys of waiting runs that no run has learned or is learning."""
+        self._took: dict[bool, list[float]] = {False: [0.0, 0.0], True: [0.0, 0.0]}
+        """Replayed → runs, and their host seconds together."""
+        waiting = []
+        for state in states:
+            self.count += 1
+            if state.status == "waiting":
+                waiting.append(state)
+            elif state.status == "running":
+                self.running[state.address] = state
+            else:
+                self._count(state)
+        for state in waiting:
+            self.waiting[state.address] = state
+            self._waiting_keys[state.path_key] += 1
+            self._want(state.path_key)
+
+    def next(self, slots: int) -> RunState | None:
+        """The next run to begin, if there is a slot for it.
+
+        Of runs that learn the same, one goes first and the others wait for what it learns:
+        computing it twice at the same time would take as long and do the work twice.
+        """
+        if len(self.running) >= slots:
+            return None
+        learners = [state for state in self.running.values() if not state.replayed]
+        learning = {state.path_key for state in learners if state.path_key is not None}
+        # the others may still have a beginning in common with one under way: rather something else
+        families = {state.family for state in learners if state.family is not None}
+        first = None
+        for state in self.waiting.values():
+            if state.path_key not in learning:
+                if state.family not in families:
+                    return state
+                first = first or state
+        return first
+
+    def begin(self, state: RunState) -> None:
+        """It runs now."""
+        del self.waiting[state.address]
+        self._waiting_keys[state.path_key] -= 1
+        if state.path_key is not None:
+            self._to_learn.discard(state.path_key)
+        state.status, state.replayed = "running", self.is_learned(state)
+        self.running[state.address] = state
+
+    def end(self, state: RunState, status: str, wall_s: float | None) -> None:
+        """It is `finished`, `failed`, or `waiting` again."""
+        del self.running[state.address]
+        state.status, state.wall_s, state.progress = status, wall_s, _NOTHING
+        if status == "waiting":
+            self.waiting[state.address] = state
+            self._waiting_keys[state.path_key] += 1
+        else:
+            self._count(state)
+        self._want(state.path_key)
+
+    def is_learned(self, state: RunState) -> bool:
+        """Whether a run that learns the same has finished."""
+        return state.path_key is not None and state.path_key in self._learned
+
+    def left_s(self, slots: int) -> float | None:
+        """Host seconds until all is done, from what runs took so far; None before anything is
+        known.
+
+        Runs whose learning is known by then are taken to cost what such runs cost.
+        """
+        now = time.time()
+        whole_s = {address: _whole_s(s.progress, now) for address, s in self.running.items()}
+        computed, computed_s = self._took[False]
+        for address, state in self.running.items():
+            if not state.replayed and (seconds := whole_s[address]):
+                computed, computed_s = computed + 1, computed_s + seconds
+        replayed, replayed_s = self._took[True]
+        if not computed and not replayed:
+            return None
+        if replayed:
+            replay = replayed_s / replayed
+            typical = computed_s / computed if computed else replay
+        else:
+            typical = computed_s / computed
+            replay = _REPLAY_SHARE * typical
+        learning = len(self._to_learn) + self._waiting_keys[None]
+        left_s = learning * typical + (len(self.waiting) - learning) * replay
+        for address, state in self.running.items():
+            usual = replay if state.replayed else typical
+            begun = state.progress.get("begun_at_wall", now)
+            left_s += max(0.0, (whole_s[address] or usual) - (now - begun))
+        return left_s / max(1, slots)
+
+    def _count(self, state: RunState) -> None:
+        self.ended[state.status] += 1
+        if state.status == "finished":
+            self._learned.add(state.path_key)
+        if state.wall_s is not None:
+            took = self._took[state.replayed]
+            took[0] += 1
+            took[1] += state.wall_s
+
+    def _want(self, key: str | None) -> None:
+        """Note whether somebody has yet to learn what is behind this key."""
+        if key is None or not self._waiting_keys[key] or key in self._learned:
+            return
+        if all(state.path_key != key for state in self.running.values()):
+            self._to_learn.add(key)
+
+
+def _whole_s(told: Mapping[str, Any], now: float) -> float | None:
+    """How long a run under way will take in all, if it goes on as it did."""
+    if not told.get("round"):
+        return None
+    return float((told["told_at_wall"] - told["begun_at_wall"]) * told["rounds"] / told["round"])

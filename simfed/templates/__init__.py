@@ -1,0 +1,85 @@
+"""Scenarios and studies to begin with: one folder for each, whose files need no others.
+
+A template is a folder here. Its main file has the folder's name and says in its first comment what
+it is; a comment line `# Needs: PACKAGE` leaves the template out where that package is missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from simfed.errors import InputError, did_you_mean, listed
+
+__all__ = ["Template", "templates", "write_template"]
+
+_HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Template:
+    """What `simfed new NAME` writes."""
+
+    name: str
+    about: str
+    """One sentence."""
+    command: str
+    """What runs it, with `FILE` where the main file's name belongs."""
+    files: tuple[Path, ...]
+    """The main file first."""
+
+
+def templates(folder: Path = _HERE) -> list[Template]:
+    """All templates that can be used here, the quickstart first.
+
+    >>> [template.name for template in templates()][:2]
+    ['quickstart', 'fleet']
+    """
+    found = (_template(main) for main in sorted(folder.glob("*/*.yaml"))
+             if main.stem == main.parent.name)  # fmt: skip
+    first = ("quickstart", "fleet", "study")
+    order = {name: at for at, name in enumerate(first)}
+    usable = [template for template in found if template is not None]
+    return sorted(usable, key=lambda t: (order.get(t.name, len(first)), t.name))
+
+
+def write_template(name: str, out: Path) -> list[Path]:
+    """Write the template's files: the main one to `out`, the others beside it.
+
+    Raises: `InputError` for a name that is none, or where one of the files exists already.
+    """
+    known = {template.name: template for template in templates()}
+    if name not in known:
+        raise InputError(
+            f"a template: {listed(known)}", where="new", got=name, hint=did_you_mean(name, known)
+        )
+    main, *others = known[name].files
+    targets = [(main, out), *((file, out.parent / file.name) for file in others)]
+    for _, target in targets:
+        if target.exists():
+            hint = "another folder: simfed new TEMPLATE DIR"
+            raise InputError("a file that is not there yet", where=str(target), hint=hint)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        for file, target in targets:
+            target.write_bytes(file.read_bytes())
+    except OSError as error:
+        where = error.filename or str(out)
+        raise InputError("a file that can be written", where=where, got=error.strerror) from None
+    return [target for _, target in targets]
+
+
+def _template(main: Path) -> Template | None:
+    text = main.read_text(encoding="utf-8")
+    needs = re.search(r"^# Needs: (\S+)$", text, re.MULTILINE)
+    if needs and importlib.util.find_spec(needs[1]) is None:
+        return None
+    study = re.search(r"^base:", text, re.MULTILINE)
+    command = "simfed study run FILE" if study else "simfed run FILE"
+    if re.search(r"^plugins:", text, re.MULTILINE):
+        command += " --allow-plugins"
+    about = text.partition("\n")[0].removeprefix("# ")
+    others = [file for file in sorted(main.parent.iterdir()) if file.is_file() and file != main]
+    return Template(main.stem, about, command, (main, *others))

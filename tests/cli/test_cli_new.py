@@ -1,0 +1,168 @@
+"""`simfed new`, `list scenarios`, `help` and completion: the first minutes of somebody without a
+clone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import simfed
+from simfed import templates
+from simfed.cli import main
+from simfed.scenario import load_scenario
+
+HERE = Path(__file__).resolve().parents[2]
+NAMES = [template.name for template in templates.templates()]
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def in_a_process(*words):
+    """A command in a process of its own, as parts that are registered stay in one."""
+    command = [sys.executable, "-m", "simfed", *map(str, words)]
+    kept = {name: value for name, value in os.environ.items() if name != "SIMFED_IMPORT"}
+    environment = {**kept, "PYTHONPATH": str(HERE)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_template_is_written_and_runs_with_nothing_beside_it(empty, name):
+    written = in_a_process("new", name)
+    assert written.returncode == 0, written.stderr
+    *files, command = written.stdout.splitlines()
+    assert sorted(files) == sorted(path.name for path in empty.iterdir())
+    assert command.startswith("run it: simfed ")
+    words = [*command.removeprefix("run it: simfed ").split(), "--out", "out", "--quiet"]
+    few = "seeds=[0]" if words[0] == "study" else "evaluation.every=1"
+    words += ["--set", few, "--set", "rounds=2"]
+    words += ["--jobs", "1"] if words[0] == "study" else ["--no-figures", "--workers", "1"]
+    played = in_a_process(*words)
+    assert played.returncode == 0, played.stderr
+    assert (empty / "out").is_dir()
+
+
+def test_the_quickstart_is_that_of_the_repository(empty):
+    assert main(["new", "quickstart", "a folder", "--out", "mine.yaml"]) == 0
+    own = load_scenario(empty / "a folder" / "mine.yaml")
+    assert own == load_scenario(HERE / "scenarios" / "quickstart.yaml")
+
+
+def test_the_listed_are_those_that_can_be_written(capsys):
+    assert main(["list", "scenarios"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == NAMES
+    assert {"quickstart", "fleet", "study", "own-model", "own-method", "lte"} <= set(NAMES)
+    assert all(len(line.split()) > 5 for line in listed)
+    assert main(["list", "scenarioz"]) == 2
+    assert "did you mean 'scenarios'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["new", "quickstat"], "new: a template: quickstart, fleet"),
+        (["new", "quickstat"], "did you mean 'quickstart'?"),
+        (["new", "own-model"], "model.py: a file that is not there yet (another folder"),
+        (["new", "fleet", "model.py"], "model.py: a file that can be written"),
+        (["help", "fleet"], "did you mean 'fleets'?"),
+    ],
+)
+def test_what_cannot_be_written_or_shown_is_one_sentence(empty, capsys, words, said):
+    (empty / "model.py").write_text("mine\n")
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert (empty / "model.py").read_text() == "mine\n"
+    assert [path.name for path in empty.iterdir()] == ["model.py"]  # nothing, or all of it
+
+
+def test_a_template_that_needs_a_package_is_left_out_without_it(tmp_path):
+    for name, package in (("here", "yaml"), ("gone", "no_such_package")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.yaml").write_text(f"# About.\n# Needs: {package}\n")
+    assert [template.name for template in templates.templates(tmp_path)] == ["here"]
+
+
+def test_every_page_can_be_shown(capsys):
+    assert main(["help"]) == 0
+    pages = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    own = {path.stem for path in (HERE / "docs").glob("*.md")}
+    assert set(pages) == own | {"devices"}
+    assert main(["help", "faults"]) == 0
+    assert capsys.readouterr().out == (HERE / "docs" / "faults.md").read_text()
+
+
+def test_commands_and_their_words_are_completed():
+    def completed(*words):
+        environment = {
+            **os.environ, "PYTHONPATH": str(HERE), "_SIMFED_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1),
+        }  # fmt: skip
+        command = [
+            sys.executable,
+            "-c",
+            "import sys; from simfed.cli import main; sys.exit(main())",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        return done.stdout.split()
+
+    assert completed("simfed", "va") == ["validate"]
+    assert completed("simfed", "new", "own") == ["own-method", "own-model"]
+    assert completed("simfed", "list", "sc") == ["scenarios"]
+    assert "--allow-plugins" in completed("simfed", "run", "--allow")
+
+
+def test_the_wheel_carries_templates_and_pages():
+    """What setup.cfg says of files beside the code is what the commands look for."""
+    from setuptools.config.setupcfg import read_configuration
+
+    said = read_configuration(HERE / "setup.cfg")
+    data = dict(said["options"]["data_files"])
+    for folder, pages in (("docs", "docs/*.md"), ("calibration", "calibration/*.yaml")):
+        shipped = {HERE / name for name in data[f"share/simfed/{folder}"]}
+        assert shipped >= set(HERE.glob(pages))
+    assert "calibration/README.md" in data["share/simfed/calibration"]
+    assert "templates/*/*" in said["options"]["package_data"]["simfed"]
+    assert "py.typed" in said["options"]["package_data"]["simfed"]
+
+
+def test_nothing_is_announced_before_it_can_start(empty, capsys):
+    assert main(["new", "quickstart"]) == 0
+    capsys.readouterr()
+    words = ["run", "quickstart.yaml", "--time-only", "--no-figures", "--out", "out"]
+    assert main(words) == 2  # its policy learns
+    assert capsys.readouterr().err.count("\n") == 1  # a sentence, and no more
+    steady = ["--set", "policy={kind: uniform, strategy: top-k}", "--rounds", "1"]
+    assert main([*words, *steady]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("quickstart: 10 clients, 1 round → out\n")
+    assert "10 clients · 1 round · seed 0" in shown.out
+    assert main([*words, *steady]) == 2  # a finished run is there
+    assert "→" not in capsys.readouterr().err
+
+
+def test_a_study_takes_values_from_the_command_line(empty, capsys):
+    assert main(["new", "study"]) == 0
+    words = ["study", "run", "study.yaml", "--out", "out", "--time-only", "--quiet", "--jobs", "1"]
+    words += ["--set", "grid.policy=[{kind: uniform, strategy: top-k}]"]
+    assert main([*words, "--set", "rounds=0"]) == 2
+    assert "rounds: a whole number of at least 1, got 0" in capsys.readouterr().err
+    assert main([*words, "--set", "clients[0].link.up=5 Mbps"]) == 2
+    said = capsys.readouterr().err
+    assert "a key that is on no axis; values of this one: clients[*].link.up" in said
+    assert main([*words, "--set", "seed=3"]) == 2
+    assert main([*words, "--set", "seeds=[7]", "--set", "rounds=1"]) == 0, capsys.readouterr().err
+    found = simfed.load_study("out")
+    assert set(found.summary["seed"]) == {7}
+    assert len(found.summary) == 3
+    assert yaml.safe_load(next(Path("out").rglob("scenario.yaml")).read_text())["rounds"] == 1

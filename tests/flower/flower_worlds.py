@@ -1,0 +1,75 @@
+"""Tiny fleets and apps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import simfed
+from simfed.record import verify
+
+DEVICE = "x86-2core-vm"
+
+
+def fleet(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A fleet whose nodes compute for 1 s; groups are completed by a device."""
+    groups = groups or ({"count": 2, "link": {}},)
+    clients = [{"device": DEVICE, "link": {}, **group} for group in groups]
+    computing = {"kind": "declared", "seconds": "1 s"}
+    return {"name": "tiny", "clients": clients, "computing": computing, **more}
+
+
+def payload(value: float = 0.0, size: int = 1) -> Any:
+    """A content with one array of `size` values and one metric."""
+    from flwr.app import ArrayRecord, MetricRecord, RecordDict
+
+    arrays = ArrayRecord([np.full(size, value, np.float64)])
+    return RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1, "v": value})})
+
+
+def client(work: Callable[[Any, Any], Any] | None = None) -> Any:
+    """A client app that answers with what `work(message, context)` gives, or an echo."""
+    from flwr.app import Message
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    def answer(message: Any, context: Any) -> Any:
+        content = message.content if work is None else work(message, context)
+        return Message(content, reply_to=message)
+
+    for register in (app.train, app.evaluate, app.query):
+        register()(answer)
+    return app
+
+
+def server(main: Callable[[Any, Any], None]) -> Any:
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+def to(node: int, content: Any = None, kind: str = "train", **more: Any) -> Any:
+    from flwr.app import Message
+
+    return Message(payload() if content is None else content, node, kind, **more)
+
+
+def play(
+    main: Callable[[Any, Any], None],
+    world: dict[str, Any],
+    tmp_path: Any,
+    app: Any = None,
+    **options: Any,
+) -> Any:
+    """Run `main(grid, context)` over a fleet; the run, whose invariants hold."""
+    run = simfed.flower.run(
+        server(main), client() if app is None else app, world, tmp_path / "run",
+        progress=False, **options,
+    )  # fmt: skip
+    assert verify(run.path) == []
+    return run

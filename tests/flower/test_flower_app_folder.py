@@ -1,0 +1,140 @@
+"""Flower apps from their folders, by the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simfed.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = """
+[project]
+name = "tiny"
+version = "1.0.0"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "me"
+[tool.flwr.app.components]
+serverapp = "{package}.apps:server"
+clientapp = "{package}.apps:client"
+[tool.flwr.app.config]
+times = 2
+deep.er = "x"
+"""
+APPS = """
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+client, server = ClientApp(), ServerApp()
+
+
+@client.train()
+def train(message, context):
+    assert context.run_config["deep.er"] == "x"
+    return Message(message.content, reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    for _ in range(context.run_config["times"]):
+        content = RecordDict({"config": ConfigRecord({"a": 1})})
+        list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
+"""
+FLEET = """
+name: tiny
+clients: [{count: 2, device: x86-2core-vm, link: {}}]
+computing: {kind: declared, seconds: 1 s}
+"""
+
+
+@pytest.fixture
+def app(tmp_path, request):
+    """A folder with an app in a package of a name of its own."""
+    package = "app_" + "".join(c if c.isalnum() else "_" for c in request.node.name)
+    folder = tmp_path / "app"
+    (folder / package).mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PROJECT.format(package=package))
+    (folder / package / "__init__.py").write_text("")
+    (folder / package / "apps.py").write_text(APPS)
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+    return folder
+
+
+def command(app, *more):
+    fleet, out = str(app.parent / "fleet.yaml"), str(app.parent / "run")
+    return main(["flower", "run", str(app), "--fleet", fleet, "--out", out, "--quiet", *more])
+
+
+def test_an_app_runs_from_its_folder_and_the_run_is_an_ordinary_one(app, capsys):
+    assert command(app, "--run-config", "times=3") == 0
+    run = str(app.parent / "run")
+    assert main(["verify", run]) == 0
+    assert main(["report", run, "--out", str(app.parent / "page.html")]) == 0
+    assert main(["timeline", run, "--out", str(app.parent / "timeline.svg")]) == 0
+    manifest = json.loads((app.parent / "run" / "manifest.json").read_text())
+    assert manifest["mode"] == "flower"
+    assert manifest["repeatable"] is True
+    summary = json.loads((app.parent / "run" / "summary.json").read_text())
+    assert (summary["rounds"], summary["simulated_s"]) == (3, 3.0)
+
+
+def test_what_is_measured_is_not_repeatable_and_the_run_says_so(app):
+    assert command(app, "--set", "computing={kind: measured, speed: 0.5}") == 0
+    manifest = json.loads((app.parent / "run" / "manifest.json").read_text())
+    assert manifest["repeatable"] is False
+    assert "another run takes another time" in manifest["warnings"][-1]
+
+
+def test_a_folder_that_is_no_app_is_said(app, capsys):
+    (app / "pyproject.toml").unlink()
+    assert command(app) == 2
+    assert capsys.readouterr().err == (
+        f"simfed: {app}: the folder of a Flower app, with its pyproject.toml, got 'a folder "
+        "without pyproject.toml'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "sentence"),
+    [
+        ("pyproject.toml", ("serverapp", "servapp"), "the project of a Flower app"),
+        ("pyproject.toml", (":server", ":srv"), "a ServerApp that can be imported"),
+        ("pyproject.toml", (":client", ":main"), "a ClientApp, got 'function'"),
+        ("apps.py", ("from flwr.app", "from flwr.ap"), "a ServerApp that can be imported"),
+    ],
+)
+def test_an_app_that_cannot_be_loaded_is_said(app, capsys, file, change, sentence):
+    (path,) = app.rglob(file)
+    path.write_text(path.read_text().replace(*change, 1))
+    assert command(app) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_a_key_that_the_app_does_not_have_is_said(app, capsys):
+    assert command(app, "--run-config", "tims=3") == 2
+    assert "--run-config: a key of the app's configuration: times or deep.er, got 'tims'" in (
+        capsys.readouterr().err
+    )
+
+
+def test_metered_computing_that_sees_nothing_is_said(app, capsys):
+    assert command(app, "--set", "computing=metered") == 1
+    said = capsys.readouterr().err
+    assert "does nothing that PyTorch's hooks see" in said
+    assert said.count("\n") == 1
+    manifest = json.loads((app.parent / "run" / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+
+
+def test_the_example_runs(tmp_path, capsys):
+    folder = ROOT / "scenarios" / "flower"
+    arguments = ["flower", "run", str(folder / "digits"), "--fleet", str(folder / "phones.yaml")]
+    arguments += ["--run-config", "num-server-rounds=1", "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--quiet", "--no-figures"]) == 0
+    assert main(["verify", str(tmp_path / "run")]) == 0

@@ -1,0 +1,507 @@
+"""Messages of Flower apps on the simulated clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from flower_worlds import client, fleet, payload, play, to
+from flwr.common.constant import ErrorCode
+
+import simfed
+from simfed.errors import InputError, RunFailed
+
+
+def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_work(tmp_path):
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    sizes = {}
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        message = to(node, payload(size=1000))
+        (reply,) = grid.send_and_receive([message])
+        for way, one in (("down", message), ("up", reply)):
+            sizes[way] = sum(len(of.deflate()) for of in get_all_nested_objects(one).values())
+
+    link = {"up": "8 kbps", "down": "16 kbps", "latency": "10 ms"}
+    run = play(main, fleet({"link": link}), tmp_path)
+    (row,) = run.participations.itertuples()
+    assert (row.downlink_bytes, row.uplink_bytes) == (sizes["down"], sizes["up"])
+    assert sizes["down"] > 8000
+    assert row.downlink_s == pytest.approx(sizes["down"] / 2000 + 0.01, rel=1e-9)
+    assert row.uplink_s == pytest.approx(sizes["up"] / 1000 + 0.01, rel=1e-9)
+    assert row.training_s == 1.0
+    assert run.rounds["duration_s"].sum() == row.downlink_s + row.training_s + row.uplink_s
+
+
+def test_replies_come_in_the_order_of_their_arrival(tmp_path):
+    seen = []
+
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        waiting = set(grid.push_messages([to(node) for node in nodes]))
+        while waiting:
+            for reply in grid.pull_messages(waiting):
+                seen.append((nodes.index(reply.metadata.src_node_id), time.monotonic()))
+                waiting.discard(reply.metadata.reply_to_message_id)
+            time.sleep(0.5)
+
+    groups = [{"device": {"profile": "x86-2core-vm", "speed": s}} for s in (0.25, 1, 0.5)]
+    run = play(main, fleet(*groups), tmp_path)
+    assert seen == [(1, 1.0), (2, 2.0), (0, 4.0)]
+    assert run.rounds["finished_at_s"].tolist() == [4.5]
+
+
+def test_a_node_handles_one_message_after_another_and_keeps_its_state(tmp_path):
+    from flwr.app import MetricRecord, RecordDict
+
+    def count(message, context):
+        before = context.state.get("seen", {"n": 0})["n"]
+        context.state["seen"] = MetricRecord({"n": before + 1})
+        return RecordDict({"metrics": MetricRecord({"n": before + 1})})
+
+    got = []
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        for reply in grid.send_and_receive([to(node), to(node), to(node)]):
+            got.append(reply.content["metrics"]["n"])
+
+    run = play(main, fleet({}), tmp_path, client(count))
+    assert got == [1, 2, 3]
+    assert run.participations["started_at_s"].tolist() == [0.0, 1.0, 2.0]
+    assert run.rounds["finished_at_s"].tolist() == [3.0]
+
+
+def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
+    """It goes away in the middle of its second message."""
+    from flwr.app import MetricRecord, RecordDict
+
+    def count(message, context):
+        before = context.state.get("seen", {"n": 0})["n"]
+        context.state["seen"] = MetricRecord({"n": before + 1})
+        return RecordDict({"metrics": MetricRecord({"n": before + 1})})
+
+    trace = tmp_path / "online.csv"
+    trace.write_text("client,from_s,to_s\n0,0,1.5\n0,100,1000\n")
+    got = []
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        for _ in range(2):
+            (reply,) = grid.send_and_receive([to(node)])
+            got.append(reply.content["metrics"]["n"] if reply.has_content() else reply.error.code)
+        got.append(time.monotonic())
+        while not grid.get_node_ids():
+            time.sleep(10)
+        (reply,) = grid.send_and_receive([to(node)])
+        got.append(reply.content["metrics"]["n"])
+
+    world = fleet({"availability": {"trace": str(trace)}})
+    run = play(main, world, tmp_path, client(count))
+    assert got == [1, ErrorCode.NODE_UNAVAILABLE, 61.5, 2]
+    assert run.participations["outcome"].tolist() == ["aggregated", "dropped", "aggregated"]
+
+
+def test_a_timeout_leaves_the_late_reply_to_be_pulled_later(tmp_path):
+    seen = []
+
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        ids = grid.push_messages([to(node) for node in nodes])
+        quick = grid.send_and_receive([to(nodes[0], kind="query")], timeout=1.5)
+        seen.append((len(list(quick)), time.monotonic()))
+        time.sleep(3)
+        seen.append((len(list(grid.pull_messages(ids))), time.monotonic()))
+
+    groups = [{}, {"device": {"profile": "x86-2core-vm", "speed": 0.25}}]
+    run = play(main, fleet(*groups), tmp_path)
+    assert seen == [(0, 1.5), (2, 4.5)]  # the query waited for the first message's end
+    outcomes = run.participations.set_index(["client", "started_at_s"])["outcome"].to_dict()
+    assert outcomes == {(0, 0.0): "aggregated", (0, 1.0): "dropped", (1, 0.0): "aggregated"}
+
+
+def test_a_reply_of_an_earlier_exchange_is_late(tmp_path):
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        (late,) = grid.push_messages([to(nodes[1])])
+        for _ in range(2):
+            assert len(list(grid.send_and_receive([to(nodes[0])]))) == 1
+        while not list(grid.pull_messages([late])):
+            time.sleep(1)
+
+    groups = [{}, {"device": {"profile": "x86-2core-vm", "speed": 0.25}}]
+    run = play(main, fleet(*groups), tmp_path)
+    rows = run.participations[["round", "client", "outcome", "staleness"]].values.tolist()
+    assert rows == [[1, 0, "aggregated", 0], [2, 0, "aggregated", 0], [1, 1, "late", 1]]
+    assert run.rounds["late"].tolist() == [0, 1]
+
+
+def test_a_message_expires_by_its_ttl(tmp_path):
+    seen = []
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        (reply,) = grid.send_and_receive([to(node, ttl=0.25)])
+        seen.append((reply.error.code, time.monotonic()))
+        time.sleep(2)
+
+    run = play(main, fleet({}), tmp_path)
+    assert seen == [(ErrorCode.MESSAGE_UNAVAILABLE, pytest.approx(0.25, abs=1e-6))]
+    assert run.participations["outcome"].tolist() == ["dropped"]
+
+
+def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
+    def fail(message, context):
+        raise ValueError("no data here")
+
+    seen = []
+
+    def main(grid, context):
+        replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
+        seen.extend((reply.error.code, "no data here" in reply.error.reason) for reply in replies)
+
+    run = play(main, fleet(), tmp_path, client(fail))
+    assert seen == [(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, True)] * 2
+    assert run.participations["outcome"].tolist() == ["failed"] * 2
+    assert run.manifest["warnings"][-1] == (
+        "the app on a node raised ValueError: no data here (2 times)"
+    )
+
+
+def test_the_app_is_told_simulated_time_and_the_host_keeps_its_own(tmp_path):
+    real = time.time, time.sleep, time.monotonic
+    told = []
+
+    def nap(message, context):
+        told.append(("node", time.monotonic()))
+        time.sleep(0.5)
+        told.append(("node", time.monotonic()))
+        return message.content
+
+    def main(grid, context):
+        began = time.time()
+        time.sleep(3600)
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+        told.append(("server", time.time() - began))
+
+    began = time.monotonic()
+    run = play(main, fleet({}), tmp_path, client(nap))
+    assert time.monotonic() - began < 600
+    assert told == [("node", 3600.0), ("node", 3600.5), ("server", 3601.5)]
+    assert run.participations["training_s"].tolist() == [1.5]
+    assert (time.time, time.sleep, time.monotonic) == real
+
+
+def test_contents_are_those_of_when_they_were_sent(tmp_path):
+    got = []
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        content = payload(1.0)
+        ids = []
+        for value in (1.0, 2.0):
+            content["metrics"]["v"] = value
+            ids += grid.push_messages([to(node, content)])
+        content["metrics"]["v"] = 3.0
+        time.sleep(5)
+        got.extend(reply.content["metrics"]["v"] for reply in grid.pull_messages(ids))
+
+    play(main, fleet({}), tmp_path)
+    assert got == [1.0, 2.0]
+
+
+def test_runs_repeat_bit_for_bit_though_the_app_seeds_nothing(tmp_path):
+    import random
+
+    import numpy as np
+
+    def draw(message, context):
+        return payload(float(np.random.rand() + random.random()))  # noqa: NPY002
+
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        for _ in range(3):
+            chosen = random.sample(nodes, 2)
+            got = grid.send_and_receive([to(node, payload(random.random())) for node in chosen])
+            drawn.append([reply.content["metrics"]["v"] for reply in got])
+
+    seen = []
+    for _ in range(2):
+        drawn: list[list[float]] = []
+        world = fleet({"count": 5, "link": {"up": "1 Mbps"}})
+        run = simfed.flower.run(_server(main), client(draw), world, progress=False)
+        seen.append((run.fingerprint, drawn))
+    assert seen[0] == seen[1]
+    assert len({v for values in drawn for v in values}) == 6
+
+
+def _server(main):
+    from flower_worlds import server
+
+    return server(main)
+
+
+def test_waiting_for_more_nodes_than_there_are_is_an_error_in_simulated_time(tmp_path):
+    from flwr.app import ArrayRecord
+    from flwr.serverapp.strategy import FedAvg
+
+    def main(grid, context):
+        FedAvg(min_available_nodes=5).start(grid, ArrayRecord(), num_rounds=1)
+
+    with pytest.raises(RunFailed, match=r"at .* s the server app has looked .* 2 nodes are all"):
+        play(main, fleet(), tmp_path)
+
+
+def test_an_app_that_blocks_is_given_up(tmp_path):
+    lock = threading.Lock()
+
+    def main(grid, context):
+        lock.acquire()
+        lock.acquire()
+
+    with pytest.raises(RunFailed, match=r"server app has not come back for 0.3 s of host time"):
+        play(main, fleet(), tmp_path, host_timeout_s=0.3)
+    lock.release()
+
+
+def test_a_node_that_blocks_is_given_up(tmp_path):
+    lock = threading.Lock()
+    lock.acquire()
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    app = client(lambda message, context: lock.acquire() and message.content)
+    with pytest.raises(RunFailed, match=r"client app has not come back for 0.3 s of host time"):
+        play(main, fleet(), tmp_path, app, host_timeout_s=0.3)
+    lock.release()
+
+
+def test_a_metric_that_declared_seconds_need_is_missed_by_name(tmp_path):
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    world = fleet(computing={"kind": "declared", "seconds": "0.01 * num_exmaples"})
+    with pytest.raises(InputError, match=r"num_exmaples.*did you mean 'num_examples'"):
+        play(main, world, tmp_path)
+
+
+def test_seconds_are_declared_by_type_of_message_and_over_metrics(tmp_path):
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        for kind in ("train", "evaluate"):
+            list(grid.send_and_receive([to(node, payload(4.0), kind)]))
+
+    seconds = {"train": "2 * v + num_examples", "evaluate": "20 ms"}
+    run = play(main, fleet({}, computing={"kind": "declared", "seconds": seconds}), tmp_path)
+    assert run.participations["training_s"].tolist() == [9.0, 0.02]
+
+
+def test_the_servers_own_work_is_declared_per_exchange(tmp_path):
+    def main(grid, context):
+        for _ in range(2):
+            list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    own = {"computing": {"kind": "declared", "seconds": "0.25 * replies"}}
+    run = play(main, fleet(server=own), tmp_path)
+    assert run.rounds["server_s"].tolist() == [0.5, 0.5]
+    assert run.rounds["finished_at_s"].tolist() == [1.5, 3.0]
+    spans = run.spans[run.spans["track"] == "server"]
+    assert spans["kind"].tolist() == ["aggregation"] * 2
+
+
+def test_an_app_that_sends_nothing_and_one_that_raises_are_said(tmp_path):
+    with pytest.raises(RunFailed, match=r"never sent a message"):
+        play(lambda grid, context: None, fleet(), tmp_path)
+
+    def main(grid, context):
+        time.sleep(2)
+        raise KeyError("lr")
+
+    with pytest.raises(RunFailed, match=r"at 2 s the server app raised KeyError: 'lr'"):
+        play(main, fleet(), tmp_path / "other")
+
+
+def test_what_is_under_way_when_the_app_ends_is_dropped(tmp_path):
+    def main(grid, context):
+        grid.push_messages([to(node) for node in grid.get_node_ids()])
+        time.sleep(0.5)
+
+    run = play(main, fleet(), tmp_path)
+    assert run.participations["outcome"].tolist() == ["dropped"] * 2
+    assert run.rounds["duration_s"].tolist() == [0.5]
+
+
+def test_metrics_of_nodes_and_of_the_server_become_accuracy(tmp_path):
+    from flwr.app import MetricRecord, RecordDict
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(n, kind="evaluate") for n in grid.get_node_ids()]))
+
+    def measure(message, context):
+        first = context.node_config["partition-id"] == 0
+        found = {"num-examples": 3 if first else 1, "eval_acc": 1.0 if first else 0.0, "loss": 2.0}
+        return RecordDict({"metrics": MetricRecord(found)})
+
+    run = play(main, fleet(), tmp_path, client(measure))
+    (row,) = run.prototypes.itertuples()
+    assert (row.test_accuracy, row.test_loss) == (0.75, 2.0)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_results_do_not_depend_on_how_many_processes_work(tmp_path, asks):
+    """Nodes leave in the middle, raise, and ask for the time, which is told where it is known."""
+    import random
+
+    from flwr.app import MetricRecord
+
+    def draw(message, context):
+        if random.random() < 0.1:
+            raise ValueError("unlucky")
+        content = payload(random.random())
+        if asks:
+            time.sleep(0.25)
+            content["metrics"]["v"] = time.monotonic()
+        seen = context.state.get("seen", {"n": 0})["n"] + 1
+        context.state["seen"] = MetricRecord({"n": seen})
+        content["metrics"]["seen"] = seen
+        return content
+
+    def main(grid, context):
+        waiting = set()
+        for _ in range(20):
+            nodes = random.sample(list(grid.get_node_ids()), 3)
+            waiting |= set(grid.push_messages([to(node) for node in nodes]))
+            time.sleep(1)
+            for reply in grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                told.append(str(reply.content["metrics"]) if reply.has_content() else "error")
+
+    seen = []
+    for workers in (1, 3):
+        told: list[str] = []
+        groups = (
+            {"count": 8, "link": {"up": "100 kbps"}},
+            {"count": 4, "availability": {"markov": {"on": "5 s", "off": "2 s"}}},
+        )
+        run = play(main, fleet(*groups), tmp_path / str(workers), client(draw), workers=workers)
+        seen.append((run.fingerprint, told))
+    assert seen[0] == seen[1]
+    assert "error" in seen[0][1]
+
+
+def test_a_node_that_blocks_in_a_process_is_given_up(tmp_path):
+    lock = threading.Lock()
+    lock.acquire()
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    app = client(lambda message, context: lock.acquire() and message.content)
+    with pytest.raises(RunFailed, match=r"client app has not come back for 0.3 s of host time"):
+        play(main, fleet({"count": 3}), tmp_path, app, host_timeout_s=0.3, workers=2)
+    lock.release()
+
+
+def test_a_reply_that_was_waited_for_is_taken_before_it_expires(tmp_path):
+    """The other node's message lives longer; a server that only looks later finds it expired."""
+    seen = []
+
+    def main(grid, context):
+        quick, slow = grid.get_node_ids()
+        replies = grid.send_and_receive([to(quick, ttl=2.0), to(slow)])
+        seen.append(([reply.has_content() for reply in replies], time.monotonic()))
+        ids = grid.push_messages([to(quick, ttl=2.0)])
+        time.sleep(3)
+        seen.append([reply.error.code for reply in grid.pull_messages(ids)])
+
+    groups = [{}, {"device": {"profile": "x86-2core-vm", "speed": 0.25}}]
+    play(main, fleet(*groups), tmp_path)
+    assert seen == [([True, True], 4.0), [ErrorCode.MESSAGE_UNAVAILABLE]]
+
+
+def test_nodes_that_come_and_go_are_those_that_the_grid_lists(tmp_path):
+    trace = tmp_path / "online.csv"
+    trace.write_text("client,from_s,to_s\n0,0,10\n1,5,20\n2,0,100\n")
+    seen = []
+
+    def main(grid, context):
+        everybody = None
+        for _ in range(3):
+            nodes = list(grid.get_node_ids())
+            seen.append(len(nodes))
+            everybody = everybody or nodes
+            time.sleep(7)
+        (reply,) = grid.send_and_receive([to(everybody[0])])
+        seen.append((reply.error.code, time.monotonic()))
+
+    run = play(main, fleet({"count": 3, "availability": {"trace": str(trace)}}), tmp_path)
+    assert seen == [2, 3, 2, (ErrorCode.NODE_UNAVAILABLE, 21.0)]
+    assert len(run.participations) == 0
+
+
+def test_work_on_nodes_can_fail_and_the_server_waits_in_vain(tmp_path):
+    def main(grid, context):
+        for _ in range(4):
+            list(grid.send_and_receive([to(n) for n in grid.get_node_ids()], timeout=30))
+
+    world = fleet({"count": 10, "failure": {"training": 0.2, "upload": 0.2}})
+    run = play(main, world, tmp_path)
+    outcomes = run.participations["outcome"].value_counts()
+    assert 5 <= outcomes["failed"] <= 25
+    assert outcomes["failed"] + outcomes["aggregated"] == 40
+    assert run.rounds["finished_at_s"].tolist() == [30.0, 60.0, 90.0, 120.0]
+
+
+def test_faults_of_the_world_strike_messages_and_devices(tmp_path):
+    def main(grid, context):
+        for _ in range(5):
+            list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    faults = {
+        "messages": {"lost": 0.2, "doubled": 0.2, "timeout": "1 s", "tries": 9},
+        "freezes": {"between": "5 s", "lasts": "1 s"},
+        "stalls": {"between": "10 s", "lasts": "1 s"},
+    }
+    link = {"up": "8 kbps", "down": "8 kbps"}
+    run = play(main, fleet({"count": 4, "link": link}, faults=faults), tmp_path)
+    names = set(run.spans["name"]) | set(run.spans["kind"])
+    assert {"lost", "doubled", "timeout", "frozen"} <= names
+
+
+def test_an_asynchronous_app_has_a_round_for_every_merge(tmp_path):
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        waiting = set(grid.push_messages([to(node) for node in nodes]))
+        merges = 0
+        while merges < 12:
+            for reply in grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                merges += 1
+                waiting |= set(grid.push_messages([to(reply.metadata.src_node_id)]))
+            time.sleep(0.1)
+
+    groups = [{"device": {"profile": "x86-2core-vm", "speed": s}} for s in (1.0, 0.7, 0.3)]
+    run = play(main, fleet(*groups), tmp_path)
+    merged = run.participations[run.participations["outcome"].isin(["aggregated", "late"])]
+    assert len(merged) == 12
+    assert 9 <= len(run.rounds) <= 13
+    assert merged["staleness"].max() >= 2
+
+
+def test_a_reply_is_given_once(tmp_path):
+    seen = []
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        ids = grid.push_messages([to(node)])
+        time.sleep(2)
+        for _ in range(2):
+            (reply,) = grid.pull_messages(ids)
+            seen.append(reply.error.code if reply.has_error() else "reply")
+
+    play(main, fleet({}), tmp_path)
+    assert seen == ["reply", ErrorCode.MESSAGE_UNAVAILABLE]

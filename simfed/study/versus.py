@@ -216,7 +216,9 @@ def _chart(found: Sequence[Match], first: str, second: str) -> Panel:
         ]  # fmt: skip
         layout = {
             "height": 150 + 24 * len(known),
-            "xaxis": {"type": "log", "title": {"text": plain(f"how many times sooner {first} was")}},
+            "xaxis": {
+                "type": "log", "title": {"text": plain(f"how many times sooner {first} was")},
+            },
             "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
             "shapes": [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1,
                         "line": {"width": 1, "dash": "dash", "color": "#7F7F7F"}}],

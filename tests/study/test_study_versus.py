@@ -2,7 +2,6 @@
 
 import pytest
 import study_fakes as fakes
-from conftest import BASE, study_file
 
 from simfed.cli import main
 from simfed.errors import InputError
@@ -14,25 +13,28 @@ pytestmark = pytest.mark.usefixtures("fake_runs")
 SLOW_S, FAST_S = 0.1 + 6000 / 625e3, 0.1 + 6000 / 6.25e6
 
 
-def ran(folder, up, **keys):
-    (clients,) = BASE["clients"]
-    base = {"clients": [{**clients, "link": {"up": up}}]}
-    keys = {"seeds": [0, 1, 2], "compare": {"arms": "policy.strategy", "thresholds": [0.5]}, **keys}
-    path = study_file(folder, base=base, **keys)
-    return run_study(
-        path, folder / "out", executor=fakes.Inline(), progress=False, trajectories=False
-    )
+@pytest.fixture
+def ran(write_study, tmp_path):
+    """A function that plays a study of this name with this uplink."""
+
+    def play(name, up, grid):
+        client = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen4800h"}}
+        path = write_study(
+            base={"clients": [{**client, "link": {"up": up}}]}, name=name, grid=grid,
+            seeds=[0, 1, 2], compare={"arms": "policy.strategy", "thresholds": [0.5]},
+        )  # fmt: skip
+        return run_study(
+            path, tmp_path / name, executor=fakes.Inline(), progress=False, trajectories=False
+        )
+
+    return play
 
 
 @pytest.fixture
-def two(tmp_path):
-    grid = {"policy.strategy": ["top-k", "random-k"]}
-    slow = ran(tmp_path / "slow", "5 Mbps", name="slow", grid=grid)
-    fast = ran(
-        tmp_path / "fast", "50 Mbps", name="fast",
-        grid={"policy.strategy": ["random-k", "top-k", "periodic-k"]},
-    )  # fmt: skip
-    return slow, fast
+def two(ran):
+    slow = ran("slow", "5 Mbps", grid={"policy.strategy": ["top-k", "random-k"]})
+    arms = ["random-k", "top-k", "periodic-k"]
+    return slow, ran("fast", "50 Mbps", grid={"policy.strategy": arms})
 
 
 def test_what_both_have_is_compared_seed_by_seed(two):
@@ -48,7 +50,7 @@ def test_what_both_have_is_compared_seed_by_seed(two):
         assert not match.is_same
 
 
-def test_the_page_leads_with_the_times_and_folds_what_is_the_same(two, tmp_path):
+def test_the_page_leads_with_the_times_and_folds_what_is_the_same(two):
     page = versus_page(*two)
     assert page.index("Time to target, and final accuracy in points") < page.index("Settings that")
     assert f"fast {SLOW_S / FAST_S:.2f}× " in page
@@ -72,9 +74,7 @@ def test_as_typed(two, tmp_path, capsys, monkeypatch):
     assert "this is a study: simfed study report" in capsys.readouterr().err
 
 
-def test_without_anything_in_common_it_says_so(two, tmp_path):
-    other = ran(
-        tmp_path / "other", "5 Mbps", name="other", grid={"policy.strategy": ["periodic-k"]}
-    )
+def test_without_anything_in_common_it_says_so(two, ran):
+    other = ran("other", "5 Mbps", grid={"policy.strategy": ["periodic-k"]})
     with pytest.raises(InputError, match="a setting, arm and finished seed in common"):
         versus_page(two[0], other)

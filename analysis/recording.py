@@ -63,7 +63,7 @@ text {{ font: 13px system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif; 
 .round {{ stroke: #24292f; stroke-dasharray: 2 3; }}
 .mean {{ stroke: #0072b2; stroke-width: 2.2; fill: none; }}
 .said {{ font-size: 15px; font-weight: 600; }}
-.big {{ font-size: 22px; font-weight: 600; }}
+.big {{ font-size: 18px; font-weight: 600; text-anchor: end; }}
 .curtain {{ animation: open {LOOP_S:g}s linear infinite; transform: translateX(100%);
             transform-box: fill-box; }}
 @keyframes open {{ 0% {{ transform: translateX(0); }}
@@ -148,7 +148,7 @@ def _curve(run: RunResult) -> list[str]:
         if len(seen):
             last = seen.iloc[-1]
             said = f"round {int(last['round'])}: {last['accuracy']:.0%}"
-            text = f'<text class="big" x="{left + 10}" y="{top + height - 16}">{said}</text>'
+            text = f'<text class="big" x="{left + width - 8}" y="{top + height - 16}">{said}</text>'
             lines.append(_shown(f"step-{step}", begin, until, text))
     return lines
 

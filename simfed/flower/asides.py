@@ -12,6 +12,7 @@ replaced from outside, and threads that foreign code starts itself.
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
 import threading
@@ -105,7 +106,13 @@ class Aside:
         """End whatever is still going on; it is not waited for where it does not listen."""
         self._stopped = True
         self._theirs.release()
-        self._thread.join(timeout=1.0)
+        self._thread.join(timeout=0.2)
+        if self._thread.is_alive() and self._thread.ident is not None:
+            # in the middle of its work: a thread that computes when Python ends aborts the process
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit)
+            )
+            self._thread.join(timeout=2.0)
 
     def ask(self, question: Any) -> Any:
         """Called in the aside: hand over, and wait for the answer."""

@@ -84,6 +84,8 @@ class Timeline:
         wanted = pd.DataFrame({"link": names, "at_s": moves["started_at_s"]}).reset_index()
         use = self.link_use()
         use = use[(use["bytes"] > 0) & use["link"].isin(set(names))]
+        if not len(use):
+            return pd.Series(0.0, self.bars.index)
         first = pd.DataFrame({"link": use["link"].astype(str), "at_s": use["from_s"]})
         first["first_s"] = first["at_s"]
         found = pd.merge_asof(

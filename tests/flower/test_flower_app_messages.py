@@ -505,3 +505,20 @@ def test_a_reply_is_given_once(tmp_path):
 
     play(main, fleet({}), tmp_path)
     assert seen == ["reply", ErrorCode.MESSAGE_UNAVAILABLE]
+
+
+def test_foreign_code_that_still_computes_is_ended_with_the_run(tmp_path):
+    """A thread that goes on when Python ends would abort the process."""
+
+    def work(message, context):
+        began.append(threading.current_thread())
+        while True:
+            pass
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    began: list[threading.Thread] = []
+    with pytest.raises(RunFailed, match=r"has not come back"):
+        play(main, fleet(), tmp_path, client(work), host_timeout_s=0.3)
+    assert not began[0].is_alive()

@@ -119,7 +119,9 @@ def table(
 
 @app.command()
 def report(
-    folder: Folder,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR [DIR]", help="A study's folder, or two to compare.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -153,7 +155,8 @@ def report(
     ] = None,
 ) -> None:
     """Make the page about a study, one self-contained HTML file; or a picture for print: what each
-    arm spent to reach the targets against the swept axis, or its curves."""
+    arm spent to reach the targets against the swept axis, or its curves. Of two studies, the page
+    that holds them against each other."""
     from simfed.study import load_study
 
     kinds = (".html", ".png", ".svg", ".pdf")
@@ -161,10 +164,28 @@ def report(
         raise InputError(f"a file that ends in {listed(kinds)}", where="--out", got=out.name)
     if figure not in ("targets", "curves"):
         raise InputError("targets or curves", where="--figure", got=figure)
+    if len(folders) > 1:
+        _compare(folders, out)
+        return
+    (folder,) = folders
     if out is None or out.suffix.lower() == ".html":
         typer.echo(f"{_write_page(load_study(folder), out)}: written")
         return
     _draw(load_study(folder), out, figure, spent, over, target or [], width, height)
+
+
+def _compare(folders: list[Path], out: Path | None) -> None:
+    from simfed.report.page import write_text
+    from simfed.study import load_study
+    from simfed.study.versus import versus_page
+
+    if len(folders) > 2:
+        raise InputError("one study, or two to compare", where="DIR", got=f"{len(folders)}")
+    path = out if out is not None else Path("report.html")
+    if path.suffix.lower() != ".html":
+        raise InputError("a file that ends in .html for two studies", where="--out", got=path.name)
+    page = versus_page(*map(load_study, folders))
+    typer.echo(f"{write_text(path, page)}: written")
 
 
 def _draw(

@@ -198,7 +198,11 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
             "a run directory", where=str(path), got="a file" if path.exists() else "no such folder"
         )
     if not (path / "manifest.json").is_file():
-        raise InputError("a run directory", where=str(path), got="a folder without manifest.json")
+        study = (path / "study.json").is_file()
+        raise InputError(
+            "a run directory", where=str(path), got="a folder without manifest.json",
+            hint="this is a study: simfed study report" if study else None,
+        )  # fmt: skip
     manifest = _read_json(path / "manifest.json")
     if manifest.get("format") != FORMAT or "status" not in manifest:
         raise InputError(

@@ -162,7 +162,7 @@ def _leads(runs: Mapping[str, Run], tidy: pd.DataFrame) -> pd.DataFrame:
     measured = tidy.dropna(subset=["accuracy"])
     if measured.empty:
         return lead
-    mean = measured[measured["prototype"] == frames.headline(measured)]
+    mean = frames.headlines(measured)
     lead["final"] = mean.groupby("run")["accuracy"].last()
     targets = frames.targets_for(mean, chance_of(runs.values()))
     found = frames.thresholds(mean, targets)

@@ -28,6 +28,7 @@ __all__ = [
     "clients_of",
     "curves",
     "headline",
+    "headlines",
     "in_order",
     "labels",
     "link_table",
@@ -123,6 +124,15 @@ def headline(tidy: pd.DataFrame) -> str:
     """The prototype of `curves` that speaks for the whole run: `MEAN`, or the only one there is."""
     names = tidy["prototype"].unique()
     return MEAN if MEAN in names else str(names[0])
+
+
+def headlines(tidy: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `curves` of several runs that speak for each of them; see `headline`."""
+    parts = [
+        group[group["prototype"] == headline(group)] for _, group in tidy.groupby("run", sort=False)
+    ]
+    found: pd.DataFrame = pd.concat(parts) if parts else tidy
+    return found
 
 
 _STEPS = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)

@@ -126,6 +126,10 @@ def curves_panel(
     kinds = list(dict.fromkeys(tidy[dash])) if dash else [None]
     dashes = sorted(kinds, key=lambda name: name != frames.MEAN)
     groups = list(tidy.groupby([colour, dash] if dash else [colour], sort=False))
+    # of several runs the mean of each, or its only prototype
+    shown_of = (
+        {name: min(of[dash], key=dashes.index) for name, of in tidy.groupby(colour)} if dash else {}
+    )
     most = max(50, MOST_POINTS // max(1, len(groups)))
     series, longest = [], 0
     for found, group in groups:
@@ -134,7 +138,7 @@ def curves_panel(
         group = group.iloc[_thinned(len(group), most)]
         columns = {name: packed(group[name] / scale) for name, scale in scales.items()}
         columns |= {name: packed(group[name].astype(float)) for name in (*y, *(band or ()))}
-        hidden = len(names) > 1 and dash is not None and found[1] != dashes[0]
+        hidden = len(names) > 1 and dash is not None and found[1] != shown_of[found[0]]
         alone = dash is not None and len(names) == 1
         label = found[1] if alone else ", ".join(map(str, found))
         position = dashes.index(found[1]) if dash else 0

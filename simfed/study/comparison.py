@@ -28,6 +28,7 @@ __all__ = [
     "arm_rows",
     "comparison_row",
     "comparison_rows",
+    "inverse",
     "ratio_text",
     "sentence",
     "sentences",
@@ -277,7 +278,7 @@ def sentence(
 
 def _range(won: Mapping[str, Paired], side: int) -> str:
     """How many times sooner, from the setting with the least to that with the most."""
-    ratios = {s: p.ratio if side == 1 else _inverse(p.ratio) for s, p in won.items()}
+    ratios = {s: p.ratio if side == 1 else inverse(p.ratio) for s, p in won.items()}
     ends = []
     for setting in (
         min(ratios, key=lambda s: ratios[s].least),
@@ -300,7 +301,7 @@ def _is_small(paired: Paired) -> bool:
 
 def _small(a: str, b: str, setting: str, paired: Paired, goal: str, confidence: float) -> str:
     first, other = (a, b) if paired.clear > 0 else (b, a)
-    ratio = paired.ratio if paired.clear > 0 else _inverse(paired.ratio)
+    ratio = paired.ratio if paired.clear > 0 else inverse(paired.ratio)
     where = f" at {setting}" if setting else ""
     return (
         f"no relevant difference between {a} and {b} {goal}{where}: {first} is "
@@ -314,7 +315,7 @@ def _is_alone(paired: Paired) -> bool:
 
 def _alone(a: str, b: str, setting: str, paired: Paired, goal: str, confidence: float) -> str:
     """One seed has a number, and nothing that says how much another seed would change it."""
-    first, other, ratio = (a, b, paired.ratio) if paired.wins else (b, a, _inverse(paired.ratio))
+    first, other, ratio = (a, b, paired.ratio) if paired.wins else (b, a, inverse(paired.ratio))
     where = f" at {setting}" if setting else ""
     return (
         f"{first} {ratio_text(ratio, confidence)} sooner than {other} {goal}{where} in the one "
@@ -328,7 +329,7 @@ def _counts(paired: Paired) -> tuple[int, int, int]:
 
 def _won(setting: str, paired: Paired, side: int, goal: str, confidence: float) -> str:
     wins = paired.wins if side == 1 else paired.losses
-    ratio = paired.ratio if side == 1 else _inverse(paired.ratio)
+    ratio = paired.ratio if side == 1 else inverse(paired.ratio)
     seeds = f"in {wins} of {paired.seeds} seeds"
     where = f" at {setting}" if setting else ""
     return f"{seeds}, {ratio_text(ratio, confidence)} sooner {goal}{where}"
@@ -344,7 +345,9 @@ def _at(settings: Sequence[str], every: Sequence[str]) -> str:
     return " at " + " and at ".join(settings)
 
 
-def _inverse(ratio: Estimate) -> Estimate:
+def inverse(ratio: Estimate) -> Estimate:
+    """The ratio of the second to the first, of one of the first to the second."""
+
     def over(x: float) -> float:
         return math.inf if x == 0 else 1 / x
 

@@ -6,6 +6,7 @@ import pytest
 
 from simfed.record.read import open_run
 from simfed.report.page import write_page
+from simfed.report.timeline import timeline_of
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["chromium"]
@@ -16,7 +17,8 @@ MARKS = """() => {
   return [...document.querySelectorAll(".js-plotly-plot")]
     .flatMap(chart => chart.data).reduce((sum, trace) => sum + shown(trace), 0) }"""
 BARS = """() => document.querySelector("#timeline-chart").data
-  .filter(t => t.type === "bar").reduce((n, t) => n + t.x.length, 0)"""
+  .filter(t => t.type === "bar" && t.legendgroup !== "latency")
+  .reduce((n, t) => n + t.x.length, 0)"""
 
 
 @pytest.fixture
@@ -126,6 +128,17 @@ def test_the_round_filter_changes_the_chart(opened, report_folder):
     page.locator("#timeline-clients").fill("large")
     page.locator("#timeline-clients").press("Enter")
     assert "5 clients" in page.locator("#timeline-status").inner_text()
+
+
+def test_a_transfers_latency_is_drawn_over_its_beginning(opened, report_folder):
+    page = opened({})
+    show(page, "#timeline-chart")
+    pale = page.evaluate(
+        """() => document.querySelector("#timeline-chart").data
+          .filter(t => t.legendgroup === "latency").map(t => t.x.length)"""
+    )
+    waits = timeline_of(open_run(report_folder()), (1, 3)).latency_s()
+    assert pale == ([(waits > 0).sum(), 1] if (waits > 0).any() else [])
 
 
 def test_what_cannot_be_found_leaves_the_chart_as_it_is(opened):

@@ -299,6 +299,16 @@ def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
     assert first_table == "Time to target"
 
 
+def test_a_run_of_one_prototype_is_compared_with_one_of_several(report_run):
+    runs = {"a": report_run(4, 6, prototypes=("only",)), "b": report_run(4, 6)}
+    tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
+    assert "final accuracy" in {what for what, *_ in compare.lead_facts(runs, tidy)}
+    assert all("%" in row[-3] for row in compare.lead_table(runs, tidy).rows)
+    payload = json.loads(inflated(Reader(page.page(list(runs.values()))), "payload"))
+    series = payload["panels"]["learning"]["series"]
+    assert [line["hidden"] for line in series] == [False, True, True, False]
+
+
 @pytest.mark.parametrize(
     ("a_s", "b_s", "value"),
     [

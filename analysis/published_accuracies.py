@@ -85,9 +85,9 @@ SETTINGS = (
     Setting(
         "ten silos",
         "Li 2022 (NIID-Bench), measured again by FedBench 0.1.3: ten parties, Dir(0.5), LeNet-5, "
-        "ten epochs a round, batch 64, rate 0.01, momentum 0.9, 50 rounds; here 10 rounds of them",
+        "ten epochs a round, batch 64, rate 0.01, momentum 0.9, 50 rounds; here 3 rounds of them",
         _scenario(
-            10, "lenet5", rounds=10, evaluation={"every": 2},
+            10, "lenet5", rounds=3,
             dataset={"name": "mnist", "partition": {"kind": "dirichlet", "alpha": 0.5}},
             training={
                 "learning_rate": 0.01, "momentum": 0.9, "batch_size": 64, "local_epochs": 10,
@@ -137,10 +137,10 @@ SETTINGS = (
     Setting(
         "three digits each",
         "Tan 2022 (FedProto): twenty clients of about three digits and a hundred images of each, "
-        "batch 4, rate 0.01, momentum 0.5, 100 rounds of one epoch (75 steps); here of the 10,000 "
+        "batch 4, rate 0.01, momentum 0.5, 100 rounds of one epoch (75 steps); here 50, of the 10,000 "
         "images of mnist-mini",
         _scenario(
-            20, "lenet5-half", rounds=100, evaluation={"every": 10},
+            20, "lenet5-half", rounds=50, evaluation={"every": 10},
             dataset={"name": "mnist-mini", "partition": {"kind": "shards", "shards_per_client": 3}},
             training={
                 "learning_rate": 0.01, "momentum": 0.5, "batch_size": 4, "local_steps": 75,

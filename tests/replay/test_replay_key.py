@@ -13,6 +13,7 @@ from simfed.scenario.load import validated
 from simfed.scenario.section import marked
 
 CLOCK = (
+    "plugins",  # of which the parts in use count, by their code
     "name",
     "rounds",  # under a constant rate, a longer run begins with a shorter one
     "network",

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from simfed.errors import InputErrors
 from simfed.registry import Only, registry
 from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario.fleet_file import FleetFile
 from simfed.scenario.load import apply_overrides, validated
 from simfed.scenario.network import Network
 from simfed.scenario.options import OfKind
@@ -47,7 +48,7 @@ def load(overrides=None, **how):
 
 
 def sections(of=Section):
-    """Every mapping that a scenario may hold."""
+    """Every mapping that a scenario, or a fleet, may hold."""
     for inner in of.__subclasses__():
         if not (issubclass(inner, OfKind) and inner.part is not None):
             yield inner
@@ -55,6 +56,7 @@ def sections(of=Section):
 
 
 SCHEMA = scenario_schema()
+DEFINITIONS = {**FleetFile.model_json_schema()["$defs"], **SCHEMA["$defs"]}
 MARKS = [
     (mapping, name, only)
     for mapping in sections()
@@ -65,7 +67,7 @@ MARKS = [
 def sample(node):
     """Some value that a key may have, by its JSON Schema."""
     if "$ref" in node:
-        part = SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]
+        part = DEFINITIONS[node["$ref"].rpartition("/")[2]]
         return {key: sample(part["properties"][key]) for key in part.get("required", ())}
     for key in ("examples", "enum"):
         if key in node:
@@ -87,7 +89,7 @@ def label(mark):
 
 
 def needed_keys(mapping):
-    nodes = SCHEMA["$defs"][mapping.__name__]
+    nodes = DEFINITIONS[mapping.__name__]
     return {key: sample(nodes["properties"][key]) for key in nodes.get("required", ())}
 
 
@@ -96,8 +98,8 @@ def needed_keys(mapping):
 )
 def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
     mapping, name, only = mark
-    node = SCHEMA["$defs"][mapping.__name__]["properties"][name]
-    other = SCHEMA["$defs"][mapping.__name__]["properties"][only.key]
+    node = DEFINITIONS[mapping.__name__]["properties"][name]
+    other = DEFINITIONS[mapping.__name__]["properties"][only.key]
     kinds = other.get("enum") or ([True, False] if other.get("type") == "boolean" else [])
     strange = [kind for kind in kinds if kind not in only.values] if only.values else [None]
     assert strange or only.key == "format"  # which is asked for in the next test
@@ -157,11 +159,11 @@ def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
     for overrides in WORLDS.values():
         scenario = load(overrides)
         for where, name, only, section in _from_the_top(scenario):
-            mapping = next(c for c in type(section).__mro__ if c.__name__ in SCHEMA["$defs"]
+            mapping = next(c for c in type(section).__mro__ if c.__name__ in DEFINITIONS
                            or c is Scenario)  # fmt: skip
-            node = (SCHEMA if mapping is Scenario else SCHEMA["$defs"][mapping.__name__])[
-                "properties"
-            ][name]
+            node = (SCHEMA if mapping is Scenario else DEFINITIONS[mapping.__name__])["properties"][
+                name
+            ]
             path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
             mark = mapping.__name__, name
             changed = {**overrides, f"{path}.{name}".lstrip("."): sample(node)}

@@ -137,8 +137,8 @@ SETTINGS = (
     Setting(
         "three digits each",
         "Tan 2022 (FedProto): twenty clients of about three digits and a hundred images of each, "
-        "batch 4, rate 0.01, momentum 0.5, 100 rounds of one epoch (75 steps); here 50, of the 10,000 "
-        "images of mnist-mini",
+        "batch 4, rate 0.01, momentum 0.5, 100 rounds of one epoch (75 steps); here 50, of the "
+        "10,000 images of mnist-mini",
         _scenario(
             20, "lenet5-half", rounds=50, evaluation={"every": 10},
             dataset={"name": "mnist-mini", "partition": {"kind": "shards", "shards_per_client": 3}},
@@ -162,7 +162,8 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def _changed(base: dict[str, Any], changes: dict[str, Any], seed: int) -> dict[str, Any]:
+def changed(base: dict[str, Any], changes: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The scenario of a setting with what one of its methods changes, under a seed."""
     made: dict[str, Any] = {**base, "name": "published", "seed": seed}
     for key, value in changes.items():
         section, _, name = key.partition(".")
@@ -171,7 +172,7 @@ def _changed(base: dict[str, Any], changes: dict[str, Any], seed: int) -> dict[s
 
 
 def _rows(setting: Setting, label: str, seed: int) -> Iterator[dict[str, Any]]:
-    scenario = _changed(setting.base, setting.methods[label], seed)
+    scenario = changed(setting.base, setting.methods[label], seed)
     with tempfile.TemporaryDirectory() as folder:
         run = simfed.run(scenario, Path(folder) / "run", workers=1, progress=False)
         evaluated = run.prototypes.dropna(subset=["test_accuracy"])

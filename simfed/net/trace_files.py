@@ -280,13 +280,14 @@ def _parse(
         return None
     if block.count(b"\r") != block.count(b"\r\n"):
         return None
-    from pyarrow import ArrowInvalid, ArrowKeyError, csv
+    from pyarrow import ArrowInvalid, ArrowKeyError, BufferReader, csv
 
     names = [f"f{k}" for k in chosen]
     try:
         table = csv.read_csv(
-            io.BytesIO(block),
-            csv.ReadOptions(autogenerate_column_names=True),
+            BufferReader(block),
+            # a block is small, and threads of older versions may wait for each other for ever
+            csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
             csv.ParseOptions(delimiter=delimiter, quote_char=False),
             csv.ConvertOptions(
                 column_types=dict.fromkeys(names, "float64"),

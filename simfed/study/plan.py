@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.scenario import Scenario
@@ -29,7 +29,7 @@ __all__ = [
     "Plan",
     "PlannedRun",
     "Point",
-    "Runs",
+    "SeedBySeed",
     "Setting",
     "each_once",
     "in_words",
@@ -37,6 +37,9 @@ __all__ = [
     "plan_study",
     "short_names",
 ]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +101,31 @@ class PlannedRun:
         return in_words(self.point, self.point, self.seed)
 
 
-class Runs(Sequence[PlannedRun]):
-    """Every setting under every seed, each made when it is asked for.
+class SeedBySeed(Sequence[_T]):
+    """Something for every setting under every seed, each made when it is asked for.
 
     Seed by seed, so that a study that is stopped early has whole comparisons.
     """
 
-    def __init__(self, settings: Sequence[Setting], seeds: Sequence[int]) -> None:
+    def __init__(self, settings: int, seeds: int, make: Callable[[int, int], _T]) -> None:
+        """`settings`, `seeds`: how many; `make(setting, seed)` takes their places."""
         self._settings = settings
         self._seeds = seeds
+        self._make = make
 
     def __len__(self) -> int:
-        return len(self._settings) * len(self._seeds)
+        return self._settings * self._seeds
 
     @overload
-    def __getitem__(self, at: int) -> PlannedRun: ...
+    def __getitem__(self, at: int) -> _T: ...
     @overload
-    def __getitem__(self, at: slice) -> list[PlannedRun]: ...
+    def __getitem__(self, at: slice) -> list[_T]: ...
 
-    def __getitem__(self, at: int | slice) -> PlannedRun | list[PlannedRun]:
+    def __getitem__(self, at: int | slice) -> _T | list[_T]:
         if isinstance(at, slice):
             return [self[number] for number in range(len(self))[at]]
-        seed, setting = divmod(range(len(self))[at], len(self._settings))
-        return PlannedRun(self._settings[setting], self._seeds[seed])
+        seed, setting = divmod(range(len(self))[at], self._settings)
+        return self._make(setting, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +138,13 @@ class Plan:
     settings: tuple[Setting, ...]
 
     @property
-    def runs(self) -> Runs:
-        """All runs, seed by seed."""
-        return Runs(self.settings, self.seeds)
+    def runs(self) -> SeedBySeed[PlannedRun]:
+        """All runs."""
+        return SeedBySeed(
+            len(self.settings),
+            len(self.seeds),
+            lambda setting, seed: PlannedRun(self.settings[setting], self.seeds[seed]),
+        )
 
     @property
     def arms_axis(self) -> Axis | None:

@@ -19,12 +19,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from simfed.errors import InputError
 from simfed.record import files
 from simfed.record.lock import held, is_held
-from simfed.study.plan import Plan
+from simfed.study.plan import Plan, SeedBySeed
 
 __all__ = ["FORMAT", "StudyFolder", "disk_refuses"]
 
@@ -41,37 +41,6 @@ def disk_refuses(error: BaseException | None) -> OSError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
-
-
-class Entries(Sequence[dict[str, Any]]):
-    """The runs of a plan as it is stored, each made when it is asked for.
-
-    Of each its `address`, `seed`, `point`, `values` and `rounds`; seed by seed.
-    """
-
-    def __init__(self, settings: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> None:
-        """Raises: `KeyError`, `TypeError`, `ValueError` for what is no whole plan."""
-        self._settings = settings
-        self._seeds = seeds
-        for setting in settings:
-            if len(setting["addresses"]) != len(seeds):
-                raise ValueError("a setting without an address for every seed")
-            setting["point"], setting["values"], setting["rounds"]
-
-    def __len__(self) -> int:
-        return len(self._settings) * len(self._seeds)
-
-    @overload
-    def __getitem__(self, at: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
-
-    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(at, slice):
-            return [self[number] for number in range(len(self))[at]]
-        seed, number = divmod(range(len(self))[at], len(self._settings))
-        entry = dict(self._settings[number])
-        return {"address": entry.pop("addresses")[seed], "seed": self._seeds[seed], **entry}
 
 
 class StudyFolder:
@@ -128,7 +97,7 @@ class StudyFolder:
             raise InputError(f"a study's plan of format {FORMAT}", where=str(path))
         try:
             if plan["format"] == FORMAT:
-                plan["runs"] = Entries(plan["settings"], plan["seeds"])
+                plan["runs"] = _entries(plan["settings"], plan["seeds"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("a study's whole plan", where=str(path), got=repr(error)) from None
         return plan
@@ -235,6 +204,25 @@ class StudyFolder:
     def forget_progress(self, address: str) -> None:
         with suppress(OSError):
             (self.partial / f"{address}.json").unlink(missing_ok=True)
+
+
+def _entries(
+    settings: Sequence[Mapping[str, Any]], seeds: Sequence[int]
+) -> SeedBySeed[dict[str, Any]]:
+    """Of each run of a stored plan its `address`, `seed`, `point`, `values` and `rounds`.
+
+    Raises: `KeyError`, `TypeError`, `ValueError` for what is no whole plan.
+    """
+    for setting in settings:
+        if len(setting["addresses"]) != len(seeds):
+            raise ValueError("a setting without an address for every seed")
+        setting["point"], setting["values"], setting["rounds"]
+
+    def entry(number: int, seed: int) -> dict[str, Any]:
+        made = dict(settings[number])
+        return {"address": made.pop("addresses")[seed], "seed": seeds[seed], **made}
+
+    return SeedBySeed(len(settings), len(seeds), entry)
 
 
 def _plain(plan: Plan, addresses: list[str]) -> dict[str, Any]:

@@ -241,7 +241,7 @@ def _sensitivity(spec: FigureSpec, results: Results) -> Figure:
     for ax, panels in zip(axes, groups, strict=True):
         for x, panel in enumerate(panels):
             runs = spec.of(panel, results)["ascend"]
-            values = [100 * run.accuracies()[-1] for run in runs.values()]
+            values = [100 * run.final() for run in runs.values()]
             ax.plot([x] * len(values), values, ".", color=COLOURS["ascend"], alpha=0.45, ms=4)
             if values:
                 band, _ = final_accuracy(runs)

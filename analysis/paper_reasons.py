@@ -171,7 +171,7 @@ def narrow_settings(
 
 def grid_spread(good: Runs, others: Sequence[Runs], margin: float) -> str:
     """How much a parameter changes at all, over the whole of its grid."""
-    gaps, seeds = grid_gaps(good, others)
+    gaps, seeds, _ = grid_gaps(good, others)
     if not seeds or any(math.isnan(gap.least) for gap in gaps):
         return ""
     levels = [0.0, *(-gap.least for gap in gaps)]

@@ -8,12 +8,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paper_campaign import Planned, campaign
-from paper_claims import CONTRADICTED, VERDICTS, Check, Judged, headline, judge
+from paper_claims import (
+    CONTRADICTED,
+    VERDICTS,
+    Check,
+    Judged,
+    headline,
+    judge,
+    survives_holm,
+)
 from paper_figures import FIGURES, FigureSpec
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from paper_results import (
     CONSTANTS,
     EXPLORATION,
+    MEASURES,
     POLICIES,
     REWARD,
     WEIGHTS,
@@ -61,8 +70,12 @@ def results_text(results: Results) -> str:
         _standing(results, judged),
         _claims_table(judged),
         _ONE_NUMBER,
+        "## What was chosen\n\n" + _CHOSEN,
+        _open_points(),
         "## How to read it\n\n" + _CLAIM_RULES,
         _reading_table(judged, results),
+        "### By other measures of accuracy\n\n" + _MEASURE_RULES,
+        _measures_table(results, judged),
         "### Every comparison\n\n" + _COMPARISON_RULES,
         _comparisons(judged),
         _reasons(results),
@@ -85,7 +98,17 @@ _HEAD = """# Does adaptive compression hold what it promises?
 
 The evaluation of ASCEND (C. Liu, Y. Liu, C. Liu, X. Zhang, P. Han, *Adaptive Heterogeneous Compression for
 Resource-Efficient Federated Knowledge Distillation*) run again with simfed, and each of its claims judged from the
-runs."""
+runs.
+
+Judged are accuracy, simulated time and choices on MNIST. Not judged are the source's theory (see
+[docs/theory.md](../docs/theory.md)), what it says of communication saved against sending everything, its measurements
+on devices, and, without a GPU, CIFAR-10."""
+
+_CHOSEN = """The source leaves points open. Taken here is the first value of each line; the others are keys of a scenario,
+and what they change was not tried in this campaign."""
+
+_MEASURE_RULES = """A claim about accuracy is judged by the last evaluation, as the source's tables are. Where another
+measure of the same runs comes to another verdict, the verdict hangs on that choice. Times do not change with it."""
 
 _ONE_NUMBER = """The number is that of the comparison which speaks least for the claim (of those with the most
 seeds, where it is not run), with its 95 % interval over seeds: differences in percentage points of test accuracy (or of
@@ -108,13 +131,16 @@ Ryzen 7 4800H); uploads alone are charged."""
 _CLAIM_RULES = """A claim is read as comparisons of runs under the same seed, which share data split, initial weights and
 mini-batches (across α the split differs by construction, and only the rest is shared). A comparison *holds* where its
 whole 95 % interval is on the claimed side, is *contradicted* where all of it is on the other, is *undecided* between
-(and where its interval covers less than 93 %), and *short of seeds* where it lacks some.
+(and where its interval covers less than 93 %), *given by the set-up* where no run could tell otherwise, and
+*short of seeds* where it lacks some.
 
 - **Reproduced**: all comparisons hold.
 - **Partly**: some hold and the others are undecided.
 - **Undecided**: none holds and none is contradicted.
 - **Not reproduced**: one is contradicted. What is claimed to be best, or of every policy or setting, is refuted by one
   that is not. Only a claim made of several statements (*in parts*) is reproduced **partly** as long as any holds.
+- **Follows from the set-up**: the source's own tables and charges fix what is compared. The runs neither support nor
+  refute such a claim; the number says what the tables come to, here that the claim is inconsistent with them.
 - **Not run**: a comparison is short of seeds (5 are asked for on MNIST, 3 on CIFAR-10 and the grids).
 - **Not comparable**: the source's experiment rests on times that it does not publish.
 
@@ -124,8 +150,13 @@ With 3 seeds, the (ρ, β) and c grids take one variance for all their settings 
 and each seed's own level; Student's t with (settings − 1) × (seeds − 1) degrees of freedom). At equal K, a fixed
 strategy reaches the same accuracies at every bandwidth by construction, so that "Top-K is ahead at 5 Mbps" has those of
 K = 1,000 at 50 Mbps once more, and is new in its times alone. A reason is given where a comparison is contradicted and
-the runs themselves support one. Nothing is corrected for the number of comparisons: where two arms do not differ at
-all, one comparison in forty is contradicted by chance."""
+the runs themselves support one. Accuracy is evaluated every ten rounds; times between two evaluations are interpolated
+in a straight line, so they are known to a few rounds. "The best fixed strategy" of a setting is the one that ends
+highest in these runs (and, of times, the one that is first there), which is known in hindsight alone.
+
+Verdicts rest on plain intervals: where two arms do not differ at all, one comparison in forty is contradicted by
+chance. Beside them stands what is left if all comparisons of one claim are to be right together (Holm 1979, at 5 %,
+from Student's t; of comparisons whose interval is not Student's nothing is said)."""
 
 _COMPARISON_RULES = """*points*: percentage points of test accuracy, after the last round unless another time is
 named. *×*: how many times sooner in simulated time, within 2 % of 1 as a difference in percent; `at least` where some
@@ -218,22 +249,58 @@ def _reading_table(judged: Sequence[Judged], results: Results) -> str:
     return _table(("claim", "read as", "comparisons", "likely reason", "mind"), rows)
 
 
+def _measures_table(results: Results, judged: Sequence[Judged]) -> str:
+    """The verdict of every claim under each measure of accuracy, where they are not all the same."""
+    others = {name: judge(results.measured_by(name)) for name in MEASURES if name != "last"}
+    rows = []
+    for i, one in enumerate(judged):
+        verdicts = [one.verdict, *(found[i].verdict for found in others.values())]
+        if len({*verdicts}) > 1:
+            rows.append((one.claim.text, *verdicts))
+    if not rows:
+        return "No verdict changes."
+    return _table(("claim", *(words for _, words in MEASURES.values())), rows)
+
+
+def _open_points() -> str:
+    """The table of docs/learning.md."""
+    page = Path(__file__).resolve().parents[1] / "docs" / "learning.md"
+    section = page.read_text(encoding="utf-8").split("## What the source leaves open", 1)[1]
+    return "\n".join(line for line in section.split("\n## ")[0].splitlines() if line[:1] == "|")
+
+
 def _tally(checks: Sequence[Check]) -> str:
-    """How many comparisons hold, and so on."""
+    """How many comparisons hold, and so on; how many of those decided are so all together."""
     counts: dict[str, int] = {}
     for check in checks:
         counts[check.state] = counts.get(check.state, 0) + 1
-    return ", ".join(f"{n} {state}" for state, n in counts.items())
+    text = ", ".join(f"{n} {state}" for state, n in counts.items())
+    left = [word for word in _after_holm(checks) if word]
+    return (
+        text
+        if not left or len(checks) == 1
+        else f"{text}; Holm: {left.count('stays')} of {len(left)} stay"
+    )
+
+
+def _after_holm(checks: Sequence[Check]) -> list[str]:
+    """Of comparisons that decide: whether they still do beside all others of the claim."""
+    words = {True: "stays", False: "falls", None: ""}
+    return [
+        words[left] if check.state in ("holds", CONTRADICTED) else ""
+        for check, left in zip(checks, survives_holm(checks), strict=True)
+    ]
 
 
 def _comparisons(judged: Sequence[Judged]) -> str:
     """All comparisons with any data; what has none is counted in the claims table."""
-    rows = [
-        (one.claim.text if i == 0 else "", check.what, check_text(check), check.seeds, check.state)
-        for one in judged
-        for i, check in enumerate(c for c in one.checks if c.seeds)
-    ]
-    return _table(("claim", "comparison", "estimate", "seeds", ""), rows) if rows else ""
+    rows = []
+    for one in judged:
+        known = [check for check in one.checks if check.seeds]
+        for i, (check, left) in enumerate(zip(known, _after_holm(known), strict=True)):
+            name = one.claim.text if i == 0 else ""
+            rows.append((name, check.what, check_text(check), check.seeds, check.state, left))
+    return _table(("claim", "comparison", "estimate", "seeds", "", "Holm"), rows) if rows else ""
 
 
 def check_text(check: Check) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "CONSTANTS",
     "FIXED",
     "LARGE",
+    "MEASURES",
     "NAMES",
     "POLICIES",
     "SMALL",
@@ -38,6 +39,7 @@ __all__ = [
     "equal_time_gap",
     "final_accuracy",
     "grid_gaps",
+    "mean_accuracy_gap",
     "over_seeds",
     "shares",
     "time_ratio",
@@ -69,6 +71,12 @@ class Result:
     """One run."""
 
     facts: dict[str, Any] = field(repr=False)
+    measure: str = "last"
+    """What counts as its accuracy: one of `MEASURES`."""
+
+    def final(self, prototype: str | None = None) -> float:
+        """Its accuracy by `measure`."""
+        return MEASURES[self.measure][0](self.accuracies(prototype))
 
     @property
     def seed(self) -> int:
@@ -96,12 +104,26 @@ class Result:
         return self.accuracies()[done - 1] if done else math.nan
 
     def first_at_s(self, threshold: float, prototype: str | None = None) -> tuple[float, bool]:
-        """When an evaluation first was at least this, or else when the run ended; which of them."""
+        """When the accuracy first was at least this, or else when the run ended; which of them.
+
+        It is evaluated every ten rounds; between the last evaluation below and the first one that
+        is not, it is taken to rise in a straight line.
+        """
+        before_s, before = 0.0, 0.0
         for at_s, accuracy in zip(self.at_s, self.accuracies(prototype), strict=True):
             if accuracy >= threshold:
-                return at_s, True
+                share = (threshold - before) / (accuracy - before) if before else 1.0
+                return before_s + share * (at_s - before_s), True
+            before_s, before = at_s, accuracy
         return float(self.facts["simulated_s"]), False
 
+
+MEASURES: dict[str, tuple[Callable[[Sequence[float]], float], str]] = {
+    "last": (lambda curve: curve[-1], "the last evaluation"),
+    "last ten": (lambda curve: sum(curve[-10:]) / len(curve[-10:]), "the mean of the last ten"),
+    "whole run": (lambda curve: sum(curve) / len(curve), "the mean of all evaluations of a run"),
+}
+"""What may count as a run's accuracy, from its evaluations; and in words."""
 
 Runs = dict[int, Result]
 """Seed → run, of one setting."""
@@ -136,7 +158,9 @@ class Results:
     and must not stand in for the campaign's.
     """
 
-    def __init__(self, folder: str | Path, planned: Collection[str] | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, planned: Collection[str] | None = None, measure: str = "last"
+    ) -> None:
         self.all: list[Result] = []
         self.foreign: list[str] = []
         """Hashes of results that are not the campaign's: left out of everything."""
@@ -149,11 +173,12 @@ class Results:
                 raise InputError("a whole JSON file", where=str(path), got=str(error)) from None
             if facts.get("format") != FORMAT:
                 raise InputError(f"a compact result of format {FORMAT}", where=str(path))
-            result = Result(facts)
+            result = Result(facts, measure)
             if planned is None or result.hash in planned:
                 self.all.append(result)
             else:
                 self.foreign.append(result.hash)
+        self._folder = Path(folder)
         self._of: dict[str, Runs] = {}
         for result in self.all:
             runs = self._of.setdefault(_key(result.facts["setting"]), {})
@@ -164,6 +189,10 @@ class Results:
                     where=str(folder),
                     got=f"{other.hash} and {result.hash}",
                 )
+
+    def measured_by(self, measure: str) -> Results:
+        """The same runs, whose accuracy is taken by another measure."""
+        return Results(self._folder, {result.hash for result in self.all}, measure)
 
     def runs(self, policy: str, task: str = "mnist", **changes: Any) -> Runs:
         """The runs of a setting, by seed; empty where there are none."""
@@ -196,15 +225,21 @@ def over_seeds(measure: Callable[..., float], *several: Runs) -> tuple[Estimate,
 
 
 def final_accuracy(runs: Runs, prototype: str | None = None) -> tuple[Estimate, int]:
-    """After the last round."""
-    return over_seeds(lambda run: run.accuracies(prototype)[-1], runs)
+    """By the results' measure."""
+    return over_seeds(lambda run: run.final(prototype), runs)
 
 
 def accuracy_gap(a: Runs, b: Runs, prototype: str | None = None) -> tuple[Estimate, int]:
     """Final accuracy of `a` − that of `b`, seed by seed."""
     seeds = _common(a, b)
-    last_a, last_b = ([runs[s].accuracies(prototype)[-1] for s in seeds] for runs in (a, b))
+    last_a, last_b = ([runs[s].final(prototype) for s in seeds] for runs in (a, b))
     return paired_difference(last_a, last_b), len(seeds)
+
+
+def mean_accuracy_gap(a: Runs, b: Runs) -> tuple[Estimate, int]:
+    """Accuracy of `a` − that of `b`, the mean over all evaluations at equal rounds."""
+    mean, _ = MEASURES["whole run"]
+    return over_seeds(lambda one, other: mean(one.accuracies()) - mean(other.accuracies()), a, b)
 
 
 def equal_time_gap(a: Runs, b: Runs) -> tuple[Estimate, int]:
@@ -217,9 +252,9 @@ def equal_time_gap(a: Runs, b: Runs) -> tuple[Estimate, int]:
     return over_seeds(gap, a, b)
 
 
-def grid_gaps(good: Runs, others: Sequence[Runs]) -> tuple[list[Estimate], int]:
+def grid_gaps(good: Runs, others: Sequence[Runs]) -> tuple[list[Estimate], int, int]:
     """Final accuracy of `good` − that of each other setting of a grid, over the seeds that all
-    have.
+    have; how many these are; degrees of freedom.
 
     Three seeds say little about how much runs scatter, but all settings of a grid together say
     more: one variance is taken for all of them, that of what is left of final accuracy once each
@@ -227,15 +262,16 @@ def grid_gaps(good: Runs, others: Sequence[Runs]) -> tuple[list[Estimate], int]:
     freedom for Student's t. It takes for granted that settings scatter alike.
     """
     seeds = _common(good, *others)
-    last = np.array([[runs[s].accuracies()[-1] for s in seeds] for runs in (good, *others)])
+    last = np.array([[runs[s].final() for s in seeds] for runs in (good, *others)])
     if len(seeds) < 2:
-        return [paired_difference(last[0], row) for row in last[1:]], len(seeds)
+        return [paired_difference(last[0], row) for row in last[1:]], len(seeds), 0
     left = last - last.mean(axis=1, keepdims=True) - last.mean(axis=0) + last.mean()
     freedom = len(others) * (len(seeds) - 1)
     error = math.sqrt(2 * float((left**2).sum()) / freedom / len(seeds))
     half = float(stats.t.ppf(0.975, freedom)) * error
     gaps = [float(last[0].mean() - row.mean()) for row in last[1:]]
-    return [Estimate(gap, gap, gap - half, gap + half, 0.95) for gap in gaps], len(seeds)
+    found = [Estimate(gap, gap, gap - half, gap + half, 0.95) for gap in gaps]
+    return found, len(seeds), freedom
 
 
 def time_ratio(a: Runs, b: Runs, threshold: float, prototype: str | None = None) -> Paired:

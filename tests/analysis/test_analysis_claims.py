@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 from analysis_made_up import ARMS, facts
-from paper_claims import CLAIMS, Check, headline, judge, state_of, verdict_of
+from paper_claims import CLAIMS, Check, headline, judge, state_of, survives_holm, verdict_of
 from paper_report import check_text
 from paper_results import (
+    POLICIES,
     Results,
     accuracy_gap,
     equal_time_gap,
@@ -15,6 +16,7 @@ from paper_results import (
     shares,
     time_ratio,
 )
+from scipy import stats
 
 from simfed.errors import InputError
 from simfed.study.statistics import Estimate
@@ -150,7 +152,7 @@ def test_a_margin_lets_ascend_lack_half_a_point(keep):
     assert height.state == "contradicted"
 
 
-def test_against_each_fixed_strategy_the_worst_counts(keep):
+def test_ascend_is_held_against_the_best_fixed_strategy(keep):
     finals = {"top-k": 0.97, "random-k": 0.8, "periodic-k": 0.8}
     runs = of_arms(finals, ks=(10_000,))
     runs += [facts("ascend", s, final=0.9, k=10_000) for s in SEEDS]
@@ -189,13 +191,20 @@ def test_bandwidth_that_changes_nothing_is_no_gain(keep):
         for arm, final, at_s in (("top-k", 0.95, 1.0), ("random-k", 0.9, 2.0))
     ]  # fmt: skip
     one = judged(keep(*runs), "fast-links")
+    assert {c.state for c in one.checks} == {"given by the set-up"}
+    assert one.verdict == "follows from the set-up"
+    for run in runs:  # were something learned by the clock, the runs would decide
+        for curve in run["curve"]["accuracy"].values():
+            curve[0] = 0.0  # times are those of evaluations
+        run["curve"]["accuracy"]["lenet5"][-1] += 0.01 * (run["setting"]["up_mbps"] == 5)
+    one = judged(keep(*runs), "fast-links")
     assert {c.state for c in one.checks} == {"contradicted"}
     assert one.verdict == "not reproduced"
 
 
 def fast_links(keep, random_k_fast_s, top_k_slow=True):
     runs = [
-        facts(arm, s, final=0.95, up_mbps=float(up), reached_at_s=at_s)
+        facts(arm, s, final=0.95 + up / 1e6, up_mbps=float(up), reached_at_s=at_s)
         for s in SEEDS
         for arm, up, at_s in (
             ("top-k", 5, 2.0 if top_k_slow else None), ("top-k", 500, 1.0),
@@ -203,6 +212,8 @@ def fast_links(keep, random_k_fast_s, top_k_slow=True):
         )
     ]  # fmt: skip
     for run in runs:  # 0.8 is passed where 0.9 is, or never
+        for curve in run["curve"]["accuracy"].values():
+            curve[0] = 0.0
         if (
             run["setting"]["up_mbps"] == 5
             and run["setting"]["policy"] == "top-k"
@@ -308,9 +319,9 @@ def grid(finals):
 def test_a_grid_of_two_is_a_paired_t_test(keep):
     results = Results(keep(*grid([[0.9, 0.92, 0.95], [0.91, 0.9, 0.92]])))
     good, other = results.runs("ascend"), results.runs("ascend", c=1)
-    (pooled,), seeds = grid_gaps(good, [other])
+    (pooled,), seeds, freedom = grid_gaps(good, [other])
     plain, _ = accuracy_gap(good, other)
-    assert seeds == 3
+    assert (seeds, freedom) == (3, 2)
     assert (pooled.least, pooled.low, pooled.high) == pytest.approx(
         (plain.least, plain.low, plain.high)
     )
@@ -328,7 +339,7 @@ def test_a_grid_of_settings_that_do_not_differ_is_rarely_called_different(keep):
             {f["seed"]: Result(f) for f in grid(seeds + noise) if f["setting"]["c"] == c}
             for c in (3, 1, 2, 4, 5)
         ]
-        gaps, _ = grid_gaps(runs[0], runs[1:])
+        gaps, _, _ = grid_gaps(runs[0], runs[1:])
         hits += sum(gap.low <= 0 <= gap.high for gap in gaps) / len(gaps)
     # the four of a grid share c = 3, so count grids: three standard errors of an unclustered share,
     # doubled
@@ -433,7 +444,7 @@ def test_two_runs_of_one_setting_and_seed_are_refused(keep):
 
 
 def test_claims_have_names_of_their_own():
-    assert len({claim.name for claim in CLAIMS}) == len({claim.text for claim in CLAIMS}) == 17
+    assert len({claim.name for claim in CLAIMS}) == len({claim.text for claim in CLAIMS}) == 22
 
 
 @pytest.mark.parametrize("content", ["{", '{"format": 99}'])
@@ -441,3 +452,51 @@ def test_a_damaged_result_is_named(tmp_path, content):
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(InputError, match=r"bad\.json"):
         Results(tmp_path)
+
+
+def test_a_time_between_two_evaluations_is_taken_from_the_line_between_them(keep):
+    results = Results(keep(facts("top-k", 0, reached_at_s=1.5)))  # 0.1 at 0.5 s, 0.9 at 1.5 s
+    assert results.runs("top-k")[0].first_at_s(0.7) == (pytest.approx(1.25), True)
+    assert results.runs("top-k")[0].first_at_s(0.96) == (10.0, False)
+
+
+@pytest.mark.parametrize(
+    ("measure", "found"), [("last", 0.95), ("last ten", 1.95 / 3), ("whole run", 1.95 / 3)]
+)
+def test_accuracy_is_what_the_measure_says(keep, measure, found):
+    results = Results(keep(facts("top-k", 0, final=0.95))).measured_by(measure)
+    assert results.runs("top-k")[0].final() == pytest.approx(found)
+
+
+def test_holm_asks_more_of_the_first_than_of_the_last():
+    def check(p):
+        """Five seeds whose mean is this far from 0 in its own error."""
+        middle, half = float(stats.t.isf(p / 2, 4)), float(stats.t.ppf(0.975, 4))
+        estimate = Estimate(middle, middle, middle - half, middle + half, 0.95)
+        return Check("", "holds", estimate, "points", 5)
+
+    ps = (0.02, 0.001, 0.04)
+    checks = [check(p) for p in ps]
+    assert [c.p_value for c in checks] == pytest.approx(ps)
+    assert survives_holm(checks) == [True, True, True]  # 0.001 ≤ 5 %/3, 0.02 ≤ 5 %/2, 0.04 ≤ 5 %
+    assert survives_holm([check(p) for p in (0.03, 0.001, 0.04)]) == [False, True, False]
+    bound = Check("", "holds", Estimate(1, math.inf, 1, math.inf, 0.94), "×", 5)
+    assert survives_holm([bound, check(0.04)]) == [None, True]
+
+
+def test_faster_per_round_is_not_faster_per_second(keep):
+    """Twice the accuracy in the middle, at four times the time."""
+    runs = []
+    for k, middle, at_s in ((500, 0.3, 0.6), (1000, 0.5, 2.0), (5000, 0.8, 8.0)):
+        for policy in POLICIES:
+            for s in SEEDS:
+                run = facts(policy, s, k=k, final=0.95 + WOBBLE[s], reached_at_s=at_s)
+                run["curve"]["accuracy"] = {
+                    model: [0.1, middle + WOBBLE[s], 0.95 + WOBBLE[s]]
+                    for model in run["curve"]["accuracy"]
+                }
+                run["curve"]["at_s"][2] = 20 * at_s
+                runs.append(run)
+    folder = keep(*runs)
+    assert judged(folder, "larger-k-per-round").verdict == "reproduced"
+    assert judged(folder, "larger-k-per-second").verdict == "not reproduced"

@@ -75,6 +75,7 @@ QUANTITIES: dict[str, Quantity] = {
         Quantity("auxiliary", "samples"),
     )
 }
+"""Every kind of work, by name."""
 
 
 def work_size(work: Work) -> dict[str, Any]:

@@ -63,4 +63,3 @@ def as_markdown(text: str) -> str:
             inside = False
         lines.append(line.strip() if inside and starts else line)
     return "\n".join([*lines, "```"] if inside else lines)
-

@@ -12,7 +12,6 @@ what its derivation does not know. The numbers stand in analysis/published_devic
 from __future__ import annotations
 
 import math
-import re
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -362,14 +361,11 @@ TABLES = {"devices": devices_table, "checks": checks_table, "sources": sources_l
 def page_text(text: str, numbers: dict[str, Any]) -> str:
     """The page with its tables made anew, each between two comments."""
     for name, make in TABLES.items():
-        table = make(numbers)
-        text, count = re.subn(
-            rf"(<!-- {name}: made by [^>]*-->\n).*?(\n<!-- end -->)",
-            lambda found, table=table: "\n".join((found[1], table, found[2])),
-            text,
-            flags=re.DOTALL,
-        )
-        assert count == 1, name
+        head = f"<!-- {name}: made by analysis/published_devices.py -->\n"
+        before, found, after = text.partition(head)
+        assert found, name
+        end = after[after.index("\n<!-- end -->") :]
+        text = f"{before}{head}\n{make(numbers)}\n{end}"
     return text
 
 

@@ -34,6 +34,15 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
 _FENCED = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Pages of docs/ that no section names yet stand at the end."""
+    named = set(_named(config.nav or []))
+    rest = [path for path in _docs() if path not in named]
+    if rest:
+        config.nav = [*(config.nav or []), {"Further pages": rest}]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """All pages, and all that they link to."""
     texts = {path: _text(path) for path in (*GATHERED, *_docs())}
@@ -88,6 +97,14 @@ def gallery(text: str) -> str:
             out += [f"- {' '.join(bullets[0].split())}", ""]
         out += [f"[What came out, and how it was done]({where})", ""]
     return "\n".join(out)
+
+
+def _named(nav: Any) -> Iterator[str]:
+    """The pages that a navigation names, at any depth."""
+    if isinstance(nav, str):
+        yield nav
+    for below in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from _named(below)
 
 
 def _docs() -> list[str]:

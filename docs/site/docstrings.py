@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 import griffe
@@ -38,6 +39,23 @@ def _homes(module: griffe.Module) -> list[tuple[str, str]]:
     ]
 
 
+_ROW = r"(?!>>>)\S[^\n]*? {2,}\S[^\n]*\n"
+_TABLE = re.compile(rf"(?<=\n\n)(?:{_ROW}(?:\S[^\n]*\n)??){{3,}}(?=\n)")
+"""Words on the left, what they mean on the right: a paragraph of three such lines or more."""
+
+
+def _listed(table: re.Match[str]) -> str:
+    """A list of words and meanings."""
+    lines: list[str] = []
+    for line in table[0].splitlines():
+        word, gap, meaning = line.partition("  ")
+        if gap:
+            lines.append(f"- **{word}**: {meaning.strip()}")
+        else:
+            lines[-1] += f" {line}"
+    return "\n".join(lines) + "\n"
+
+
 def as_markdown(text: str) -> str:
     """A docstring with its doctests fenced, which Markdown would read as quotations.
 
@@ -51,7 +69,7 @@ def as_markdown(text: str) -> str:
     """
     lines: list[str] = []
     inside = False
-    for line in text.splitlines():
+    for line in _TABLE.sub(_listed, text).splitlines():
         starts = line.lstrip().startswith(">>>")
         if starts and not inside:
             if lines and lines[-1]:

@@ -94,7 +94,7 @@ def gallery(text: str) -> str:
         for alt, image in images:
             out += [f"[![{alt}]({image})]({where})", "", f"*{alt}.*", ""]
         if bullets := re.findall(r"^- (.*?)(?=^- |^$|\Z)", section, re.MULTILINE | re.DOTALL):
-            out += [f"- {' '.join(bullets[0].split())}", ""]
+            out += [" ".join(bullets[0].split()), ""]
         out += [f"[What came out, and how it was done]({where})", ""]
     return "\n".join(out)
 

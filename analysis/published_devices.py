@@ -294,7 +294,7 @@ def devices_table(numbers: dict[str, Any]) -> str:
         law = law_of(name, numbers["devices"])
         times = [law.overhead_s + law.per_flop * flops for flops in (80e6, 106.5e9)]
         lines.append(
-            f"| `{name}` | {1e-9 / law.per_flop:.3g} | {_spoken(law.overhead_s)} | "
+            f"| `{name}` | {_rate(1e-9 / law.per_flop)} | {_spoken(law.overhead_s)} | "
             f"{_spoken(times[0])} | {_spoken(times[1])} | {law.factor:.1f} | {law.made} |"
         )
     return "\n".join(lines)
@@ -346,6 +346,10 @@ def sources_list(numbers: dict[str, Any]) -> str:
             f"`{source['commit'][:12]}`: {' '.join(source['method'].split())}."
         )
     return "\n".join(lines)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _spoken(seconds: float) -> str:

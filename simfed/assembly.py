@@ -595,6 +595,24 @@ def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> P
     return parts
 
 
+def checked_world(world: Scenario, source: str | Path | None) -> Parts:
+    """The parts of a world without learning of its own, such as a fleet's for an app.
+
+    Raises: `InputErrors` for profiles, tables, availability, topology.
+    """
+    parts = Parts(world, source)
+    checks: list[Callable[[], object]] = [
+        lambda: parts.processors, parts.columns, parts.fleet.availability,
+        parts.server_device, lambda: parts.topology, lambda: parts.network_model,
+    ]  # fmt: skip
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            raise InputErrors([error.within(parts.name)]) from None
+    return parts
+
+
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
     """Name and one line of provenance of each calibration profile at hand.
 

@@ -142,7 +142,7 @@ def _file(config: MkDocsConfig, path: str) -> File:
         return File.generated(config, path, abs_src_path=str(ROOT / path))
     language = SHOWN[PurePosixPath(path).suffix]
     fence = "`" * 4
-    return _page(config, uri, f"# {path}\n\n{fence}{language}\n{_text(path)}\n{fence}\n", BESIDE)
+    return _page(config, uri, f"# `{path}`\n\n{fence}{language}\n{_text(path)}\n{fence}\n", BESIDE)
 
 
 def _linked(path: str, text: str) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _folder(folder: str) -> str:
     names = _listed(folder)
     lines = [f"- [{name}]({_page_of(f'{folder}/{name}').rpartition('/')[2]})" for name in names]
     count = sum(1 for path in (ROOT / folder).iterdir())
-    return "\n".join([f"# {folder}", "", *(lines or [f"{count} files, in the repository."]), ""])
+    return "\n".join([f"# `{folder}`", "", *(lines or [f"{count} files, in the repository."]), ""])
 
 
 def _notebook(notebook: dict[str, Any]) -> str:

@@ -111,6 +111,14 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(pages):
                 assert unquote(anchor) in pages[target].anchors, (path, link)
 
 
+def test_lists_are_lists(site):
+    """Markdown that a repository's viewer takes for a list, and the site for a paragraph."""
+    listed = re.compile(r"<p>(?:(?!</p>).)*?\n((?:- |\* |\d+\. )[^\n]*)", re.DOTALL)
+    for path in site.rglob("*.html"):
+        text = re.sub(r"<pre.*?</pre>", "", path.read_text(), flags=re.DOTALL)
+        assert listed.findall(text) == [], path
+
+
 def test_every_public_name_is_in_the_reference(site):
     body = (site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]
     listed = {line.split(" ", 1)[0] for line in zlib.decompress(body).decode().splitlines()}

@@ -1,4 +1,4 @@
-"""Profiles of devices from what others published, and the tables of docs/devices.md.
+"""Profiles of devices from what others published, and the tables of docs/published-devices.md.
 
     python analysis/published_devices.py           # writes both
     python analysis/published_devices.py --check   # says whether they are as the numbers make them
@@ -22,7 +22,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = Path(__file__).with_suffix(".yaml")
-PAGE = ROOT / "docs" / "devices.md"
+PAGE = ROOT / "docs" / "published-devices.md"
 MEASURED = ROOT / "calibration" / "x86-2core-vm.yaml"
 
 LEAST_FACTOR = 2.0
@@ -191,8 +191,8 @@ def profile_text(name: str, numbers: dict[str, Any]) -> str:
         (("training", 1.0), ("inference", 1 / more), ("distillation", 1.0))
     )  # fmt: skip
     return f"""\
-# Made of what others published, by `python analysis/published_devices.py`; see docs/devices.md.
-# Nothing here was measured by simfed: measure the device if it matters.
+# Made of what others published, by `python analysis/published_devices.py`. Nothing here was measured
+# by simfed: see docs/published-devices.md, and measure the device if it matters.
 kind: published
 name: {name}
 description: {device["description"]}

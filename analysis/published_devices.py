@@ -191,8 +191,8 @@ def profile_text(name: str, numbers: dict[str, Any]) -> str:
         (("training", 1.0), ("inference", 1 / more), ("distillation", 1.0))
     )  # fmt: skip
     return f"""\
-# Made of what others published, by `python analysis/published_devices.py`. Nothing here was measured
-# by simfed: see docs/published-devices.md, and measure the device if it matters.
+# Made of what others published, by `python analysis/published_devices.py`. Not measured by
+# simfed: see docs/published-devices.md, and measure the device if it matters.
 kind: published
 name: {name}
 description: {device["description"]}

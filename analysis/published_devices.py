@@ -198,7 +198,7 @@ name: {name}
 description: {device["description"]}
 provenance:
   trust: >-
-{_folded(_trust(law))}
+{_folded(_trust(law, device['software']))}
 {f"  threads: {device['threads']}" if "threads" in device else "  unknown: [threads]"}
   not_published: [compression, decompression, auxiliary work]
   sources:
@@ -206,10 +206,10 @@ provenance:
 {laws}"""
 
 
-def _trust(law: Law) -> str:
+def _trust(law: Law, software: str) -> str:
     return (
-        f"right within a factor of {law.factor:.1f} nine times in ten, as far as can be told; made "
-        f"of {law.made}"
+        f"right within a factor of {law.factor:.1f} nine times in ten for {software}, as far as "
+        f"can be told (other software may be ten times faster); made of {law.made}"
     )
 
 

@@ -198,7 +198,7 @@ name: {name}
 description: {device["description"]}
 provenance:
   trust: >-
-{_folded(_trust(law, device['software']))}
+{_folded(_trust(law, device["software"]))}
 {f"  threads: {device['threads']}" if "threads" in device else "  unknown: [threads]"}
   not_published: [compression, decompression, auxiliary work]
   sources:

@@ -47,20 +47,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """All pages, and all that they link to."""
     texts = {path: _text(path) for path in (*GATHERED, *_docs())}
     texts[NOTEBOOK] = _notebook(json.loads(_text(NOTEBOOK)))
-    for path, text in texts.items():
-        files.append(_page(config, _page_of(path), text))
-    own = {f.src_uri: f.content_string for f in files.documentation_pages()}
-    linked = sorted({target for path, text in texts.items() for target in _linked(path, text)})
-    for target in linked:
-        if target in texts or target in own:
-            continue
+    found = [_page(config, _page_of(path), text) for path, text in texts.items()]
+    linked = {target for path, text in texts.items() for target in _linked(path, text)}
+    for target in sorted(linked - set(texts)):
         if (ROOT / target).is_dir():
-            files.append(_page(config, _page_of(target), _folder(target), BESIDE))
-            for name in _listed(target):
-                files.append(_file(config, f"{target}/{name}"))
+            found.append(_page(config, _page_of(target), _folder(target), BESIDE))
+            found += [_file(config, f"{target}/{name}") for name in _listed(target)]
         else:
-            files.append(_file(config, target))
-    files.append(_page(config, "gallery.md", gallery(texts["scenarios/README.md"])))
+            found.append(_file(config, target))
+    found.append(_page(config, "gallery.md", gallery(texts["scenarios/README.md"])))
+    for file in {file.src_uri: file for file in found}.values():
+        files.append(file)
     return files
 
 

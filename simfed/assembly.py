@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfed.contract import FORCED_ARM, Task
+from simfed.contract import Task
 from simfed.device import (
     QUANTITIES,
     Device,
@@ -341,9 +341,9 @@ class Parts:
         """With the one that everybody plays after a rollback, where something is distilled."""
         scenario = self.scenario
         recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
-        if time_only or recorded or not scenario.safeguard.rollback:
+        if time_only or recorded:
             return self._arms(index)
-        return tuple(dict.fromkeys((*self._arms(index), FORCED_ARM)))
+        return tuple(dict.fromkeys((*self._arms(index), *scenario.forced_arms)))
 
     def _codecs(self, index: int, arms: tuple[str, ...], length: int) -> Iterator[tuple[str, int]]:
         """Codec and K of what a group's clients play: at each arm's level, or at both ends of K."""

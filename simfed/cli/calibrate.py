@@ -176,6 +176,7 @@ def show(
     out: Annotated[Path | None, typer.Option(help="Picture (PNG, SVG, PDF); PROFILE.png")] = None,
 ) -> None:
     """Draw a profile's curves with their intervals over the points, and list them."""
+    from simfed.device.profile import ANY
     from simfed.device.table import read_table
     from simfed.report.calibration import profile_figure
     from simfed.report.pictures import save_picture
@@ -186,6 +187,8 @@ def show(
     if points is not None:
         loaded.models.update(_works(points))
     _print(_profile_table(loaded))
+    if out is None and all(model == ANY for _, model, _ in loaded.curves):
+        return  # laws across models have no picture
     target = out if out is not None else Path(f"{loaded.name}.png")
     print(save_picture(profile_figure(loaded, points), target))
 

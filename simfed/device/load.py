@@ -29,6 +29,8 @@ PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """What a device can be doing, as far as its power is concerned."""
 
 _KEYS = ("kind", "name", "description", "provenance", "power", "noise", "uncertainty", *QUANTITIES)
+KINDS = ("table", "law", "published")
+_SOURCE_KEYS = ("number", "source", "method")
 _LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
 _ERROR_KEYS = ("in_sample", "worst", "cross_validated", "coverage_90", "other_model", "sizes")
 _STEEPEST_LAW = 5.0
@@ -101,7 +103,7 @@ def _is_profile(path: Path) -> bool:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    return re.search(r"^\W*kind:\s*(table|law)\b", text, re.MULTILINE) is not None
+    return re.search(rf"^\W*kind:\s*({'|'.join(KINDS)})\b", text, re.MULTILINE) is not None
 
 
 @lru_cache(maxsize=16)
@@ -115,8 +117,8 @@ def _profile(data: Any, path: Path) -> Profile:
     data = _mapping(data, "", "a profile: a mapping with kind, name and measured times")
     _only(data, _KEYS, "")
     kind = data.get("kind")
-    if kind not in ("table", "law"):
-        raise InputError("table or law", where="kind", got=kind)
+    if kind not in KINDS:
+        raise InputError(listed(KINDS), where="kind", got=kind)
     curves: dict[tuple[str, str, str], Curve] = {}
     for quantity in QUANTITIES:
         if quantity in data:
@@ -131,6 +133,8 @@ def _profile(data: Any, path: Path) -> Profile:
     _only(uncertainty, QUANTITIES, "uncertainty")
     provenance = dict(_mapping(data.get("provenance", {}), "provenance", "a mapping"))
     _check_files(provenance.get("files", []))
+    if kind == "published":
+        _check_sources(provenance)
     if "description" in data:
         provenance["description"] = str(data["description"])
     return Profile(
@@ -143,6 +147,23 @@ def _profile(data: Any, path: Path) -> Profile:
         provenance=provenance,
         source=str(path),
     )
+
+
+def _check_sources(provenance: Mapping[str, Any]) -> None:
+    """What nobody here measured says how far to trust it and where every number is from."""
+    if not isinstance(provenance.get("trust"), str):
+        raise InputError(
+            "one sentence that says how far to trust published numbers", where="provenance.trust",
+            got=provenance.get("trust"),
+        )  # fmt: skip
+    sources = provenance.get("sources")
+    for source in sources if isinstance(sources, list) and sources else [None]:
+        if not isinstance(source, Mapping) or set(source) != set(_SOURCE_KEYS):
+            raise InputError(
+                f"a list of published numbers, each with {listed(_SOURCE_KEYS)}",
+                where="provenance.sources",
+                got=source,
+            )
 
 
 def _check_files(files: Any) -> None:

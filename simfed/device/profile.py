@@ -3,8 +3,9 @@
 Kinds of work ("quantities"): one local training step on a batch, compression and decompression of
 one gradient to K entries by a strategy, inference and one distillation step on a set of samples,
 and one step of a method's auxiliary work (a generator, a discriminator) by the name of that work. A
-`table` profile is exact at its measured rows; a `law` profile holds fitted laws. Where neither
-knows a quantity, that is an error that names it: nothing ever takes zero seconds by accident.
+`table` profile is exact at its measured rows; a `law` profile holds fitted laws; a `published` one
+is made of what others measured and says how far to trust it. Where none knows a quantity, that is
+an error that names it: nothing ever takes zero seconds by accident.
 
 What is ignored: everything that is not in the size (the values themselves, what ran before). Noise,
 load, heat and clocks belong to the client's processor, `simfed.device.client`.
@@ -43,6 +44,9 @@ ANY = "any"
 Key = tuple[str, str, str]
 """(quantity, model, strategy); the strategy is empty for work without one."""
 
+_TRUST: Key = ("", "", "")
+"""Of the warning how far a published profile may be trusted, among those given."""
+
 _ANY_TRAINING: Key = ("training", ANY, "")
 
 FREE_STRATEGY = "dense"
@@ -75,6 +79,7 @@ QUANTITIES: dict[str, Quantity] = {
         Quantity("auxiliary", "samples"),
     )
 }
+"""Every kind of work, by name."""
 
 
 def work_size(work: Work) -> dict[str, Any]:
@@ -289,6 +294,12 @@ class Profile:
         )  # fmt: skip
 
     def _note(self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool) -> None:
+        if self.kind == "published" and _TRUST not in self._warned:
+            self._warned.add(_TRUST)
+            self.warnings.append(
+                f"device profile {self.name}: nobody measured it with simfed; its times are made "
+                f"of published numbers, {self.provenance['trust']}"
+            )
         if key in self._warned:
             return
         text = None

@@ -146,7 +146,7 @@ def test_next_to_a_zero_row_it_is_linear():
         ("[1, 2]", "a profile: a mapping"),
         ("", "a profile: a mapping"),
         ("kind: [", "YAML"),
-        ("{kind: tabel, training: {m: {32: 1 ms}}}", "kind: table or law, got 'tabel'"),
+        ("{kind: tabel, training: {m: {32: 1 ms}}}", "kind: table, law or published, got 'tabel'"),
         ("{kind: table}", "at least one of training"),
         ("{kind: table, trainning: {}}", "did you mean 'training'?"),
         ("{kind: table, training: {m: {32: 1}}}", "training.m.32: a duration with its unit"),

@@ -10,6 +10,7 @@ from simfed.cli import (
     cache,
     calibrate,
     data,
+    deploy,
     export,
     flower,
     inspect,
@@ -58,6 +59,8 @@ app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
 app.add_typer(show.app, name="show")
 app.command()(run.verify)
+app.command()(deploy.serve)
+app.command()(deploy.join)
 app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)

@@ -14,7 +14,7 @@ from simfed.errors import InputError
 from simfed.interrupt import sigterm_is_ctrl_c
 from simfed.units import counted
 
-__all__ = ["join", "serve"]
+__all__ = ["deploy", "join", "serve"]
 
 Token = Annotated[
     Path | None, typer.Option(help="File with a secret that server and clients share.")
@@ -131,6 +131,54 @@ def join(
             tls=client_tls(tls_ca) if tls or tls_ca is not None else None,
             patience_s=patience, allow_plugins=allow_plugins, say=_say(quiet),
         )  # fmt: skip
+
+
+def deploy(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    out: Annotated[
+        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+    ] = None,
+    shaped: Annotated[
+        bool,
+        typer.Option(
+            "--shaped",
+            help="Links and processor shares as in the scenario, in network namespaces of their "
+            "own (Linux, root).",
+        ),
+    ] = False,
+    set_: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
+    ] = False,
+    allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
+    import_: Imports = None,
+    figures: Annotated[bool, typer.Option(help="Draw pictures into the run directory.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+) -> None:
+    """Serve a scenario to one process per client on this machine, for trying."""
+    from simfed.deploy.local import deploy as deploy_here
+    from simfed.progress import RunProgress
+    from simfed.scenario import load_scenario, parse_assignment
+
+    if resume and out is None:
+        raise InputError("--out DIR of the run to go on with", where="--resume")
+    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
+    listed = load_scenario(
+        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    )
+    with folder_for(out, listed.name) as folder, sigterm_is_ctrl_c():
+        clients, length = counted(listed.client_count, "process"), counted(listed.rounds, "round")
+        title = f"{listed.name}: {clients}, {length} → {folder}"
+        result = deploy_here(
+            listed, folder, shaped=shaped, source=scenario, allow_plugins=allow_plugins,
+            resume=resume, overwrite=overwrite,
+            progress=RunProgress(listed.rounds, quiet=quiet, title=title), say=_say(quiet),
+        )  # fmt: skip
+    drawn = draw(result, folder) if figures else []
+    if not quiet:
+        summarise(result, drawn)
 
 
 def address(text: str, where: str) -> tuple[str, int]:

@@ -51,16 +51,15 @@ class Line:
     def __init__(self) -> None:
         self._recent: deque[Exchange] = deque(maxlen=_WINDOW)
         self.exchanges = 0
-        self.least_ahead_s = self.most_ahead_s = 0.0
+        self._known: list[float] = []
 
     def add(self, exchange: Exchange) -> None:
         """One more exchange."""
         self._recent.append(exchange)
-        ahead_s = self._best.ahead_s
-        first = self.exchanges == 0
-        self.least_ahead_s = ahead_s if first else min(self.least_ahead_s, ahead_s)
-        self.most_ahead_s = ahead_s if first else max(self.most_ahead_s, ahead_s)
         self.exchanges += 1
+        if self.exchanges >= _WINDOW:  # earlier ones are hardly known
+            self._known.append(self._best.ahead_s)
+            self._known = [min(self._known), max(self._known)]
 
     def here_s(self, there_s: float) -> float:
         """An instant of the other clock, by this one."""
@@ -75,6 +74,11 @@ class Line:
     def unsure_s(self) -> float:
         """How far off `here_s` may be."""
         return self._best.unsure_s
+
+    @property
+    def wandered_s(self) -> float:
+        """How far apart the offsets were that counted."""
+        return self._known[-1] - self._known[0] if self._known else 0.0
 
     @property
     def _best(self) -> Exchange:

@@ -196,7 +196,7 @@ class Peers:
         return {
             str(client): {
                 "ahead_s": line.ahead_s, "unsure_s": line.unsure_s, "exchanges": line.exchanges,
-                "wandered_s": line.most_ahead_s - line.least_ahead_s,
+                "wandered_s": line.wandered_s,
             }
             for client, line in sorted(self._clocks.items())
             if line.exchanges

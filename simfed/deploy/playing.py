@@ -16,7 +16,7 @@ import numpy as np
 import simpy
 
 from simfed.contract import Outcome
-from simfed.deploy.frames import Frame, Refused
+from simfed.deploy.frames import Refused
 from simfed.deploy.measured import Instants, lay_out
 from simfed.deploy.peers import Came, Peers
 from simfed.deploy.world import RealTime
@@ -212,9 +212,6 @@ class Deployed(Simulation):
         before = dict(self._workload.timings())
         self._outcome = super()._merge(taken, self._round + 1)
         after = self._workload.timings()
-        for news in self._workload.news():
-            settled = Frame("settle", {"label": news.label, "merged": news.merged})
-            self._peers.tell(news.client, settled)
         spent = {name: max(after[name] - before.get(name, 0.0), 0.0) for name in after}
         whole_s = max(self._env.real_now_s() - self._env.now, 0.0)
         merge_s = min(sum(spent.get(name, 0.0) for name in _MERGING), whole_s)

@@ -105,7 +105,8 @@ class _Holder:
         """The server's half of the learning."""
         from simfed.learn.apart import server_half
 
-        return server_half(self._parts.scenario, self._parts.streams, self._ask, device)
+        scenario, streams = self._parts.scenario, self._parts.streams
+        return server_half(scenario, streams, self._ask, self._tell, device)
 
     def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Deployed:
         """The server loop, which nobody is connected to yet."""
@@ -149,6 +150,9 @@ class _Holder:
 
     def _gather(self, stop_requested: Callable[[], bool]) -> None:
         """Listen, and wait for clients; then time begins."""
+        import pyarrow.parquet  # what the first checkpoint would otherwise wait for
+        import safetensors.numpy  # noqa: F401
+
         assert self._peers is not None
         peers, given = self._peers, self._listening
         self._told(*peers.listen(given.host, given.port, given.tls))
@@ -185,7 +189,7 @@ class _Holder:
         }
         return {
             "clocks": self._peers.clocks(),
-            "warnings": [*sorted(strange), *self._gone[:20], *_not_played(self._parts.scenario)],
+            "warnings": [*sorted(strange), *self._gone[:20], *_not_played(self._parts)],
         }
 
     @staticmethod
@@ -202,6 +206,10 @@ class _Holder:
     def _ask(self, client: int, what: str, parcel: Parcel) -> Parcel | None:
         assert self._peers is not None
         return self._peers.ask(client, what, parcel)
+
+    def _tell(self, client: int, label: str, merged: bool) -> None:
+        assert self._peers is not None
+        self._peers.tell(client, Frame("settle", {"label": label, "merged": merged}))
 
     def _welcome(self, most_down: int) -> Parcel:
         facts = {**self._files.facts, "scenario": self._text, "most_down": most_down}
@@ -239,13 +247,11 @@ def _refuse_what_is_simulated(scenario: Scenario) -> None:
         )  # fmt: skip
 
 
-def _not_played(scenario: Scenario) -> Iterator[str]:
+def _not_played(parts: Parts) -> Iterator[str]:
     found = []
-    if any(g.availability is not None for g in scenario.clients):
-        found.append("availability")
-    if any(g.failure is not None for g in scenario.clients):
-        found.append("failure")
-    if scenario.faults is not None:
+    if parts.fleet.presence() is not None:
+        found.append("availability or failure")
+    if parts.scenario.faults is not None:
         found.append("faults")
     if found:
         yield f"{listed(found)} of the scenario were not played: clients were real"

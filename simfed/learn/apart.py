@@ -24,21 +24,16 @@ from simfed.registry import import_part
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
-__all__ = ["Ask", "ClientHalf", "Made", "Mirrors", "News", "ServerHalf", "client_half",
+__all__ = ["Ask", "ClientHalf", "Made", "Mirrors", "ServerHalf", "Tell", "client_half",
            "server_half", "wire_code"]  # fmt: skip
 
 Ask = Callable[[int, str, Parcel], "Parcel | None"]
 """(client, what, of what) → its answer; None: it is gone. `what`: `measure` or `test`."""
 
 
-class News(NamedTuple):
-    """What became of an upload, for its client to know."""
-
-    client: int
-    label: str
-    """The task's."""
-    merged: bool
-    """Else it is lost: what it carried returns to the client."""
+Tell = Callable[[int, str, bool], object]
+"""(client, label of a task, merged): what became of an upload, for its client to know. One that is
+not merged is lost: what it carried returns to the client."""
 
 
 class Made(NamedTuple):
@@ -60,10 +55,6 @@ class ServerHalf(Workload, Protocol):
 
     def deliver(self, contribution: Contribution, parcel: Parcel) -> None:
         """Its upload has arrived. Raises: `InputError` for one that no client's half makes."""
-        ...
-
-    def news(self) -> list[News]:
-        """What has become of uploads since this was asked last."""
         ...
 
     def most_bytes(self, contribution: Contribution) -> int:
@@ -97,9 +88,13 @@ class ClientHalf(Protocol):
     def close(self) -> None: ...
 
 
-def server_half(scenario: Scenario, streams: Streams, ask: Ask, device: str = "cpu") -> ServerHalf:
-    """The server's half of the workload that the scenario's method names."""
-    made: ServerHalf = _half(scenario, "server")(scenario, streams, ask=ask, device=device)
+def server_half(
+    scenario: Scenario, streams: Streams, ask: Ask, tell: Tell, device: str = "cpu"
+) -> ServerHalf:
+    """The server's half of the workload that the scenario's method names. What it `tell`s comes
+    before what it `ask`s later."""
+    half = _half(scenario, "server")
+    made: ServerHalf = half(scenario, streams, ask=ask, tell=tell, device=device)
     return made
 
 

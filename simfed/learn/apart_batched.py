@@ -13,7 +13,7 @@ from torch import Tensor
 from simfed.compress import Payload
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import InputError
-from simfed.learn.apart import Ask, Made, Mirrors, News, most_bytes, taken, tensor_of, wire_code
+from simfed.learn.apart import Ask, Made, Mirrors, Tell, most_bytes, taken, tensor_of, wire_code
 from simfed.learn.engine import Engine
 from simfed.learn.parcel import Parcel, pack, unpack
 from simfed.learn.prototype import Prototype
@@ -34,12 +34,11 @@ class BatchedServer(LearningWorkload):
     """The server's half: clients' residuals and data are elsewhere; its rows hold what arrived."""
 
     def __init__(
-        self, scenario: Scenario, streams: Streams, *, ask: Ask, device: str = "cpu"
+        self, scenario: Scenario, streams: Streams, *, ask: Ask, tell: Tell, device: str = "cpu"
     ) -> None:
         super().__init__(scenario, streams, device=device)
-        self._ask = ask
+        self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(self.tasks.index_code)
-        self._news: list[News] = []
         self._down: dict[str, dict[str, Tensor]] = {}
         """Label of a task under way → what its client is sent."""
         self._copies: dict[str, tuple[int, dict[str, Tensor]]] = {}
@@ -97,10 +96,6 @@ class BatchedServer(LearningWorkload):
         upload.loss_before, upload.loss_after = facts.get("losses", (None, None))
         self._down.pop(task.label, None)
 
-    def news(self) -> list[News]:
-        told, self._news = self._news, []
-        return told
-
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
@@ -123,7 +118,7 @@ class BatchedServer(LearningWorkload):
     def _settle(self, task: Task, *, merged: bool) -> None:
         self._down.pop(task.label, None)
         self._mirrors.settle(task.label, merged)
-        self._news.append(News(task.client, task.label, merged))
+        self._tell(task.client, task.label, merged)
 
     def _set_aside(self, upload: Upload, row: int) -> None:
         if upload.row == row and upload.payload is None:  # it is lost, and holds nothing

@@ -12,7 +12,7 @@ from torch import Tensor
 from simfed.compress.codec import Payload
 from simfed.contract import Contribution, Outcome, PersonalEvaluation
 from simfed.errors import InputError
-from simfed.learn.apart import Ask, Made, Mirrors, News, most_bytes, taken, tensor_of, wire_code
+from simfed.learn.apart import Ask, Made, Mirrors, Tell, most_bytes, taken, tensor_of, wire_code
 from simfed.learn.hosted import HostedUpload, HostedWorkload, ModelTest
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.parcel import Parcel, Part, pack, unpack
@@ -30,12 +30,11 @@ class HostedServer(HostedWorkload):
     """The server's half: clients' states, residuals and data are elsewhere."""
 
     def __init__(
-        self, scenario: Scenario, streams: Streams, *, ask: Ask, device: str = "cpu"
+        self, scenario: Scenario, streams: Streams, *, ask: Ask, tell: Tell, device: str = "cpu"
     ) -> None:
         super().__init__(scenario, streams, device=device)
-        self._ask = ask
+        self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(self.tasks.index_code)
-        self._news: list[News] = []
         self._known: set[int] = set()
 
     def outgoing(self, contribution: Contribution) -> Parcel:
@@ -74,10 +73,6 @@ class HostedServer(HostedWorkload):
         upload.values, upload.down = values, {}
         upload.loss_before = facts.get("loss_before")
 
-    def news(self) -> list[News]:
-        told, self._news = self._news, []
-        return told
-
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
@@ -97,7 +92,7 @@ class HostedServer(HostedWorkload):
     def _settle(self, contribution: Contribution, *, merged: bool) -> None:
         task = contribution.task
         self._mirrors.settle(task.label, merged)
-        self._news.append(News(task.client, task.label, merged))
+        self._tell(task.client, task.label, merged)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         facts, arrays = super().state()

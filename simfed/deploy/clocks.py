@@ -3,8 +3,8 @@
 One end notes its clock as it asks (t0) and as the answer comes (t3), the other as it hears the
 question (t1) and as it answers (t2). The other clock is then ahead by ((t1 − t0) + (t2 − t3))/2,
 wrong by at most half of what the messages were on their way: (t3 − t0) − (t2 − t1). Of the recent
-exchanges the one that was shortest on its way counts, since what makes a way long (a queue behind an
-upload) makes it unequal.
+exchanges the one that was shortest on its way counts, since what makes a way long (a queue behind
+an upload) makes it unequal.
 
 What is ignored: that clocks run at different rates, beyond asking again all the time. At 20 ppm and
 an exchange every two seconds that is 0.3 ms over the window.
@@ -21,7 +21,7 @@ _WINDOW = 8
 
 
 class Exchange(NamedTuple):
-    """Four instants of a question and its answer: t0 and t3 by one clock, t1 and t2 by the other."""
+    """A question and its answer: t0 and t3 by one clock, t1 and t2 by the other."""
 
     asked_s: float
     heard_s: float

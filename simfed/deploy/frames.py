@@ -22,7 +22,7 @@ from typing import Any
 
 from simfed.errors import SimfedError
 
-__all__ = ["MOST_FACTS", "Frame", "Gone", "Refused", "read_frame", "write_frame"]
+__all__ = ["MOST_FACTS", "Busy", "Frame", "Gone", "Refused", "read_frame", "write_frame"]
 
 _HEAD = struct.Struct(">4sIQ")
 _MAGIC = b"sfd1"
@@ -39,6 +39,10 @@ class Refused(SimfedError):
     """The other end sends, or is, what this one does not take. Exit code 2."""
 
     exit_code = 2
+
+
+class Busy(Refused):
+    """Not now: it may be taken later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +86,25 @@ async def write_frame(writer: asyncio.StreamWriter, frame: Frame, *, patience_s:
 async def read_frame(
     reader: asyncio.StreamReader,
     *,
-    most_body: int,
+    most_body: int | Callable[[], int],
     patience_s: float,
     heard: Callable[[], object] = lambda: None,
 ) -> Frame:
     """The next message.
 
-    most_body: longer bodies are refused before a byte of them is read. patience_s: how long to wait
+    most_body: longer bodies are refused before a byte of them is read; a function is asked when the
+    head has come. patience_s: how long to wait
     for the next bytes, whatever they are. `heard` is called whenever some come.
     Raises: `Gone`, `Refused`.
     """
-    magic, facts_size, body_size = _HEAD.unpack(
-        await _read(reader, _HEAD.size, patience_s, heard)
-    )
+    magic, facts_size, body_size = _HEAD.unpack(await _read(reader, _HEAD.size, patience_s, heard))
     if magic != _MAGIC:
         raise Refused("the other end does not speak simfed's protocol")
     if facts_size > MOST_FACTS:
         raise Refused(f"a message with {facts_size:,} bytes of facts, at most {MOST_FACTS:,} are")
-    if body_size > most_body:
-        raise Refused(f"a message of {body_size:,} bytes, at most {most_body:,} are expected now")
+    most = most_body if isinstance(most_body, int) else most_body()
+    if body_size > most:
+        raise Refused(f"a message of {body_size:,} bytes, at most {most:,} are expected now")
     text = await _read(reader, facts_size, patience_s, heard)
     try:
         facts = json.loads(text.decode())

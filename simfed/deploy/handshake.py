@@ -1,9 +1,9 @@
 """Who may talk: the same protocol and version, the same secret, the same scenario.
 
 The server greets with a nonce; the client answers with its own and a proof, the server with its
-proof and the scenario. A proof is HMAC-SHA-256 under the token over who says it and both nonces: the
-token itself never travels, and neither end believes the other without it. Without a token anybody
-who reaches the port may join; without TLS everybody on the way can read along.
+proof and the scenario. A proof is HMAC-SHA-256 under the token over who says it and both nonces:
+the token itself never travels, and neither end believes the other without it. Without a token
+anybody who reaches the port may join; without TLS everybody on the way can read along.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from simfed.deploy.frames import Frame, Refused
+from simfed.deploy.frames import Busy, Frame, Refused
 from simfed.errors import InputError
 from simfed.version import VERSION
 
-__all__ = ["PROTOCOL", "check_hello", "check_welcome", "greeting", "hello",
+__all__ = ["PROTOCOL", "check_hello", "check_welcome", "greeting", "heed_refusal", "hello",
            "nonce", "proof", "read_token"]  # fmt: skip
 
 PROTOCOL = 1
@@ -81,12 +81,18 @@ def check_hello(frame: Frame, token: bytes, server_nonce: str, clients: int) -> 
 
 def check_welcome(frame: Frame, token: bytes, server_nonce: str, client_nonce: str) -> None:
     """Raises: `Refused` for a server that does not know the token, or says no."""
-    if frame.kind == "refused":
-        raise Refused(str(frame.facts.get("why"))[:500])
+    heed_refusal(frame)
     _expect(frame, "welcome")
     expected = proof(token, "server", server_nonce, client_nonce)
     if not hmac.compare_digest(expected.encode(), str(frame.facts.get("proof")).encode()):
         raise Refused("the server does not know the token")
+
+
+def heed_refusal(frame: Frame) -> None:
+    """Raises: `Refused` (`Busy` where it is worth trying again) if that is what the frame says."""
+    if frame.kind == "refused":
+        kind = Busy if frame.facts.get("later") is True else Refused
+        raise kind(str(frame.facts.get("why"))[:500])
 
 
 def read_token(file: str | Path | None) -> bytes:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.deploy import handshake
-from simfed.deploy.frames import Frame, Gone, Refused, read_frame, write_frame
+from simfed.deploy.frames import Busy, Frame, Gone, Refused, read_frame, write_frame
 from simfed.errors import RunFailed, SimfedError
 from simfed.learn.parcel import Parcel, unpack
 from simfed.record.digest import scenario_digest
@@ -92,7 +92,7 @@ class _Client:
                     if await talk.hold():
                         return
                     since_s = None
-                except Gone as error:
+                except (Gone, Busy) as error:
                     since_s = self._lost_since(since_s if not talk.begun else None, str(error))
                     await asyncio.sleep(0.5)
                 finally:
@@ -120,8 +120,9 @@ class _Client:
     def build(self, text: str, files: Mapping[str, Any]) -> dict[str, Any]:
         """Its half of the scenario's learning; what it says of itself."""
         from simfed.learn.apart import client_half
+        from simfed.reading import parse_yaml
         from simfed.replay.key import data_digest
-        from simfed.scenario.load import import_plugins, parse_yaml, validated
+        from simfed.scenario.load import import_plugins, validated
         from simfed.seeding import Streams
 
         digest = scenario_digest(text)
@@ -166,8 +167,7 @@ class _Talk:
         owner = self._owner
         ours = handshake.nonce()
         greeting = await read_frame(self._reader, most_body=0, patience_s=10.0)
-        if greeting.kind == "refused":
-            raise Refused(str(greeting.facts.get("why"))[:500])
+        handshake.heed_refusal(greeting)
         said = handshake.hello(greeting, owner._token, owner._client, ours, owner._life)
         await write_frame(self._writer, said, patience_s=10.0)
         welcome = await read_frame(self._reader, most_body=_WELCOME, patience_s=20.0)
@@ -205,7 +205,7 @@ class _Talk:
             elif frame.kind == "done":
                 return True
             elif frame.kind == "refused":
-                raise Refused(str(frame.facts.get("why"))[:500])
+                handshake.heed_refusal(frame)
             elif frame.kind == "bye":
                 raise Gone("the server has stopped")
             elif frame.kind == "skip":

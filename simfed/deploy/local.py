@@ -60,9 +60,7 @@ def deploy(
         given = replace(listening or Listening(), host=world.server, port=0, token=token)
         crowd = _Crowd(world, warden, folder, scenario.client_count, allow_plugins)
         try:
-            return serve(
-                scenario, out, listening=given, source=source, told=crowd.begin, **options
-            )
+            return serve(scenario, out, listening=given, source=source, told=crowd.begin, **options)
         except RunFailed as error:
             said = crowd.last_words()
             if not said:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from simfed.deploy import handshake
 from simfed.deploy.clocks import Exchange, Line
-from simfed.deploy.frames import Frame, Gone, Refused, read_frame, write_frame
+from simfed.deploy.frames import Busy, Frame, Gone, Refused, read_frame, write_frame
 from simfed.errors import InputError
 from simfed.learn.parcel import Parcel
 
@@ -81,6 +81,7 @@ class _Peer:
     errands: dict[str, _Errand] = field(default_factory=dict)
     asked: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
     ready: bool = False
+    most: int = _SMALL
     heard_s: float = 0.0
     pinged_s: dict[int, float] = field(default_factory=dict)
 
@@ -88,10 +89,15 @@ class _Peer:
         """A byte has come."""
         self.heard_s = time.monotonic()
 
-    @property
     def most_body(self) -> int:
-        """The longest body that may come now."""
-        return max([_SMALL, *(of.most_body for of in self.errands.values())])
+        """The longest body that may come: of what was asked for so far, as the answer to what
+        nobody waits for any longer may still be on its way."""
+        return self.most
+
+    def expect(self, name: str, errand: _Errand) -> None:
+        """Something that is to be answered."""
+        self.errands[name] = errand
+        self.most = max(self.most, errand.most_body)
 
 
 class Peers:
@@ -167,9 +173,7 @@ class Peers:
         """Something that a client must know, now or when it is back."""
         self._soon(self._tell(client, frame))
 
-    def ask(
-        self, client: int, what: str, parcel: Parcel, most_body: int = _SMALL
-    ) -> Parcel | None:
+    def ask(self, client: int, what: str, parcel: Parcel, most_body: int = _SMALL) -> Parcel | None:
         """What only the client knows; None: it is gone."""
         found = self._wait(self._ask(client, what, parcel, most_body))
         return None if found is None else Parcel(found.facts, found.body)
@@ -238,12 +242,14 @@ class Peers:
             why = str(error)
             self.refused.append(why)
             with contextlib.suppress(Gone):
-                frame = Frame("refused", {"why": why})
+                frame = Frame("refused", {"why": why, "later": isinstance(error, Busy)})
                 await write_frame(writer, frame, patience_s=self._patience.handshake_s)
         except Gone as error:
             why = str(error)
         except (ConnectionError, ssl.SSLError) as error:
             why = f"the connection was lost ({error})"
+        except asyncio.CancelledError:
+            why = "the server has stopped"
         finally:
             self._tasks.discard(task)
             if peer is not None:
@@ -253,7 +259,7 @@ class Peers:
     @contextlib.contextmanager
     def _one_more_stranger(self) -> Iterator[None]:
         if self._strangers >= _STRANGERS:
-            raise Refused("too many connections at once that have not said who they are")
+            raise Busy("too many connections at once that have not said who they are")
         self._strangers += 1
         try:
             yield
@@ -275,7 +281,7 @@ class Peers:
         if before is not None:
             alive = time.monotonic() - before.heard_s < 3 * self._patience.beat_s
             if before.life != peer.life and alive:
-                raise Refused(f"client {client} is here already")
+                raise Busy(f"client {client} is here already")
             self._lose(before, "its client has come again")
             before.writer.close()
         self._peers[client] = peer
@@ -393,7 +399,7 @@ class Peers:
             came = Came(None, time.monotonic(), 0, Line())
             self._post(came.sent_s, lambda: errand.told(came))
             return
-        peer.errands[label] = errand
+        peer.expect(label, errand)
         try:
             errand.sent_s, errand.sent_bytes = await self._write_task(peer, frame, errand)
         except Gone as error:
@@ -429,7 +435,7 @@ class Peers:
         waiting: asyncio.Future[Frame] = self._loop.create_future()
         peer.asked[number] = waiting
         # an errand of nobody's: its answer may be so long
-        peer.errands[name] = _Errand(lambda came: None, most_body)
+        peer.expect(name, _Errand(lambda came: None, most_body))
         facts = {**parcel.facts, "number": number, "what": what}
         try:
             await self._write(peer, Frame("ask", facts, parcel.body))

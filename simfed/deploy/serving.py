@@ -6,7 +6,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Listening:
     """How long to wait for clients before the first round, and whenever nobody is there."""
     at_least: int | None = None
     """Begin once so many are there; None: all."""
-    patience: Patience = Patience()
+    patience: Patience = field(default_factory=Patience)
 
 
 def serve(
@@ -150,7 +150,7 @@ class _Holder:
 
     def _gather(self, stop_requested: Callable[[], bool]) -> None:
         """Listen, and wait for clients; then time begins."""
-        import pyarrow.parquet  # what the first checkpoint would otherwise wait for
+        import pandas  # noqa: F401 - what the first checkpoint would otherwise wait for
         import safetensors.numpy  # noqa: F401
 
         assert self._peers is not None

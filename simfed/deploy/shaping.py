@@ -9,8 +9,8 @@ that direction, client's pairs also through `netem` with the latency. A processo
 profile's becomes a quota of processor time (cgroup `cpu`).
 
 What is not like the scenario: TCP shares the server's link as TCP does, not max-min; a quota stops
-a process and lets it go, where a slow processor is slow all the time; all processes share caches and
-memory. Rates that vary, loss, and topologies other than stars are refused.
+a process and lets it go, where a slow processor is slow all the time; all processes share caches
+and memory. Rates that vary, loss, and topologies other than stars are refused.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluatio
 from simfed.errors import InputError
 from simfed.learn.apart import Ask, Made, Mirrors, Tell, most_bytes, taken, tensor_of, wire_code
 from simfed.learn.engine import Engine
-from simfed.learn.parcel import Parcel, pack, unpack
+from simfed.learn.parcel import Parcel, Part, pack, unpack
 from simfed.learn.prototype import Prototype
 from simfed.learn.units import MeasureLoss, Send, Sent
 from simfed.learn.worker import Worker
@@ -157,9 +157,7 @@ class BatchedServer(LearningWorkload):
             facts, arrays = super().state()
         finally:
             self._open = whole
-        facts["under_way"] = [
-            [*u.task.arguments, u.arm, u.asked, u.row] for u in waiting.values()
-        ]
+        facts["under_way"] = [[*u.task.arguments, u.arm, u.asked, u.row] for u in waiting.values()]
         facts["mirrors"] = self._mirrors.plain(arrays)
         return facts, arrays
 
@@ -225,7 +223,8 @@ class BatchedClient(LearningWorkload):
         worker = self.engine.worker
         assert upload.payload is not None
         assert isinstance(worker, _KeepingWorker)
-        payload, parts = worker.payload, {}
+        payload = worker.payload
+        parts: dict[str, Part] = {}
         facts: dict[str, Any] = {
             "label": upload.task.label,
             "losses": [upload.loss_before, upload.loss_after],

@@ -166,7 +166,8 @@ class HostedClient(HostedWorkload):
 
     def _sent(self, upload: HostedUpload) -> Parcel:
         assert upload.values is not None
-        code, coded, parts = wire_code(self.tasks.index_code), {}, {}
+        code, coded = wire_code(self.tasks.index_code), {}
+        parts: dict[str, Part] = {}
         for name, value in upload.values.items():
             if name in self._payloads:
                 payload = self._payloads[name]

@@ -560,7 +560,8 @@ class HostedWorkload:
             one_of.setdefault(who.prototype, who)
             if len(one_of) == len(self.scenario.prototypes):
                 break
-        units = [ModelTest(name, self.method.model(self._server, {}, w)) for name, w in one_of.items()]
+        method, server = self.method, self._server
+        units = [ModelTest(name, method.model(server, {}, w)) for name, w in one_of.items()]
         return dict(zip(one_of, self._run(units), strict=True))
 
     def _of_prototypes(self, tested: Mapping[str, Tensor]) -> dict[str, Evaluation]:

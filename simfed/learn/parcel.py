@@ -77,9 +77,7 @@ def unpack(parcel: Parcel) -> tuple[dict[str, Any], dict[str, Part]]:
             raise InputError(f"at most the {len(body)} bytes that came", where=name, got=size)
         piece = body[at : at + size]
         at += size
-        parts[name] = (
-            bytes(piece) if kind == _BYTES else np.frombuffer(piece, kind).reshape(shape)
-        )
+        parts[name] = bytes(piece) if kind == _BYTES else np.frombuffer(piece, kind).reshape(shape)
     if at != len(body):
         raise InputError(f"parts of {len(body)} bytes in all", where="parts", got=at)
     return facts, parts

@@ -654,7 +654,8 @@ def _evaluations_are_due(facts: Facts) -> Broken:
     """Every prototype is measured every `evaluation.every` rounds and after the last one."""
     found, scenario = facts["prototypes"], facts.run.scenario
     every = (scenario.get("evaluation") or {}).get("every")
-    if facts.run.manifest.get("mode") not in _LEARNING or not every or not scenario.get("prototypes"):
+    learned = facts.run.manifest.get("mode") in _LEARNING
+    if not learned or not every or not scenario.get("prototypes"):
         return
     measured = ~np.isnan(found["test_accuracy"].astype(float))
     due = (found["round"] % every == 0) | (found["round"] == facts.rounds)

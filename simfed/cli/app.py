@@ -9,6 +9,7 @@ import typer
 from simfed.cli import (
     cache,
     calibrate,
+    compare,
     data,
     deploy,
     export,
@@ -65,6 +66,7 @@ app.command()(deploy.deploy)
 app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
+app.command()(compare.compare)
 app.command()(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(cache.app, name="cache")

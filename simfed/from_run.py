@@ -28,17 +28,19 @@ from simfed.record.schema import PHASES
 from simfed.scenario import dump_scenario
 from simfed.scenario.distribution import Distribution
 
-__all__ = ["LinkRates", "calibrated", "link_rates", "measurements"]
+__all__ = ["Found", "by_group", "calibrated", "measurements"]
 
 _COLUMNS = ("session", "quantity", "model", "dataset", "strategy", "k", "batch_size", "seconds")
 
 
-class LinkRates(NamedTuple):
-    """What a group's transfers came to."""
+class Found(NamedTuple):
+    """What a group of clients came to."""
 
     group: int
     up_bytes_per_s: float
     down_bytes_per_s: float
+    faster: float
+    """Than all clients of its model together, on the scale of the scenario's `speed`."""
 
 
 def measurements(
@@ -56,14 +58,11 @@ def measurements(
     for row in _arrived(run, rounds):
         who = parts.tasks.who(row["client"])
         speed = _speed(parts, row["client"])
-        told_s = sum(row[name] for name in PHASES)
-        beside_s = max(row["finished_at_s"] - row["started_at_s"] - told_s, 0.0) if host else 0.0
-        steps = parts.tasks.setting.steps(who)
         common = {
             "session": str(run.manifest.get("id", "run")), "model": who.model,
             "dataset": parts.scenario.dataset.name,
         }  # fmt: skip
-        training_s = (row["training_s"] + beside_s) * speed / steps
+        training_s = _step_s(row, parts, host)
         size = parts.tasks.setting.batch_size
         if training_s > 0:
             timed = {"quantity": "training", "batch_size": size, "seconds": repr(training_s)}
@@ -80,30 +79,44 @@ def measurements(
     return text.getvalue()
 
 
-def link_rates(
-    run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None
-) -> list[LinkRates]:
-    """Per group, what its transfers came to."""
+def by_group(
+    run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None, host: bool = True
+) -> list[Found]:
+    """Per group, what its transfers and its devices came to; arguments as of `measurements`."""
     found: dict[int, tuple[list[float], list[float]]] = {}
+    steps: dict[int, list[float]] = {}
     for row in _arrived(run, rounds):
         client = row["client"]
-        rates = found.setdefault(int(parts.fleet.group[client]), ([], []))
+        group = int(parts.fleet.group[client])
+        steps.setdefault(group, []).append(_step_s(row, parts, host))
+        rates = found.setdefault(group, ([], []))
         for of, way in zip(rates, ("up", "down"), strict=True):
             latency_s = parts.topology.path(client, way).latency_s  # type: ignore[arg-type]
             took_s = row[f"{way}link_s"] - latency_s
             if row[f"{way}link_bytes"] > 0 and took_s > 0:
                 of.append(row[f"{way}link_bytes"] / took_s)
+    of_model: dict[str, list[float]] = {}
+    for group, seconds in steps.items():
+        of_model.setdefault(_model(parts, group), []).extend(seconds)
+    typical = {model: _median(seconds) for model, seconds in of_model.items()}
     return [
-        LinkRates(group, _median(up), _median(down)) for group, (up, down) in sorted(found.items())
+        Found(
+            group, _median(up), _median(down), typical[_model(parts, group)] / _median(steps[group])
+        )
+        for group, (up, down) in sorted(found.items())
     ]
 
 
-def calibrated(parts: Parts, profile: str, rates: list[LinkRates]) -> str:
-    """The run's scenario with that profile and those rates, as YAML."""
+def calibrated(parts: Parts, profile: str, groups: list[Found]) -> str:
+    """The run's scenario with that profile, and those rates and speeds, as YAML. A speed that is
+    drawn stays as it is."""
     plain: dict[str, Any] = yaml.safe_load(dump_scenario(parts.scenario))
     for group in plain["clients"]:
         group["device"]["profile"] = profile
-    for of in rates:
+    for of in groups:
+        device = plain["clients"][of.group]["device"]
+        if isinstance(device["speed"], (int, float)):
+            device["speed"] = float(f"{device['speed'] * of.faster:.4g}")
         link = plain["clients"][of.group]["link"]
         for key, rate in (("up", of.up_bytes_per_s), ("down", of.down_bytes_per_s)):
             if np.isfinite(rate):
@@ -120,6 +133,19 @@ def _arrived(run: Run, rounds: tuple[int, int] | None) -> Iterator[dict[str, Any
         within = rounds is None or rounds[0] <= row["round"] <= rounds[1]
         if within and row["outcome"] in ("aggregated", "late"):
             yield row
+
+
+def _step_s(row: dict[str, Any], parts: Parts, host: bool) -> float:
+    """Seconds of one step of local work, on the profile's scale."""
+    told_s = sum(row[name] for name in PHASES)
+    beside_s = max(row["finished_at_s"] - row["started_at_s"] - told_s, 0.0) if host else 0.0
+    steps = parts.tasks.setting.steps(parts.tasks.who(row["client"]))
+    step_s: float = (row["training_s"] + beside_s) * _speed(parts, row["client"]) / steps
+    return step_s
+
+
+def _model(parts: Parts, group: int) -> str:
+    return parts.scenario.prototypes[parts.scenario.clients[group].prototype].model
 
 
 def _speed(parts: Parts, client: int) -> float:

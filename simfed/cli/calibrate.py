@@ -120,7 +120,7 @@ def fit(
     choice.
 
     Of a run, the measurements go to a table beside the profile, and so does the run's scenario with
-    the profile and the rates that its links came to: OUT.csv and OUT.scenario.yaml.
+    the profile and the rates and speeds that its groups came to: OUT.csv and OUT.scenario.yaml.
     """
     from simfed.device.calibrate import fit_profile, profile_text
     from simfed.device.table import read_table
@@ -226,7 +226,7 @@ def _measured(
 ) -> list[Path]:
     """What a deployed run measured: the table, and the scenario with what it comes to."""
     from simfed.assembly import parts_of_run
-    from simfed.from_run import calibrated, link_rates, measurements
+    from simfed.from_run import by_group, calibrated, measurements
     from simfed.record.read import open_run
     from simfed.report.timeline import parse_rounds
 
@@ -235,7 +235,9 @@ def _measured(
     chosen = None if rounds is None else parse_rounds(rounds, len(opened.rounds))
     written = {
         ".csv": measurements(opened, parts, rounds=chosen, host=host),
-        ".scenario.yaml": calibrated(parts, profile, link_rates(opened, parts, rounds=chosen)),
+        ".scenario.yaml": calibrated(
+            parts, profile, by_group(opened, parts, rounds=chosen, host=host)
+        ),
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     for suffix, text in written.items():

@@ -81,12 +81,13 @@ class Fidelity:
 
     def beyond(self, bound: float) -> list[str]:
         """What is further off than the bound, one sentence each."""
-        found = [
-            f"the {name} is {value:+.1%} off, beyond the bound of {bound:.1%}"
-            for name, value in (("makespan", self.makespan_error), ("median round", self.round_error))
+        return [
+            f"the {name} is {abs(value):.1%} off, beyond the bound of {bound:.1%}"
+            for name, value in (
+                ("makespan", self.makespan_error), ("median round", self.round_error),
+            )
             if not abs(value) <= bound
-        ]
-        return found
+        ]  # fmt: skip
 
     def sentences(self) -> Iterator[str]:
         """The verdict in words."""

@@ -221,9 +221,7 @@ def show(
 # ---- arguments ---------------------------------------------------------------------------------
 
 
-def _measured(
-    run: Path, rounds: str | None, host: bool, out: Path, profile: str
-) -> list[Path]:
+def _measured(run: Path, rounds: str | None, host: bool, out: Path, profile: str) -> list[Path]:
     """What a deployed run measured: the table, and the scenario with what it comes to."""
     from simfed.assembly import parts_of_run
     from simfed.from_run import by_group, calibrated, measurements
@@ -271,9 +269,7 @@ def share_of(text: str, where: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 < value <= 1:  # 10 is more often a forgotten % than a bound of 1000 %
-        raise InputError(
-            "a relative error up to 100%, such as 10% or 0.1", where=where, got=text
-        )
+        raise InputError("a relative error up to 100%, such as 10% or 0.1", where=where, got=text)
     return value
 
 

@@ -145,7 +145,8 @@ def _step_s(row: dict[str, Any], parts: Parts, host: bool) -> float:
 
 
 def _model(parts: Parts, group: int) -> str:
-    return parts.scenario.prototypes[parts.scenario.clients[group].prototype].model
+    model: str = parts.scenario.prototypes[parts.scenario.clients[group].prototype].model
+    return model
 
 
 def _speed(parts: Parts, client: int) -> float:

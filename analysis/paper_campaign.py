@@ -127,6 +127,7 @@ def campaign(phases: Iterable[Phase] = PHASES) -> list[Planned]:
     for phase in phases:
         base, runs = phase.runs()
         for run in runs:
+            assert isinstance(run.scenario, Scenario)
             name = run_hash(run.scenario)
             found.setdefault(name, Planned(phase, base, run, name))
     return list(found.values())

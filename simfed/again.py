@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfed.assembly import Parts, parts_of_run
-from simfed.contract import FORCED_ARM, Contribution, Outcome
+from simfed.contract import Contribution, Outcome
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment import default_workers, learning_of, restore, simulation_of
 from simfed.method import key_of
@@ -77,7 +77,9 @@ def replay_draws(path: str | os.PathLike[str]) -> Again:
         replays = learning or any(
             parts.scenario.policy_of_group(g).arms_from for g in parts.scenario.clients
         )
-        workload = _Remembered(parts.tasks, record, run, forces=not replays)
+        # where policies choose for themselves, what was forced on them is forced again
+        forced = None if replays else next(iter(parts.scenario.forced_arms), None)
+        workload = _Remembered(parts.tasks, record, run, forced=forced)
         recorder = Recorder(losses=parts.scenario.method.made.losses)
         make_policy = partial(parts.replay, record) if replays else None
         simulation_of(parts, workload, recorder, make_policy).run()
@@ -138,11 +140,11 @@ def sampled_rounds(run: Run, count: int, total: int) -> list[int]:
 class _Remembered(TimeOnlyWorkload):
     """A stand-in for learning that knows from the tables what it came to."""
 
-    def __init__(self, tasks: Tasks, record: Recorded, run: Run, *, forces: bool) -> None:
-        """`forces`: policies choose for themselves, so what was forced on them is forced again."""
+    def __init__(self, tasks: Tasks, record: Recorded, run: Run, *, forced: str | None) -> None:
+        """`forced`: what everybody plays after a rollback; None: policies say it."""
         super().__init__(tasks, recorded=record)
         self._undone = record.rolled_back
-        self._forces = forces
+        self._forced = forced
         self._losses = dict(_local_losses(run))
 
     def merge(
@@ -155,7 +157,7 @@ class _Remembered(TimeOnlyWorkload):
         return replace(
             found,
             rolled_back=undone,
-            forced_arm=FORCED_ARM if undone and self._forces else None,
+            forced_arm=self._forced if undone else None,
             local_loss={
                 label: (self._losses[label], self._losses[label])
                 for label in labels

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfed.contract import FORCED_ARM, Task
+from simfed.contract import Task
 from simfed.device import (
     QUANTITIES,
     Device,
@@ -341,9 +341,9 @@ class Parts:
         """With the one that everybody plays after a rollback, where something is distilled."""
         scenario = self.scenario
         recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
-        if time_only or recorded or not scenario.safeguard.rollback:
+        if time_only or recorded:
             return self._arms(index)
-        return tuple(dict.fromkeys((*self._arms(index), FORCED_ARM)))
+        return tuple(dict.fromkeys((*self._arms(index), *scenario.forced_arms)))
 
     def _codecs(self, index: int, arms: tuple[str, ...], length: int) -> Iterator[tuple[str, int]]:
         """Codec and K of what a group's clients play: at each arm's level, or at both ends of K."""
@@ -592,6 +592,24 @@ def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> P
     errors = parts.errors(time_only=time_only)
     if errors:
         raise InputErrors([error.within(parts.name) for error in errors])
+    return parts
+
+
+def checked_world(world: Scenario, source: str | Path | None) -> Parts:
+    """The parts of a world without learning of its own, such as a fleet's for an app.
+
+    Raises: `InputErrors` for profiles, tables, availability, topology.
+    """
+    parts = Parts(world, source)
+    checks: list[Callable[[], object]] = [
+        lambda: parts.processors, parts.columns, parts.fleet.availability,
+        parts.server_device, lambda: parts.topology, lambda: parts.network_model,
+    ]  # fmt: skip
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            raise InputErrors([error.within(parts.name)]) from None
     return parts
 
 

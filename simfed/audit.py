@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from simfed.assembly import Parts, parts_of_run
-from simfed.contract import FORCED_ARM, Task
+from simfed.contract import Task
 from simfed.errors import InputError, InputErrors
 from simfed.faults import Fate
 from simfed.levels import energy_of, split_arm
@@ -352,8 +352,8 @@ def _pull_again(
             seen.add("have values in policies.parquet that their rewards do not come to", one.where)
     task = parts.tasks.task(row["round"], row["client"], row["model_version"], one.turn)
     forced = row["choice"] == "forced"
-    if forced and row["arm"] != FORCED_ARM:
-        seen.add(f"were forced to another arm than {FORCED_ARM}", one.where)
+    if forced and row["arm"] not in parts.scenario.forced_arms:
+        seen.add("were forced to another arm than the safeguard says", one.where)
     one.pull = pull_for(task, policy, row["arm"] if forced else None, parts.streams)
     if (one.pull.arm, one.pull.choice) != (row["arm"], row["choice"]):
         seen.add("did not choose what their policy draws", one.where)

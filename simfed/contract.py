@@ -25,7 +25,6 @@ from simfed.levels import Level
 from simfed.method import Plan, Who, Work
 
 __all__ = [
-    "FORCED_ARM",
     "Contribution",
     "Evaluation",
     "Outcome",
@@ -34,9 +33,6 @@ __all__ = [
     "Workload",
     "mean_over_clients",
 ]
-
-FORCED_ARM = "top-k"
-"""What everybody plays in the round after a rollback, whatever their policies may choose."""
 
 
 class Task(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,7 +27,9 @@ AllowOutside = Annotated[
 ]
 AllowPlugins = Annotated[
     bool,
-    typer.Option("--allow-plugins", help="Run the Python files that `plugins` in the file names."),
+    typer.Option(
+        "--allow-plugins", help="Run the code that the file names: `plugins`, a study's `app`."
+    ),
 ]
 
 
@@ -59,14 +61,18 @@ def validate(
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
-    """Check scenario files: every error of every file, one line each."""
+    """Check scenario files, or fleets of apps: every error of every file, one line each."""
     from simfed.assembly import checked
     from simfed.scenario import dump_scenario, load_scenario, parse_assignment
+    from simfed.scenario.load import is_fleet, read_yaml
 
     pairs = [parse_assignment(text) for text in set_ or []]
     errors: list[InputError] = []
     for path in scenarios:
         try:
+            if is_fleet(read_yaml(path, allow_outside=allow_outside)):
+                _validate_fleet(path, pairs, resolved=resolved, allow_outside=allow_outside)
+                continue
             scenario = load_scenario(
                 path, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
             )
@@ -90,6 +96,22 @@ def validate(
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
         raise InputErrors(errors)
+
+
+def _validate_fleet(
+    path: Path, pairs: list[tuple[str, Any]], *, resolved: bool, allow_outside: bool
+) -> None:
+    from simfed.assembly import checked_world
+    from simfed.scenario.fleet_file import dump_fleet, load_fleet
+
+    fleet = load_fleet(path, pairs, allow_outside=allow_outside)
+    parts = checked_world(fleet.world(), path)
+    if resolved:
+        typer.echo(dump_fleet(fleet), nl=False)
+    else:
+        typer.echo(f"{path}: valid (a fleet of {counted(fleet.client_count, 'node')} for an app)")
+    for warning in parts.warnings():
+        typer.echo(f"{path}: warning: {warning}", err=True)
 
 
 def schema(

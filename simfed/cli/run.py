@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
+from simfed.cores import available_cores
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
 from simfed.units import counted, format_duration
@@ -18,7 +22,7 @@ from simfed.units import counted, format_duration
 if TYPE_CHECKING:
     from simfed.experiment import RunResult
 
-__all__ = ["draw", "folder_for", "run", "summarise", "verify"]
+__all__ = ["draw", "drawing_beside", "folder_for", "run", "summarise", "verify"]
 
 
 def run(
@@ -69,7 +73,10 @@ def run(
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
-    with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(folder_for(out, loaded.name))
+        stack.enter_context(sigterm_is_ctrl_c())
+        pictures = stack.enter_context(drawing_beside()) if figures else None
         clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
         result = experiment.run(
             loaded,
@@ -84,7 +91,7 @@ def run(
                 loaded.rounds, quiet=quiet, title=f"{loaded.name}: {clients}, {length} → {folder}"
             ),
         )
-    drawn = draw(result, folder) if figures else []
+        drawn = pictures(result, folder) if pictures is not None else []
     if not quiet:
         summarise(result, drawn)
     if timings:
@@ -157,6 +164,36 @@ def draw(result: RunResult, folder: Path) -> list[str]:
     from simfed.report.pictures import draw_run
 
     return [path.name for path in draw_run(result, folder)]
+
+
+@contextlib.contextmanager
+def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
+    """`draw`, by a process that gets ready meanwhile, where there is a core for it and matplotlib
+    is not loaded yet; should that process fail, here."""
+    if "matplotlib" in sys.modules or available_cores() < 2:
+        yield draw
+        return
+    command = [sys.executable, "-c", "from simfed.report.beside import main; main()"]
+    # the modules that are found here, and none that merely lie in the present folder
+    path = os.pathsep.join(filter(None, sys.path))
+    beside = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+    )  # fmt: skip
+
+    def ask(result: RunResult, folder: Path) -> list[str]:
+        try:
+            names, _ = beside.communicate(f"{folder.resolve()}\n")
+        except OSError:  # it has ended
+            return draw(result, folder)
+        return names.split("\n")[:-1] if beside.returncode == 0 else draw(result, folder)
+
+    try:
+        yield ask
+    finally:
+        beside.kill()
+        beside.communicate()
 
 
 def _as_file_name(name: str) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports
-from simfed.errors import InputErrors
 
 if TYPE_CHECKING:
     from simfed.fleet import Column
@@ -42,25 +41,31 @@ def fleet(
     import_: Imports = None,
     width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
 ) -> None:
-    """Print and draw what the clients of a scenario have: speeds, links, K, when they are there."""
+    """Print and draw what clients have: speeds, links, K, when they are there."""
     import numpy as np
 
-    from simfed.assembly import Parts
+    from simfed.assembly import checked, checked_world
     from simfed.report.fleet import fleet_figure
     from simfed.report.pictures import parse_width, save_picture
     from simfed.scenario import load_scenario, parse_assignment
+    from simfed.scenario.fleet_file import load_fleet
+    from simfed.scenario.load import is_fleet, read_yaml
 
     pairs = [parse_assignment(text) for text in set_ or []]
     if seed is not None:
         pairs.append(("seed", seed))
-    loaded = load_scenario(
-        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
-    )
+    of_app = is_fleet(read_yaml(scenario, allow_outside=allow_outside))
+    if of_app:
+        loaded = load_fleet(scenario, pairs, allow_outside=allow_outside).world()
+        parts = checked_world(loaded, scenario)
+    else:
+        loaded = load_scenario(
+            scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+        )
+        parts = checked(loaded, scenario, time_only=True)
     width_in = parse_width(width)
-    parts = Parts(loaded, scenario)
-    if errors := parts.errors(time_only=True):
-        raise InputErrors([error.within(parts.name) for error in errors])
-    columns = parts.columns()
+    # what an app sends has no K
+    columns = [column for column in parts.columns() if not (of_app and column.field == "k")]
     hours = np.linspace(0, _SHOWN_HOURS, 4 * _SHOWN_HOURS + 1)
     there = parts.fleet.shares_there(3600 * hours)
     names = [

@@ -6,9 +6,11 @@ its business: `simfed.compress.with_error_feedback` adds them to any strategy.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfed.compress.permutation import KeyedPermutation, keyed_generator
 from simfed.compress.selection import checked_k, is_tensor, random_k_indices, top_k_indices
@@ -86,7 +88,13 @@ class Dense:
             import torch
 
             return Selection(torch.arange(len(update), device=update.device), state)
-        return Selection(np.arange(len(update)), state)
+        return Selection(_every_index(len(update)), state)
+
+
+@lru_cache(maxsize=2)
+def _every_index(count: int) -> NDArray[np.int64]:
+    """All indices below `count`, which nobody writes to: clients of a model share them."""
+    return np.arange(count)
 
 
 class _Blind:

@@ -156,8 +156,9 @@ def feedback_for(
     return ErrorFeedback(codec) if wants else WithoutFeedback(codec)
 
 
-def undo(residual: Any, payload: Payload) -> State:
-    """The upload was lost: what the receiver would have got returns to `residual` (in place).
+def undo(residual: Any, payload: Payload, share: float = 1.0) -> State:
+    """The upload was lost: what the receiver would have got returns to `residual` (in place), or a
+    `share` of it.
 
     Where plain values travelled, right after the play this restores residual + gradient bit for bit
     (other codecs: up to one rounding); after later plays it adds. Returns the codec's state from
@@ -165,8 +166,9 @@ def undo(residual: Any, payload: Payload) -> State:
     """
     if payload.indices is None:
         for stretch, values in payload.codec.blocks(payload):
-            residual[stretch] += on_device(values, payload.device)
+            residual[stretch] += on_device(values, payload.device) * share
         return payload.state_before
+    values = payload.values if share == 1 else payload.values * share
     current = residual[payload.indices]
     if is_tensor(residual):
         import torch
@@ -175,7 +177,7 @@ def undo(residual: Any, payload: Payload) -> State:
     else:
         where = np.where
     # Where nothing came since, the value itself: 0.0 + -0.0 would lose its sign.
-    residual[payload.indices] = where(current == 0, payload.values, current + payload.values)
+    residual[payload.indices] = where(current == 0, values, current + values)
     return payload.state_before
 
 

@@ -32,17 +32,19 @@ class Processor:
     regimes: Regimes = field(default_factory=Regimes)
     noise: Lognormal | Literal["measured"] | None = None
     assume: Mapping[str, float] = field(default_factory=dict)
+    scale: Mapping[str, float] = field(default_factory=dict)
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device, before speed and noise; see
         `Profile.seconds`.
 
         What the scenario assumes for a quantity stands in place of the profile's; there is nothing
-        to assume of strategy `dense`, which takes 0 s.
+        to assume of strategy `dense`, which takes 0 s. What the profile says is scaled.
         """
         if quantity in self.assume and not is_free(quantity, strategy):
             return self.assume[quantity]
-        return self.profile.seconds(quantity, model=model, strategy=strategy, **size)
+        found = self.profile.seconds(quantity, model=model, strategy=strategy, **size)
+        return found * self.scale[quantity] if quantity in self.scale else found
 
     def noise_of(self, phase: str) -> Lognormal | Measured | None:
         """The scatter of one kind of work."""
@@ -155,22 +157,23 @@ def build_processor(
 
     `spec` has the keys of a scenario's `device`, in base units, as `simfed.scenario.device.Device`
     gives them by `plain()`: `speed`, `cores`, `background`, `dvfs`, `thermal`, `noise`, `assume`,
-    `uncertainty`. Keys that are missing or None are at their defaults. `streams` are the run's: the
-    uncertainty is drawn from them.
+    `scale`, `uncertainty`. Keys that are missing or None are at their defaults. `streams` are the
+    run's: the uncertainty is drawn from them.
     Raises: `InputError` for values that do not hang together.
     """
-    known = ("speed", "cores", "background", "dvfs", "thermal", "noise", "assume", "uncertainty")
+    known = ("speed", "cores", "background", "dvfs", "thermal", "noise", "assume", "scale",
+             "uncertainty")  # fmt: skip
     given = {key: value for key, value in spec.items() if value is not None and key != "profile"}
     for key in given:
         if key not in known:
             raise InputError(f"a key of a device: {listed(known)}", got=key)
-    assume = given.get("assume", {})
-    for quantity in assume:
-        if quantity not in QUANTITIES:
-            raise InputError(
-                f"a kind of work: {listed(QUANTITIES)}", where="assume", got=quantity,
-                hint=did_you_mean(quantity, QUANTITIES),
-            )  # fmt: skip
+    for key in ("assume", "scale"):
+        for quantity in given.get(key, ()):
+            if quantity not in QUANTITIES:
+                raise InputError(
+                    f"a kind of work: {listed(QUANTITIES)}", where=key, got=quantity,
+                    hint=did_you_mean(quantity, QUANTITIES),
+                )  # fmt: skip
     regimes = Regimes(
         speed=given.get("speed", 1.0) * _cores(given.get("cores"), profile),
         load=_load(given.get("background")),
@@ -181,7 +184,13 @@ def build_processor(
         if streams is None:
             raise TypeError("uncertainty is drawn from streams")
         profile = profile.drawn(streams)
-    return Processor(profile, regimes, _noise(given.get("noise")), assume)
+    return Processor(
+        profile,
+        regimes,
+        _noise(given.get("noise")),
+        given.get("assume", {}),
+        given.get("scale", {}),
+    )
 
 
 def build_device(

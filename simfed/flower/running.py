@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfed.assembly import Parts
+import yaml
+
+from simfed.assembly import Parts, checked_world
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment import RunResult, self_contained
 from simfed.flower.versions import flower_version
 from simfed.interrupt import CtrlC
-from simfed.record.digest import fingerprint
+from simfed.record.digest import fingerprint, folder_digest
 from simfed.record.directory import RunDirectory, reserved
 from simfed.record.manifest import versions
 from simfed.record.read import Run, open_run
@@ -32,12 +35,16 @@ if TYPE_CHECKING:
 
     from simfed.flower.play import Play
 
-__all__ = ["HOST_TIMEOUT_S", "read_config", "run", "run_folder"]
+__all__ = ["HOST_TIMEOUT_S", "Progress", "read_config", "run", "run_folder", "run_studied"]
 
 HOST_TIMEOUT_S = 600.0
 """An app that gives no sign for so long is given up."""
 
 AnyFleet = FleetFile | str | os.PathLike[str] | Mapping[str, Any]
+
+
+Progress = Callable[[int, float, float | None], None]
+"""Told after every exchange: its number, when it ended (s), the accuracy if it is known."""
 
 
 def run(
@@ -50,8 +57,9 @@ def run(
     source: str | Path | None = None,
     overwrite: bool = False,
     host_timeout_s: float = HOST_TIMEOUT_S,
-    progress: bool = True,
+    progress: bool | Progress = True,
     workers: int = 1,
+    app: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """Run a Flower app on a simulated fleet; its run directory goes to `out` (None: nothing is
     written).
@@ -68,8 +76,9 @@ def run(
         source: the fleet's file, beside which profiles are looked for.
         overwrite: replace the run that is in `out`.
         host_timeout_s: host seconds after which an app that gives no sign is given up.
-        progress: show on standard error how far it is, now and then.
+        progress: show on standard error how far it is, now and then; or what is told instead.
         workers: processes for the nodes' work; the results do not depend on it.
+        app: what the manifest says of where the apps came from.
 
     Raises:
         InputError, InputErrors: the fleet, the app or `out` is wrong.
@@ -78,7 +87,7 @@ def run(
     """
     version = flower_version()
     fleet, source = _loaded(fleet, source)
-    parts = _checked(fleet, source)
+    parts = checked_world(fleet.world(), source)
     if not host_timeout_s > 0:
         raise InputError("seconds above 0", where="host_timeout_s", got=host_timeout_s)
     if workers < 1:
@@ -87,7 +96,7 @@ def run(
     with contextlib.ExitStack() as stack:
         directory = None
         try:
-            manifest = _at_start(fleet, parts, version)
+            manifest = _at_start(fleet, version, {**(app or {}), "run_config": run_config or {}})
             if out is not None:
                 stack.enter_context(reserved(out, overwrite=overwrite, resume=False))
                 beside, text = _beside(fleet, parts)
@@ -95,7 +104,7 @@ def run(
                     out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
                 )
             recorder = Recorder() if directory is None else directory.recorder()
-            shown = _Shown() if progress else None
+            shown = _Shown() if progress is True else progress or None
             played = _play(
                 server_app, client_app, fleet, parts, recorder, dict(run_config or {}),
                 host_timeout_s, shown, workers,
@@ -120,14 +129,31 @@ def run_folder(
 ) -> RunResult:
     """Run the Flower app in a folder, loaded as Flower loads it: by its `pyproject.toml`.
 
-    `run_config` overrides the app's own configuration, key by key. Further options are those of
-    `run`.
+    `run_config` overrides, key by key, what the fleet says of it (`app.run_config`) and the app's
+    own configuration. Further options are those of `run`.
     """
     flower_version()
     from simfed.flower.loading import load
 
-    with load(app, run_config or {}) as (server_app, client_app, config):
-        return run(server_app, client_app, fleet, out, run_config=config, **options)
+    loaded, source = _loaded(fleet, options.pop("source", None))
+    told = loaded.app.run_config if loaded.app is not None else {}
+    origin = {"folder": Path(app).resolve().name, "digest": folder_digest(Path(app))}
+    with load(app, {**told, **(run_config or {})}) as (server_app, client_app, config):
+        return run(
+            server_app, client_app, loaded, out, source=source, run_config=config, app=origin,
+            **options,
+        )  # fmt: skip
+
+
+def run_studied(job: Any, out: Path, tell: Progress) -> None:
+    """Do one run of a study: `job` has the fleet with its app as YAML (`scenario_yaml`), and the
+    file it came from (`source`)."""
+    plain = yaml.safe_load(job.scenario_yaml)
+    fleet = fleet_of(plain, source=job.source, folder=Path(job.source).parent)
+    if fleet.app is None:
+        raise InputError("an app beside the fleet of a study", where=f"{job.source}: app")
+    shutil.rmtree(out, ignore_errors=True)  # begun and killed: an app cannot be saved
+    run_folder(fleet.app.folder, fleet, out, source=job.source, progress=tell)
 
 
 def read_config(texts: Sequence[str]) -> dict[str, Any]:
@@ -176,26 +202,6 @@ def _loaded(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str 
     return load_fleet(path), path if source is None else source
 
 
-def _checked(fleet: FleetFile, source: str | Path | None) -> Parts:
-    """The parts of the world that the app lives in; every mistake in it is raised at once."""
-    parts = Parts(fleet.world(), source)
-    found: list[InputError] = []
-    checks: list[Callable[[], object]] = [
-        lambda: parts.processors, parts.columns, parts.fleet.availability,
-        parts.server_device, lambda: parts.topology, lambda: parts.network_model,
-    ]  # fmt: skip
-    for check in checks:
-        try:
-            check()
-        except InputError as error:
-            found.append(error)
-        if found:
-            break
-    if found:
-        raise InputErrors([error.within(parts.name) for error in found])
-    return parts
-
-
 def _play(
     server_app: ServerApp,
     client_app: ClientApp,
@@ -204,7 +210,7 @@ def _play(
     recorder: Recorder,
     run_config: dict[str, Any],
     host_timeout_s: float,
-    shown: _Shown | None,
+    shown: Progress | None,
     workers: int,
 ) -> Play:
     from flwr.app import Context, RecordDict
@@ -318,7 +324,7 @@ def _hushed() -> Iterator[None]:
 # ---- what the manifest says ----------------------------------------------------------------------
 
 
-def _at_start(fleet: FleetFile, parts: Parts, version: str) -> dict[str, Any]:
+def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {fleet.computing.kind}
     kinds |= {fleet.server.computing.kind} if fleet.server.computing else set()
     return {
@@ -329,6 +335,7 @@ def _at_start(fleet: FleetFile, parts: Parts, version: str) -> dict[str, Any]:
         "versions": {**versions(), "flwr": version},
         "network": fleet.network.model,
         "computing": fleet.computing.kind,
+        "app": {**app, "run_config": dict(app["run_config"])},
         "repeatable": "measured" not in kinds,
         "warnings": [],
     }
@@ -344,18 +351,12 @@ def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict
         sentence if count == 1 else f"{sentence} ({count:,} times)"
         for sentence, count in played.warnings.items()
     ]
-    return {"warnings": [*_of_parts(parts), *found], "wall_s": {"total": wall_s}, "workers": 0}
-
-
-def _of_parts(parts: Parts) -> Iterator[str]:
-    from simfed.fleet import forgotten_links
-
-    yield from forgotten_links(parts.scenario)
-    yield from dict.fromkeys(w for p in parts.profiles.values() for w in p.warnings)
+    return {"warnings": [*parts.warnings(), *found], "wall_s": {"total": wall_s}, "workers": 0}
 
 
 def _beside(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
-    return self_contained(parts, lambda profiles, files: dump_fleet(fleet, profiles, files))
+    bare = fleet.model_copy(update={"app": None})  # which the manifest names
+    return self_contained(parts, lambda profiles, files: dump_fleet(bare, profiles, files))
 
 
 def _in_memory(

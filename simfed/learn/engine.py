@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from simfed.compress import codec_from_spec
-from simfed.contract import FORCED_ARM, Evaluation, PersonalEvaluation, Task
+from simfed.contract import Evaluation, PersonalEvaluation, Task
 from simfed.fleet import Fleet
 from simfed.learn.catalogue import ModelFacts, model_facts
 from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, prototype_clients
-from simfed.learn.losses import kl_sum, mean_logits, soft_targets
+from simfed.learn.losses import DIVERGENCES, mean_logits, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.models import build_model
@@ -213,8 +213,9 @@ class Engine:
         counts = {name: len(prototype.clients) for name, prototype in self.prototypes.items()}
         weighted = torch.stack([logits[name] * counts[name] for name in logits])
         self._set_targets(weighted.sum(0) / sum(counts.values()))
+        divergence = DIVERGENCES[self.scenario.distillation.divergence]
         losses = {
-            name: kl_sum(self.worker.targets, own, self._temperature)[0].item() / len(own)
+            name: divergence(self.worker.targets, own, self._temperature)[0].item() / len(own)
             for name, own in logits.items()
         }
         self._wall["distillation"] += time.perf_counter() - begin
@@ -312,7 +313,8 @@ def _largest_k(scenario: Scenario, prototype: str, fleet: Fleet, parameters: int
         return None  # what the recorded run played is not known here
     most = 0
     for i, group in zip(indices, groups, strict=True):
-        for arm in {FORCED_ARM, *scenario.compression.arms, *scenario.arms_of_group(group)}:
+        forced = scenario.forced_arms
+        for arm in {*forced, *scenario.compression.arms, *scenario.arms_of_group(group)}:
             codec, level = split_arm(arm)
             _, k = fleet.range_of_k(i, parameters, level)
             most = max(most, codec_from_spec(codec).most_entries(parameters, k))

@@ -6,7 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["cross_entropies", "cross_entropy", "kl_sum", "mean_logits", "soft_targets"]
+__all__ = [
+    "DIVERGENCES",
+    "cross_entropies",
+    "cross_entropy",
+    "kl_sum",
+    "mean_logits",
+    "reverse_kl_sum",
+    "soft_targets",
+]
 
 
 def mean_logits(logits: list[Tensor]) -> Tensor:
@@ -71,3 +79,25 @@ def kl_sum(targets: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor,
     # no less than 0, which rounding makes of it where student and teacher are one model
     value = F.kl_div(log_student, targets, reduction="sum").clamp_(min=0.0)
     return value, log_student.exp_().sub_(targets).div_(temperature)
+
+
+def reverse_kl_sum(targets: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The same with the two changed over: KL(softmax(logits / temperature) ‖ targets). It asks the
+    student to be nowhere that the teacher is not, rather than everywhere that it is.
+
+    Targets are taken for at least 1e-300.
+
+    >>> certain = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    >>> value, gradient = reverse_kl_sum(certain, torch.zeros(1, 2), 1.0)
+    >>> round(value.item(), 1), gradient.round().tolist()
+    (344.7, [[-173.0, 173.0]])
+    """
+    log_student = torch.log_softmax(logits.double() / temperature, dim=1)
+    student, apart = log_student.exp(), log_student - targets.clamp(min=1e-300).log()
+    each = student * apart
+    of_sample = each.sum(dim=1, keepdim=True)
+    return each.sum().clamp_(min=0.0), (each - student * of_sample).div_(temperature)
+
+
+DIVERGENCES = {"teacher-student": kl_sum, "student-teacher": reverse_kl_sum}
+"""By the scenario's word: which of the two the logarithm's mean is over."""

@@ -28,7 +28,7 @@ from simfed.learn.federation import (
     draw_own,
     draw_public,
 )
-from simfed.learn.losses import cross_entropy, kl_sum
+from simfed.learn.losses import DIVERGENCES, cross_entropy
 from simfed.learn.memory import Arena
 from simfed.learn.methods.batched import Batched
 from simfed.learn.mixes import by_class
@@ -378,9 +378,11 @@ class Worker:
         return prototype.client_passes.gradients(samples, shares, training=True)
 
     def _distillation_loss(self, part: slice) -> Loss:
+        distillation = self.scenario.distillation
+        divergence = DIVERGENCES[distillation.divergence]
+
         def loss(logits: Tensor) -> tuple[Tensor, Tensor]:
-            temperature = self.scenario.distillation.temperature
-            value, gradient = kl_sum(self.targets[part], logits, temperature)
+            value, gradient = divergence(self.targets[part], logits, distillation.temperature)
             return value, gradient.div_(self.public)
 
         return loss

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from statistics import median
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -12,7 +13,6 @@ import torch
 
 from simfed.compress import ErrorFeedback, Payload, undo
 from simfed.contract import (
-    FORCED_ARM,
     Contribution,
     Evaluation,
     Outcome,
@@ -154,6 +154,8 @@ class LearningWorkload:
         self.tasks = Tasks(scenario, self.engine.facts, lambda client: len(self.data.owned[client]))
         self._method = cast(Batched, scenario.method.made)
         self.version = 0
+        self._accepted: list[Mapping[str, float]] = []
+        """Losses of the last accepted rounds, where their median counts."""
         self._rollbacks_in_a_row = 0
         self._distillation_loss: dict[str, float] = {}
         self._memories: dict[tuple[int, str], Any] = {}
@@ -253,7 +255,7 @@ class LearningWorkload:
             for changes in self._changes.values():
                 changes.undo()
             for upload in uploads:
-                self._take_back(upload)
+                self._undo(upload)
             _, evaluation, clients = self._measure([], round, True)
             self._rollbacks_in_a_row += 1
         else:
@@ -261,12 +263,12 @@ class LearningWorkload:
             for changes in self._changes.values():
                 changes.keep()
             self._rollbacks_in_a_row = 0
-            self._distillation_loss = after
+            self._accept(after)
         return Outcome(
             round=round,
             model_version=self.version,
             rolled_back=rejected,
-            forced_arm=FORCED_ARM if rejected else None,
+            forced_arm=next(iter(self.scenario.forced_arms), None) if rejected else None,
             losses={name: {"kd_loss": loss} for name, loss in after.items()},
             shared_loss=after,
             shared_loss_before=before,
@@ -312,6 +314,7 @@ class LearningWorkload:
             "version": self.version,
             "rollbacks_in_a_row": self._rollbacks_in_a_row,
             "distillation_loss": self._distillation_loss,
+            "accepted": self._accepted,
             "memories": [
                 [*key, to_plain(memory, f"memories/{key[0]}/{key[1]}", arrays)]
                 for key, memory in sorted(self._memories.items(), key=lambda of: of[0])
@@ -338,6 +341,7 @@ class LearningWorkload:
         self.version = int(facts["version"])
         self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
         self._distillation_loss = dict(facts["distillation_loss"])
+        self._accepted = list(facts.get("accepted", ()))
         self._memories = {(client, arm): tree(memory) for client, arm, memory in facts["memories"]}
         self._losses = {client: (version, loss) for client, version, loss in facts["losses"]}
         for prototype in self.engine.prototypes.values():
@@ -457,13 +461,19 @@ class LearningWorkload:
         entries = self._payload(upload).k
         return Infer(upload.task.client, upload.row, round, entries, scale)
 
-    def _take_back(self, upload: Upload) -> None:
-        """What was sent returns to the residual, or to the codec's own memory; it forgets the
-        play."""
+    def _undo(self, upload: Upload) -> None:
+        """Its round is undone: residual and codec go on as the safeguard says."""
+        residuals = self.scenario.safeguard.residuals
+        if residuals.kind != "as-sent":
+            self._take_back(upload, residuals.factor if residuals.kind == "damped" else 1.0)
+
+    def _take_back(self, upload: Upload, share: float = 1.0) -> None:
+        """What was sent returns to the residual, or a share of it; or all of it to the codec's own
+        memory. It forgets the play."""
         payload, client = self._payload(upload), upload.task.client
         prototype = self.engine.prototypes[upload.task.prototype]
         if isinstance(self.engine.worker.player(upload.arm), ErrorFeedback):
-            undo(prototype.residuals[prototype.row[client]], payload)
+            undo(prototype.residuals[prototype.row[client]], payload, share)
         self._memories[client, upload.arm] = payload.state_before
 
     def _payload(self, upload: Upload) -> Payload:
@@ -521,10 +531,19 @@ class LearningWorkload:
             self._distillation_loss = self.engine.initial_distillation_loss()
         return self._distillation_loss
 
+    def _accept(self, after: Mapping[str, float]) -> None:
+        """The round stands; its losses are what the next one is compared with."""
+        reference = self.scenario.safeguard.reference
+        if self._distils and reference.kind == "running-median":
+            self._accepted = [*(self._accepted or [self._before()]), after][-reference.window :]
+        self._distillation_loss = dict(after)
+
     def _reject(self, round: int, before: Mapping[str, float], after: Mapping[str, float]) -> bool:
         rollback = self.scenario.safeguard.rollback
         if rollback is None or self._rollbacks_in_a_row >= rollback.max_consecutive:
             return False
+        if self._accepted:
+            before = {name: median(of[name] for of in self._accepted) for name in before}
         # not (≤) rather than (>), so that a NaN is rejected
         return any(not after[p] <= rollback.threshold * before[p] + _NO_LOSS for p in after)
 

@@ -54,9 +54,7 @@ class Meter:
         """It has no longer, or the capacity is about to change."""
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
-            carried = left_before - left_bytes
-            # of a link that stands still a rounding error is left, of either sign
-            carried = carried if carried > 0 else 0.0
+            carried = _without_rounding(left_before - left_bytes, capacity_bytes_per_s)
             self.on_use(Use(id, from_s, now_s, carried, capacity_bytes_per_s, 1))
 
     def load_changes(self, link: Link, now_s: float) -> None:
@@ -90,7 +88,7 @@ class Meter:
                 link.id,
                 piece.from_s,
                 now_s,
-                piece.bytes if piece.bytes > 0 else 0.0,
+                _without_rounding(piece.bytes, link.capacity_bytes_per_s),
                 link.capacity_bytes_per_s,
                 len(link.flows),
             )
@@ -102,3 +100,8 @@ class Meter:
     def forget(self, link: Link) -> None:
         """The link is idle."""
         self._pieces.pop(link, None)
+
+
+def _without_rounding(carried_bytes: float, capacity_bytes_per_s: float) -> float:
+    """Differences of what is left are rounded: a link that stands still carries nothing."""
+    return carried_bytes if carried_bytes > 0 and capacity_bytes_per_s > 0 else 0.0

@@ -16,6 +16,8 @@ from simfed.registry import NameOf
 
 __all__ = ["AdaptiveK"]
 
+_NARROWEST = 1e-6  # of its upper end: below, the two points would be the same number
+
 
 class AdaptiveK(Bandit):
     """Moves K by the sign of what a change of K does to the time that the loss takes to fall.
@@ -111,7 +113,7 @@ class AdaptiveK(Bandit):
         if here is not None and there is not None:
             self._rewards = [None, None]
             # time per decrease rises with K where the reward falls
-            self._step(float(np.sign((there - here) / (points[0] - points[1]))))
+            self._step(float(np.sign(there - here) * np.sign(points[0] - points[1])))
 
     def _step(self, sign: float) -> None:
         self._k = min(max(self._k - self._delta() * sign, self._low), self._high)
@@ -121,7 +123,8 @@ class AdaptiveK(Bandit):
             low = max(min(self._seen) / self.widen, self._least)
             high = min(max(self._seen) * self.widen, self._most)
             pays = high - low <= (math.sqrt(2) - 1) * (self._high - self._low)
-            if low < high and pays and self._steps >= self._steps_before:
+            apart = high - low > _NARROWEST * high
+            if apart and pays and self._steps >= self._steps_before:
                 self._low, self._high = low, high
                 self._steps_before, self._steps = self._steps, 0
             self._seen = []

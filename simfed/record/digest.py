@@ -33,6 +33,7 @@ __all__ = [
     "digest_of_text",
     "file_digest",
     "fingerprint",
+    "folder_digest",
     "manifest_digest",
     "scenario_digest",
     "sha256",
@@ -56,6 +57,20 @@ def file_digest(path: Path) -> str:
         for block in iter(lambda: file.read(1 << 20), b""):
             found.update(block)
     return found.hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """A hash of the names and contents of all files below a folder, but for hidden ones and what
+    Python compiles."""
+    inside = ((file.relative_to(folder), file) for file in sorted(folder.rglob("*")))
+    return digest_of(
+        [
+            [name.as_posix(), file_digest(file)]
+            for name, file in inside
+            if file.is_file()
+            and not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+        ]
+    )
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:

@@ -507,7 +507,10 @@ def _joined(names: Array, begun: Array, ended: Array) -> dict[str, Array]:
 def _links_carry_what_was_sent(facts: Facts) -> Broken:
     links, parts = facts["links"], facts["participations"]
     begun, ended = links["from_s"], links["to_s"]
+    largest = max(parts[way].max(initial=0) for way in ("uplink_bytes", "downlink_bytes"))
+    # an interval's bytes are a difference of what transfers still have to go
     most = links["capacity_bytes_per_s"] * (ended - begun + _rounding(ended))
+    most += np.where(links["capacity_bytes_per_s"] > 0, _rounding(largest), 0.0)
     if (ended < begun).any():
         yield "links.parquet: intervals that end before they start"
     if (links["bytes"] > most * (1 + RELATIVE)).any():

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from simfed.record.digest import digest_of, digest_of_text, file_digest
+from simfed.record.digest import digest_of, digest_of_text, file_digest, folder_digest
 
-__all__ = ["digest_of", "digest_of_text", "file_digest"]
+__all__ = ["digest_of", "digest_of_text", "file_digest", "folder_digest"]

@@ -142,6 +142,18 @@ class Assumed(Section):
     )
 
 
+class Scale(Section):
+    """Factors on the times that a profile gives, kind by kind: 1000 for a column that was written
+    in another unit, say. Times that the scenario says itself stay as they are said."""
+
+    training: Positive | None = Field(default=None, description="of local steps")
+    compression: Positive | None = Field(default=None, description="of updates")
+    decompression: Positive | None = Field(default=None, description="of uploads")
+    inference: Positive | None = Field(default=None, description="of the public set")
+    distillation: Positive | None = Field(default=None, description="of steps on the public set")
+    auxiliary: Positive | None = Field(default=None, description="of a method's own networks")
+
+
 _SHORT = "short for the same key of `assume`"
 
 
@@ -169,6 +181,9 @@ class Device(Section):
     noise: Noise | None = Field(default=None, description="scatter of every duration")
     assume: Assumed | None = Field(
         default=None, description="times of what the profile lacks, such as inference: 0 s"
+    )
+    scale: Scale | None = Field(
+        default=None, description="factors on the profile's times, such as `{compression: 1000}`"
     )
     uncertainty: bool = Field(
         default=False,
@@ -208,6 +223,9 @@ class Device(Section):
         if self.profile is None and self.assume is None:
             allowed = "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
             raise ValueError(InputError(allowed))
+        if self.profile is None and self.scale is not None:
+            allowed = "null without a profile: times that are said are not scaled"
+            raise ValueError(InputError(allowed, where="scale"))
         if self.profile is None and self.uncertainty:
             allowed = "false without a profile: times that are said have none"
             raise ValueError(InputError(allowed, where="uncertainty"))

@@ -27,7 +27,7 @@ from simfed.registry import Only
 from simfed.scenario.device import AnyDevice
 from simfed.scenario.distribution import Devices, Distribution
 from simfed.scenario.faults import Faults
-from simfed.scenario.fields import Int, Positive, PositiveInt, renamed
+from simfed.scenario.fields import FoundFile, Int, Positive, PositiveInt, renamed
 from simfed.scenario.load import apply_overrides, read_yaml, validate_as
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
 from simfed.scenario.network import Link, Network
@@ -150,6 +150,25 @@ class AppMetrics(Section):
     weight: str = Field(default="num-examples", description="what means over nodes are weighted by")
 
 
+def _setting(value: Any) -> Any:
+    if not isinstance(value, (str, bool, int, float)):
+        raise ValueError(InputError("a text, a number, true or false", got=value))
+    return value
+
+
+class App(Section):
+    """The app itself, for files that say all of a run: the base of a study."""
+
+    folder: FoundFile = Field(description="of the Flower app, with its `pyproject.toml`")
+    run_config: dict[
+        str, Annotated[Any, BeforeValidator(_setting, json_schema_input_type=str | bool | float)]
+    ] = Field(default={}, description="in place of the app's own configuration, key by key")
+
+
+def _by_folder(value: Any) -> Any:
+    return {"folder": value} if isinstance(value, str) else value
+
+
 class FleetFile(Section):
     """A validated, frozen world for an app."""
 
@@ -166,6 +185,9 @@ class FleetFile(Section):
     server: FleetServer = Field(default=FleetServer(), description="the server's own time")
     faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
     metrics: AppMetrics = Field(default=AppMetrics(), description="which of the app's are shown")
+    app: Annotated[
+        App | None, BeforeValidator(_by_folder, json_schema_input_type=App | str | None)
+    ] = Field(default=None, description="what runs in a study; null: the command says it")
 
     @model_validator(mode="after")
     def _hangs_together(self) -> FleetFile:
@@ -202,7 +224,8 @@ class FleetFile(Section):
                 "network": self.network,
                 "server": {"device": self.server.device},
                 "faults": self.faults,
-            }
+            },
+            context={"recorded": True},  # each part was validated as what it is
         )
 
 
@@ -239,6 +262,8 @@ def dump_fleet(
 ) -> str:
     """The resolved fleet as YAML; see `simfed.scenario.dump_scenario`."""
     plain = renamed(fleet.model_dump(mode="json"), file_names or {})
+    if plain["app"] is None:
+        del plain["app"]
     for group in plain["clients"]:
         for key in ("k", "policy"):
             group.pop(key, None)

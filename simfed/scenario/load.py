@@ -60,7 +60,7 @@ def load_scenario(
     data = read_yaml(path, allow_outside=allow_outside)
     if "base" in data and "clients" not in data:
         raise InputError("a scenario; this is a study", where=str(path), hint="simfed study run")
-    if "clients" in data and "computing" in data:
+    if is_fleet(data):
         hint = "simfed flower run APP_DIR --fleet FILE"
         raise InputError("a scenario; this is a fleet for an app", where=str(path), hint=hint)
     pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
@@ -70,6 +70,15 @@ def load_scenario(
         allow_outside=allow_outside,
     )  # fmt: skip
     return validated(data, source=str(path), folder=path.parent)
+
+
+_OF_LEARNING = ("dataset", "prototypes", "rounds", "method", "policy", "compression", "training")
+
+
+def is_fleet(data: Mapping[str, Any]) -> bool:
+    """Whether a file's keys are those of a world for an app, and nothing of a scenario's learning
+    part; see `simfed.scenario.fleet_file`."""
+    return "clients" in data and not any(key in data for key in _OF_LEARNING)
 
 
 def validated(
@@ -258,7 +267,7 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
             raise InputError(f"an index below {len(node)}", where=where, got=step)
         for i in range(len(node)) if step == "*" else [int(step)]:
             if rest:
-                node[i] = _opened(node[i], rest)
+                node[i] = _opened(node[i], rest, "kind")
                 _set(node[i], rest, value, path)
             else:
                 node[i] = _copied(value)
@@ -273,19 +282,22 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
         targets = [step]
     for key in targets:
         if rest:
-            node[key] = _opened(node.get(key), rest)
+            node[key] = _opened(node.get(key), rest, _SHORT_FOR.get(key, "kind"))
             _set(node[key], rest, value, path)
         else:
             node[key] = _copied(value)
 
 
-def _opened(node: Any, rest: list[str | int]) -> Any:
-    """`node` ready to be entered: nothing becomes a mapping; a profile's name becomes its
-    mapping."""
+_SHORT_FOR = {"device": "profile", "app": "folder"}
+"""Key → the key inside it that a text alone stands for; of all others `kind`."""
+
+
+def _opened(node: Any, rest: list[str | int], short_for: str) -> Any:
+    """`node` ready to be entered: nothing becomes a mapping, and so does what is written short."""
     if node is None and isinstance(rest[0], str):
         return {}
     if isinstance(node, str) and isinstance(rest[0], str):
-        return {"profile": node}  # `device: NAME` is short for `device: {profile: NAME}`
+        return {short_for: node}
     return node
 
 

@@ -6,7 +6,7 @@ of them is a bug. A `Scenario` is frozen and complete: no other module has a def
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -255,6 +255,9 @@ class Distillation(Section):
     )
     steps: PositiveInt = Field(default=1, description="gradient steps per round")
     temperature: Positive = Field(default=1.0, description="T of the softened logits")
+    divergence: Literal["teacher-student", "student-teacher"] = Field(
+        default="teacher-student", description="KL(teacher ‖ student), or KL(student ‖ teacher)"
+    )
 
 
 class Rollback(Section):
@@ -277,6 +280,39 @@ def _off_or_on(value: Any) -> Any:
 _DISTILS = OnlyWith("method", "safeguarded")
 
 
+def _one_of_many(value: Any) -> Any:
+    """`as-sent` is `{kind: as-sent}`, `{damped: 0.5}` is `{kind: damped, factor: 0.5}`."""
+    if isinstance(value, str):
+        return {"kind": value}
+    short = {"damped": "factor", "running-median": "window"}
+    if isinstance(value, Mapping) and len(value) == 1 and (kind := next(iter(value))) in short:
+        return {"kind": kind, short[kind]: value[kind]}
+    return value
+
+
+class Residuals(Section):
+    """What becomes of residuals when a round is undone."""
+
+    kind: Literal["restored", "as-sent", "damped"] = Field(
+        default="restored",
+        description="what was sent returns to them, is lost, or returns times a factor",
+    )
+    factor: Annotated[BelowOne, Only("kind", "damped")] = Field(
+        default=0.5, description="from 0 (as `as-sent`, but compressors step back) to below 1"
+    )
+
+
+class Reference(Section):
+    """What a round's KD loss is compared with."""
+
+    kind: Literal["last-accepted", "running-median"] = Field(
+        default="last-accepted", description="of the last accepted round, or of several"
+    )
+    window: Annotated[PositiveInt, Only("kind", "running-median")] = Field(
+        default=5, description="accepted rounds whose median it is"
+    )
+
+
 class Safeguard(Section):
     """Protection against bad rounds. `rollback: off` switches it off; omitted, it is on with
     ASCEND only."""
@@ -286,6 +322,21 @@ class Safeguard(Section):
         BeforeValidator(_off_or_on, json_schema_input_type=Rollback | bool | None),
         _DISTILS,
     ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
+    residuals: Annotated[
+        Residuals,
+        BeforeValidator(_one_of_many, json_schema_input_type=Residuals | str),
+        Only("rollback"),
+    ] = Field(
+        default=Residuals(), description="`restored`, `as-sent` (models alone), `{damped: 0.5}`"
+    )
+    reference: Annotated[
+        Reference,
+        BeforeValidator(_one_of_many, json_schema_input_type=Reference | str),
+        Only("rollback"),
+    ] = Field(default=Reference(), description="`last-accepted` or `{running-median: 5}`")
+    forces: Annotated[Literal["top-k", "dense", "none"], Only("rollback")] = Field(
+        default="top-k", description="what everybody plays in the round after"
+    )
 
 
 class SelectionChoice(OfKind):
@@ -562,6 +613,13 @@ class Scenario(Section):
     def policy_of_group(self, group: ClientGroup) -> Policy:
         """The policy of a group's clients."""
         return group.policy if group.policy is not None else self.policy
+
+    @property
+    def forced_arms(self) -> tuple[str, ...]:
+        """What everybody plays in the round after a rollback; empty where policies go on
+        choosing, or nothing is rolled back."""
+        forced = self.safeguard.forces
+        return () if self.safeguard.rollback is None or forced == "none" else (forced,)
 
     def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
         """What a group's clients may play by choice; what a recorded run played is not known

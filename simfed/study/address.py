@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from simfed.assembly import Parts
+from simfed.record.manifest import versions
 from simfed.record.read import read_manifest
-from simfed.replay.digest import digest_of, digest_of_text, file_digest
+from simfed.replay.digest import digest_of, digest_of_text, file_digest, folder_digest
 from simfed.replay.key import (
     code_digest,
     data_digest,
@@ -22,8 +23,9 @@ from simfed.replay.key import (
 )
 from simfed.scenario import Scenario
 from simfed.scenario.fields import files_in, renamed
+from simfed.scenario.fleet_file import FleetFile
 
-__all__ = ["address", "addresses_under", "facts_of", "own_code", "path_key"]
+__all__ = ["address", "addresses_under", "facts_of", "facts_of_app", "own_code", "path_key"]
 
 _CODE = (
     "learn",
@@ -73,6 +75,24 @@ def facts_of(
         "parts": part_digests(scenario),
         "code": own_code(),
         "mode": "time-only" if time_only else device.partition(":")[0],
+    }
+
+
+def facts_of_app(fleet: FleetFile, *, source: str | Path) -> dict[str, Any]:
+    """The same of an app on a fleet: the fleet, the app's folder, the versions under both."""
+    if fleet.app is None:
+        raise ValueError("a fleet without its app")
+    plain = fleet.model_dump(mode="json", exclude={"name"})
+    world = fleet.world()
+    profiles = Parts(world, source).profile_files
+    stands_for = {name: file_digest(file) for name, file in profiles.items()}
+    stands_for |= {f: file_digest(Path(f)) for f in files_in(world) if Path(f).is_file()}
+    stands_for[fleet.app.folder] = folder_digest(Path(fleet.app.folder))
+    return {
+        "scenario": renamed(plain, stands_for),
+        "versions": {name: of for name, of in versions().items() if name != "platform"},
+        "code": code_digest(*_CODE, "flower", "scenario/fleet_file.py"),
+        "mode": "flower",
     }
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.interrupt import CtrlC
-from simfed.scenario import dump_scenario
 from simfed.study.plan import Plan, each_once, plan_study
 from simfed.study.standing import RunState, Standing
 from simfed.study.store import StudyFolder
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Display", "default_out", "run_study"]
 
-RUNNER = "simfed.study.work:run_scenario"
-"""What does one run; tests put in theirs."""
+RUNNER: str | None = None
+"""What does one run, where it is not what its kind says; tests put in theirs."""
 
 _LOOK_EVERY_WALL_S = 0.5
 _MANY = 500
@@ -140,30 +139,30 @@ def _states(
     plan: Plan, study_file: str, device: str, time_only: bool, *, replays: bool
 ) -> tuple[dict[str, RunState], list[str]]:
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
-    from simfed.assembly import check
-    from simfed.replay.key import learning_key
-    from simfed.study.address import addresses_under, facts_of, path_key
+    from simfed.study.address import addresses_under
 
-    source = plan.study.base
+    source, kind = plan.study.base, plan.kind
     errors: list[tuple[Mapping[str, str], InputError]] = []
     for setting in plan.settings:  # seeds differ in nothing that is checked
         try:
-            check(setting.scenario, source=source, time_only=time_only)
+            kind.check(setting.scenario, source=source, time_only=time_only)
         except InputErrors as several:
             errors += [(setting.point, error) for error in several.errors]
+        except InputError as one:
+            errors.append((setting.point, one))
     if errors:
         raise InputErrors(each_once(errors, len(plan.settings), study_file))
     addresses = [""] * len(plan.runs)
     for first, setting in enumerate(plan.settings):
-        facts = facts_of(setting.scenario, source=source, device=device, time_only=time_only)
+        facts = kind.facts(setting.scenario, source=source, device=device, time_only=time_only)
         addresses[first :: len(plan.settings)] = addresses_under(facts, plan.seeds)
     states: dict[str, RunState] = {}
     for run, found in zip(plan.runs, addresses, strict=True):
         if found not in states:
             states[found] = RunState(run, found)
             if replays:
-                states[found].path_key = path_key(run.scenario, device=device)
-                states[found].family = learning_key(run.scenario, device=device)
+                learning = kind.learning(run.scenario, device=device)
+                states[found].path_key, states[found].family = learning
     return states, addresses
 
 
@@ -187,15 +186,15 @@ def _job_maker(
         return Job(
             address=state.address,
             study=str(folder.path.resolve()),
-            scenario_yaml=dump_scenario(state.run.scenario),
+            scenario_yaml=plan.kind.dump(state.run.scenario),
             source=str(Path(plan.study.base).resolve()),
-            rounds=state.run.scenario.rounds,
+            rounds=plan.kind.rounds(state.run.scenario),
             device=device,
             time_only=time_only,
             cache=str(store.folder.resolve()) if store is not None else None,
             cache_limit_bytes=store.limit_bytes if store is not None else float("inf"),
             code=code,
-            runner=RUNNER,
+            runner=RUNNER or plan.kind.runner,
         )
 
     return make

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from simfed.errors import InputError, InputErrors, did_you_mean, listed
-from simfed.scenario import Scenario
 from simfed.scenario.load import (
     apply_overrides,
     import_plugins,
     read_yaml,
     split_key_path,
-    validated,
 )
 from simfed.scenario.study import Compare, Study, load_study_file
+from simfed.study.kinds import Kind, Studied, kind_of
 
 __all__ = [
     "Axis",
@@ -69,8 +68,8 @@ class Setting:
     """Axis name → label."""
     values: Mapping[str, Any]
     """Key path → value as written in the study file."""
-    scenario: Scenario
-    """With the base scenario's seed."""
+    scenario: Studied
+    """With the base's seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class PlannedRun:
         return self.setting.values
 
     @property
-    def scenario(self) -> Scenario:
+    def scenario(self) -> Studied:
         """The setting's, under the run's seed; made when it is asked for."""
         return self.setting.scenario.model_copy(update={"seed": self.seed})
 
@@ -136,6 +135,7 @@ class Plan:
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     settings: tuple[Setting, ...]
+    kind: Kind
 
     @property
     def runs(self) -> SeedBySeed[PlannedRun]:
@@ -162,7 +162,8 @@ def plan_study(
     """Expand the study file at `path`.
 
     Args:
-        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base; an
+            app is code as plug-ins are.
         overrides: key path → value, of the study's own keys (`seeds`, `compare.thresholds`), or of
             every run's scenario, above what the file says under `set`.
 
@@ -189,8 +190,15 @@ def plan_study(
     )  # fmt: skip
     if study.plugins:  # each run says all that it needs
         base["plugins"] = [*_as_list(base.get("plugins")), *study.plugins]
+    kind = kind_of(base)
     points = list(itertools.product(*(axis.points for axis in axes)))
-    scenarios = _scenarios(study, axes, points, base, source, of_runs)
+    scenarios = _scenarios(study, kind, axes, points, base, source, of_runs)
+    for app in dict.fromkeys(found for made in scenarios for found in kind.code(made)):
+        if not allow_plugins:
+            raise InputError(
+                "consent to run an app, which is code", where=source, got=app,
+                hint="--allow-plugins; in Python allow_plugins=True",
+            )  # fmt: skip
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
     settings = [
         Setting(
@@ -200,7 +208,7 @@ def plan_study(
         )
         for point, scenario in zip(points, scenarios, strict=True)
     ]
-    return Plan(study, axes, tuple(seeds), tuple(settings))
+    return Plan(study, axes, tuple(seeds), tuple(settings), kind)
 
 
 _OF_STUDIES = ("seeds", "grid", "zip", "list", "compare")
@@ -468,25 +476,26 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
 
 def _scenarios(
     study: Study,
+    kind: Kind,
     axes: Sequence[Axis],
     points: Sequence[tuple[Point, ...]],
     base: dict[str, Any],
     source: str,
     overrides: Sequence[tuple[str, Any]],
-) -> list[Scenario]:
-    """One scenario per point; every distinct error of all of them at once."""
+) -> list[Studied]:
+    """What runs at each point; every distinct error of all of them at once."""
     places = {f"override {key}": f"{source}: {_place(a, key)}" for a in axes for key in a.keys}
     places |= {f"override {key}": f"{source}: set.{key}" for key in study.set}
     folder = Path(study.base).resolve().parent
-    found: list[Scenario] = []
+    found: list[Studied] = []
     errors: list[tuple[Mapping[str, str], InputError]] = []
     for point in points:
         pairs = [pair for p in point for pair in p.assignments]
         # a key inside another's value is set after it: policy.c after policy
         pairs.sort(key=lambda pair: len(split_key_path(pair[0])))
         try:
-            data = apply_overrides(base, [*study.set.items(), *overrides, *pairs], Scenario)
-            found.append(validated(data, source=study.base, folder=folder))
+            data = apply_overrides(base, [*study.set.items(), *overrides, *pairs], kind.keys)
+            found.append(kind.made(data, source=study.base, folder=folder))
             continue
         except InputErrors as several:
             those = several.errors

@@ -130,13 +130,14 @@ class LiveTable:
                 table.add_row(*labels, "failed", "", "", "", state.reason, style="red")
                 continue
             told = state.progress
-            rounds = state.run.scenario.rounds
+            rounds = self._plan.kind.rounds(state.run.scenario)
             done = rounds if state.status == "finished" else int(told.get("round", 0))
+            of = f"{'' if done is None else done}{'' if rounds is None else f'/{rounds}'}"
             accuracy = told.get("accuracy")
             table.add_row(
                 *labels,
-                ProgressBar(rounds, done, width=16) if state.status == "running" else "done",
-                f"{done}/{rounds}",
+                ProgressBar(rounds, done or 0, width=16) if state.status == "running" else "done",
+                of,
                 format_duration(told["simulated_s"]) if told.get("simulated_s") else "",
                 f"{accuracy:.1%}" if accuracy is not None else "",
                 format_duration(state.wall_s) if state.wall_s is not None else "",

@@ -163,6 +163,6 @@ class Standing:
 
 def _whole_s(told: Mapping[str, Any], now: float) -> float | None:
     """How long a run under way will take in all, if it goes on as it did."""
-    if not told.get("round"):
+    if not told.get("round") or told["rounds"] is None:
         return None
     return float((told["told_at_wall"] - told["begun_at_wall"]) * told["rounds"] / told["round"])

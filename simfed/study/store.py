@@ -243,7 +243,7 @@ def _plain(plan: Plan, addresses: list[str]) -> dict[str, Any]:
             {
                 "point": dict(setting.point),
                 "values": dict(setting.values),
-                "rounds": setting.scenario.rounds,
+                "rounds": plan.kind.rounds(setting.scenario),
                 "addresses": addresses[first :: len(plan.settings)],
             }
             for first, setting in enumerate(plan.settings)

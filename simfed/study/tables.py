@@ -100,10 +100,9 @@ def status_lines(study: StudyResult) -> list[str]:
     now = time.time()
     for address, facts in told.items():
         heard = max(0.0, now - facts["told_at_wall"])
+        of = "" if facts["rounds"] is None else f"/{facts['rounds']}"
         silent = f", last heard of {format_duration(heard)} ago" if heard > 60 else ""
-        lines.append(
-            f"  {study.named(entries[address])}: round {facts['round']}/{facts['rounds']}{silent}"
-        )
+        lines.append(f"  {study.named(entries[address])}: round {facts['round']}{of}{silent}")
     lines += [f"  {study.named(entries[a])}: failed: {why}" for a, why in failures.items()]
     return lines
 

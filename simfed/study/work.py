@@ -34,7 +34,8 @@ class Job:
     scenario_yaml: str
     source: str
     """The base scenario's file, absolute: profiles are looked for beside it."""
-    rounds: int
+    rounds: int | None
+    """How many there will be, where that is known."""
     device: str = "cpu"
     time_only: bool = False
     cache: str | None = None

@@ -31,6 +31,7 @@ def some_runs():
     ]
 
 
+@pytest.mark.long
 def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
     folder = keep(*some_runs())
     write_report(folder, tmp_path / "a")
@@ -221,6 +222,7 @@ def tiny_studies(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.long
 def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
     phases = [phase for phase in PHASES if phase.name == "k-1000"]
     said = []

@@ -69,6 +69,18 @@ def test_dense_takes_no_time_whatever_is_assumed_of_compression(profile):
         assert processor.nominal_s(quantity, model="lenet5", strategy="top-k", k=10) == 1.0
 
 
+def test_factors_scale_what_the_profile_says_and_nothing_that_is_said(profile):
+    plain = build_processor({}, profile)
+    scaled = build_processor(
+        {"scale": {"compression": 1000, "training": 2}, "assume": {"training": 1.0}}, profile
+    )
+    size = {"model": "lenet5", "strategy": "top-k", "k": 1000}
+    assert scaled.nominal_s("compression", **size) == 1000 * plain.nominal_s("compression", **size)
+    assert scaled.nominal_s("training", model="lenet5", batch=32) == 1.0
+    with pytest.raises(InputError, match="scale: a kind of work"):
+        build_processor({"scale": {"compresion": 2}}, profile)
+
+
 def test_the_scenarios_words_arrive_as_plain_values():
     shape = DeviceShape.model_validate({"profile": "p", "speed": 2, "noise": {"cv": 0.1}})
     assert shape.plain() == {

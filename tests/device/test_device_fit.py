@@ -98,7 +98,14 @@ def test_three_points_are_fitted_by_their_largest_relative_error():
     assert errors == pytest.approx(np.full(3, 0.1915), abs=1e-4)
 
 
-@pytest.mark.parametrize(("sessions", "session_sd"), [(1, 0.0), (3, 0.0), (3, 0.06)])
+@pytest.mark.parametrize(
+    ("sessions", "session_sd"),
+    [
+        pytest.param(1, 0.0, marks=pytest.mark.long),
+        pytest.param(3, 0.0, marks=pytest.mark.long),
+        (3, 0.06),
+    ],
+)
 def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
     rng = np.random.default_rng(11)
     law, new_sizes = LAWS["affine-k"], {"k": np.array([200.0, 2000.0, 20_000.0])}

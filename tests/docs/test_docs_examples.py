@@ -18,7 +18,16 @@ def examples(page: Path) -> str:
     return "\n".join(block for block in blocks if not block.startswith("# not run"))
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.stem)
+LONG = {"studies", "methods"}
+"""Pages whose examples take a minute."""
+RUN = [
+    pytest.param(page, marks=[pytest.mark.long] if page.stem in LONG else [], id=page.stem)
+    for page in PAGES
+    if examples(page)
+]
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_examples_run(page, tmp_path):
     """In one process per page, from the repository, with a folder `runs` that is thrown away."""
     script = tmp_path / "example.py"
@@ -35,6 +44,7 @@ def test_links_inside_the_repository_lead_somewhere(page):
     assert not missing
 
 
+@pytest.mark.long
 def test_the_notebook_runs_and_shows_what_it_promises(tmp_path):
     """Cell after cell in one process, the last line of each shown as a notebook would."""
     cells = json.loads((DOCS / "docs" / "tour.ipynb").read_text())["cells"]

@@ -9,7 +9,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from flwr.common import ndarrays_to_parameters
+from flwr.server import ServerAppComponents, ServerConfig
+from flwr.server.strategy import FedAvg as ClassicFedAvg
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, FedXgbBagging
 
@@ -136,6 +140,65 @@ def _array(values: Any) -> Any:
     from flwr.app import Array
 
     return Array(np.asarray(values))
+
+
+# ---- as written before messages: a client class, a strategy of `flwr.server.strategy` ------------
+
+
+class Classic(NumPyClient):
+    """One pass over the node's data."""
+
+    def __init__(self, partition: int) -> None:
+        self.inputs, self.labels = samples(partition)
+        self.net = model()
+
+    def _put(self, arrays: list[Any]) -> None:
+        for parameter, values in zip(self.net.parameters(), arrays, strict=True):
+            parameter.data = torch.from_numpy(np.array(values))
+
+    def fit(self, parameters: list[Any], config: dict[str, Any]) -> Any:
+        """Steps on batches in order."""
+        torch.set_num_threads(1)
+        self._put(parameters)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        for batch in torch.arange(len(self.inputs)).split(10):
+            optimizer.zero_grad()
+            F.cross_entropy(self.net(self.inputs[batch]), self.labels[batch]).backward()
+            optimizer.step()
+        return [p.detach().numpy() for p in self.net.parameters()], len(self.inputs), {}
+
+    def evaluate(self, parameters: list[Any], config: dict[str, Any]) -> Any:
+        """Loss and accuracy on the node's data."""
+        self._put(parameters)
+        with torch.no_grad():
+            outputs = self.net(self.inputs)
+        right = (outputs.argmax(1) == self.labels).double().mean().item()
+        loss = F.cross_entropy(outputs, self.labels).item()
+        return loss, len(self.inputs), {"accuracy": right}
+
+
+classic_client = ClientApp(
+    client_fn=lambda context: Classic(int(context.node_config["partition-id"])).to_client()
+)
+
+
+def _classic_server(context: Any) -> ServerAppComponents:
+    strategy = ClassicFedAvg(
+        min_fit_clients=4, min_evaluate_clients=4, min_available_clients=4,
+        initial_parameters=ndarrays_to_parameters(
+            [p.detach().numpy() for p in model().parameters()]
+        ),
+        evaluate_fn=lambda number, arrays, config: _kept(number, arrays),
+    )  # fmt: skip
+    return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=ROUNDS))
+
+
+def _kept(number: int, arrays: list[Any]) -> None:
+    if number == ROUNDS:
+        found.append([np.array(values) for values in arrays])
+
+
+classic = ServerApp(server_fn=_classic_server)
 
 
 # ---- trees ---------------------------------------------------------------------------------------

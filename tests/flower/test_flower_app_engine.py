@@ -14,6 +14,7 @@ APPS = {
     "fedprox": (apps.fedprox, apps.torch_client),
     "fedadam": (apps.fedadam, apps.torch_client),
     "asynchronous": (apps.asynchronous, apps.torch_client),
+    "classic": (apps.classic, apps.classic_client),
     "fedxgb-bagging": (apps.bagging, apps.trees_client),
 }
 

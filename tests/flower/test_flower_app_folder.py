@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import simfed
 from simfed.cli import main
+from simfed.record.read import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = """
@@ -138,3 +140,56 @@ def test_the_example_runs(tmp_path, capsys):
     arguments += ["--run-config", "num-server-rounds=1", "--out", str(tmp_path / "run")]
     assert main([*arguments, "--quiet", "--no-figures"]) == 0
     assert main(["verify", str(tmp_path / "run")]) == 0
+
+
+STUDY = """
+name: tiny
+base: fleet.yaml
+seeds: [1, 2]
+set: {app: app}
+grid:
+  app.run_config.times: [1, 3]
+  clients[*].link.up: [1 Mbps, 5 Mbps]
+compare: {arms: "clients[*].link.up"}
+"""
+
+
+def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
+    (app.parent / "study.yaml").write_text(STUDY)
+    study, out = str(app.parent / "study.yaml"), app.parent / "study"
+    arguments = ["study", "run", study, "--out", str(out), "--jobs", "1", "--allow-plugins"]
+    assert main(arguments) == 0
+    found = simfed.load_study(out)
+    assert list(found.summary["status"]) == ["finished"] * 8
+    assert found.rounds.groupby("address").size().tolist().count(3) == 4
+    assert "5 Mbps" in found.verdicts[0]
+    entry, run = next(
+        (entry, run) for entry, run in found.finished
+        if entry["seed"] == 2 and entry["values"]["app.run_config.times"] == 3
+        and entry["values"]["clients[*].link.up"] == "5 Mbps"
+    )  # fmt: skip
+    assert run.manifest["app"]["run_config"]["times"] == 3
+    alone = ("--run-config", "times=3", "--seed", "2", "--set", "clients[*].link.up=5 Mbps")
+    assert command(app, *alone) == 0
+    assert open_run(app.parent / "run").fingerprint == run.fingerprint
+    assert main(["verify", str(out / "runs" / entry["address"])]) == 0
+    assert main(["study", "report", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["study", "status", str(out)]) == 0
+    assert "8 of 8 runs finished" in capsys.readouterr().out
+
+
+def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
+    (app.parent / "study.yaml").write_text(STUDY)
+    code = next(app.rglob("apps.py"))
+    right = code.read_text()
+    wrong = 'if context.run_config["times"] == 3:\n        raise OSError("no more")\n    for _'
+    code.write_text(right.replace("for _", wrong, 1))
+    arguments = ["study", "run", str(app.parent / "study.yaml"), "--jobs", "1", "--allow-plugins"]
+    arguments += ["--out", str(app.parent / "study"), "--quiet"]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "4 of 8 runs failed" in said
+    assert "the server app raised OSError: no more" in said
+    code.write_text(right)
+    assert main(arguments) == 0

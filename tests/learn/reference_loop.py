@@ -9,6 +9,7 @@ arithmetic is its own.
 from __future__ import annotations
 
 import copy
+import statistics as statistics_of
 
 import torch
 import torch.nn.functional as F
@@ -69,6 +70,7 @@ class ReferenceLoop:
         self.residuals = dict.fromkeys(self.name_of)
         self.periods = dict.fromkeys(self.name_of)
         self.accepted = None
+        self.history = []
         self.held = None
         self.rollbacks = 0
         self.forced = None
@@ -105,6 +107,8 @@ class ReferenceLoop:
         return (start - flat(model.parameters())) / rate, statistics(model)
 
     def indices(self, client, round, arm, update, k):
+        if arm == "dense":
+            return torch.arange(len(update))
         if arm == "top-k":
             return torch.topk(update.abs(), k).indices
         rng = self.streams(arm, client, round)
@@ -125,7 +129,10 @@ class ReferenceLoop:
         logits = torch.cat(
             [self.models[name](public[i : i + 128]) for i in range(0, len(public), 128)]
         )
-        return (targets * (targets.log() - F.log_softmax(logits.double() / t, 1))).sum(1).mean()
+        student = F.log_softmax(logits.double() / t, 1)
+        if self.scenario.distillation.divergence == "student-teacher":
+            return (student.exp() * (student - targets.log())).sum(1).mean()
+        return (targets * (targets.log() - student)).sum(1).mean()
 
     def public(self, round):
         chosen = draw_public(
@@ -145,6 +152,7 @@ class ReferenceLoop:
         public = self.public(round)
         if self.accepted is None:
             self.accepted = self.initial_losses()
+            self.history.append(self.accepted)
             self.held = self.own_losses()
         before = copy.deepcopy(self.models)
         periods, sent, pulls, models = dict(self.periods), {}, {}, {}
@@ -231,20 +239,31 @@ class ReferenceLoop:
         return losses
 
     def safeguard(self, kd, before, periods, sent):
-        self.before, rollback, self.forced = self.accepted, self.scenario.safeguard.rollback, None
+        rule = self.scenario.safeguard
+        self.before, rollback, self.forced = self.accepted, rule.rollback, None
+        usual = self.accepted
+        if rule.reference.kind == "running-median":
+            usual = {
+                n: statistics_of.median(of[n] for of in self.history[-rule.reference.window :])
+                for n in kd
+            }
         if (
             rollback is not None
             and self.rollbacks < rollback.max_consecutive
-            and any(kd[n] > rollback.threshold * self.accepted[n] for n in kd)
+            and any(kd[n] > rollback.threshold * usual[n] for n in kd)
         ):
-            self.models, self.periods = before, periods
-            for client, dense in sent.items():
-                self.residuals[client] = self.residuals[client] + dense
+            self.models = before
+            if rule.residuals.kind != "as-sent":
+                share = rule.residuals.factor if rule.residuals.kind == "damped" else 1.0
+                self.periods = periods
+                for client, dense in sent.items():
+                    self.residuals[client] = self.residuals[client] + share * dense
             self.rollbacks += 1
-            self.forced = "top-k"
+            self.forced = None if rule.forces == "none" else rule.forces
             return True
         self.rollbacks = 0
         self.accepted = kd
+        self.history.append(kd)
         return False
 
     def accuracy(self):

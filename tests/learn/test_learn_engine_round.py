@@ -92,6 +92,18 @@ SCENARIOS = {
     "schedule": {"training": {"batch_size": 16, "schedule": {"kind": "inverse-sqrt"}}},
     "public subset": {"dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}},
     "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
+    "student-teacher": {"distillation": {"divergence": "student-teacher", "temperature": 2.0}},
+    "undone models alone": {
+        "safeguard": {"rollback": {"threshold": 0.5}, "residuals": "as-sent", "forces": "none"}
+    },
+    "half returns": {
+        "safeguard": {
+            "rollback": {"threshold": 0.5},
+            "residuals": {"damped": 0.25},
+            "forces": "dense",
+        }
+    },
+    "median": {"safeguard": {"rollback": {"threshold": 0.9}, "reference": {"running-median": 3}}},
     "exp3": {"policy": {"kind": "exp3", "reward": {"local_loss": {"samples": 40}}}},
 }
 
@@ -316,6 +328,35 @@ def test_two_rollbacks_in_a_row_where_they_are_allowed():
     )
     _, rounds = played(scenario)
     assert [r.outcome.rolled_back for r in rounds] == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("reference", "undone"), [("last-accepted", True), ({"running-median": 3}, False)]
+)
+def test_one_low_loss_makes_no_surge_of_the_next_where_the_median_counts(reference, undone):
+    safeguard = {"rollback": {"threshold": 2.0}, "reference": reference}
+    work = workload(tiny.scenario(safeguard=safeguard), learns=False)
+    for loss in (1.0, 1.0, 0.001):
+        work._accept(dict.fromkeys(work.engine.prototypes, loss))
+    assert work._reject(3, work._before(), dict.fromkeys(work.engine.prototypes, 1.0)) is undone
+    assert work._reject(3, work._before(), dict.fromkeys(work.engine.prototypes, 2e3))
+
+
+def test_a_median_goes_on_from_a_checkpoint():
+    scenario = tiny.scenario(
+        rounds=6, safeguard={"rollback": {"threshold": 0.95}, "reference": {"running-median": 2}}
+    )
+    whole, again = workload(scenario), workload(scenario)
+    known = list(plain_rounds(scenario, whole, Streams(0)))
+    first = plain_rounds(scenario, again, Streams(0))
+    for _ in range(3):
+        next(first)
+    later = workload(scenario)
+    later.restore(*again.state())
+    assert later._accepted == again._accepted
+    assert len(later._accepted) == 2
+    accepted = [r.outcome.shared_loss for r in known[:3] if not r.outcome.rolled_back]
+    assert later._accepted == [known[0].outcome.shared_loss_before, *accepted][-2:]
 
 
 def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():

@@ -15,7 +15,9 @@ TOOLS = {
 }
 
 
-@pytest.mark.parametrize("what", TOOLS)
+@pytest.mark.parametrize(
+    "what", [pytest.param(w, marks=[pytest.mark.long] if w == "types" else []) for w in TOOLS]
+)
 def test_tools_are_content(what):
     done = subprocess.run([sys.executable, *TOOLS[what]], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -28,6 +28,20 @@ def test_a_resolved_fleet_loads_to_an_equal_one():
     assert fleet_of(plain, source="resolved", folder=Path()) == fleet
 
 
+def test_a_resolved_fleet_is_a_world_again():
+    fleet = load_fleet(ROOT / "scenarios" / "flower" / "phones.yaml")
+    plain = parse_yaml(dump_fleet(fleet), where="resolved")
+    again = fleet_of(plain, source="resolved", folder=Path())
+    assert again.world() == fleet.world()
+
+
+def test_a_fleet_may_name_its_app_by_its_folder_alone(tmp_path):
+    fleet = fleet_of({**SMALL, "app": "mine"}, source="fleet.yaml", folder=tmp_path)
+    assert fleet.app.folder == str(tmp_path / "mine")
+    assert fleet.app.run_config == {}
+    assert "app" not in parse_yaml(dump_fleet(made()), where="resolved")
+
+
 def test_a_scenario_stands_for_its_fleet():
     fleet = load_fleet(ROOT / "scenarios" / "quickstart.yaml", {"clients[*].link.up": "5 Mbps"})
     assert fleet.client_count == 10
@@ -51,6 +65,10 @@ def test_the_example_is_a_fleet():
         ),
         ({"computing": {"speed": 2}}, "computing: a key of kind metered"),
         ({"server": {"computing": "metered"}}, "server.device: a device beside metered computing"),
+        (
+            {"app": {"folder": "x", "run_config": {"a": [1]}}},
+            "app.run_config.a: a text, a number, true or false, got [1]",
+        ),
         ({"clients": []}, "clients: at least one group of clients"),
         ({"faults": {"restarts": {"between": "1 h", "lasts": "1 s"}}}, "no restarts"),
         (
@@ -64,3 +82,19 @@ def test_what_is_wrong_is_said(wrong, sentence):
         made(**wrong)
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_keys_inside_what_is_written_short_can_be_changed(tmp_path):
+    (tmp_path / "fleet.yaml").write_text(
+        "{name: a, clients: [{device: x86-2core-vm}], computing: metered, app: mine}"
+    )
+    changes = {
+        "app.run_config.times": 3,
+        "clients[*].device.speed": 0.5,
+        "computing.kind": "measured",
+        "computing.speed": 2,
+    }
+    fleet = load_fleet(tmp_path / "fleet.yaml", changes)
+    assert (Path(fleet.app.folder).name, fleet.app.run_config) == ("mine", {"times": 3})
+    assert (fleet.clients[0].device.profile, fleet.clients[0].device.speed) == ("x86-2core-vm", 0.5)
+    assert (fleet.computing.kind, fleet.computing.speed) == ("measured", 2)

@@ -342,6 +342,13 @@ def check_mixture(tmp_path_factory, mode, seed, messages, between, lasts):
     between=0.5,
     lasts=1.0,
 )
+@example(  # and once +7e-12
+    mode="synchronous",
+    seed=184,
+    messages={"lost": 0.5, "doubled": 0.5, "tries": 2},
+    between=1.046875,
+    lasts=2.0,
+)
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_mixture_of_faults_keeps_every_invariant(tmp_path_factory, **world):
     check_mixture(tmp_path_factory, **world)

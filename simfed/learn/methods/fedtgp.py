@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -22,8 +23,10 @@ class FedTGP(FedProto):
     comes out are the prototypes P̂. Epochs of SGD over the arrived class means, in batches: a mean
     P of class c costs −log of the share of exp(−(‖P − P̂_c‖ + δ)) in itself plus Σ_{j≠c} exp(−‖P −
     P̂_j‖). The margin δ is the largest distance between two classes' centres (the plain means over
-    arrivals, of this merge), at most `margin`. The mean is over the means of a batch, each counting
-    as what the server mode makes of its staleness.
+    arrivals, of this merge), at most `margin`·√(width/512): the paper's 100 is for embeddings of
+    512, and prototypes that stand too far apart for a smaller width make local training diverge.
+    The mean is over the means of a batch, each counting as what the server mode makes of its
+    staleness.
 
     Clients do as in FedProto, towards P̂: what they send and keep, its options, the gain of a
     reward (distance from P̂) and evaluation are said there. The paper leaves open what holds of
@@ -35,7 +38,7 @@ class FedTGP(FedProto):
     Learning", AAAI 2024.
     """
 
-    margin: Annotated[float, "τ, most that the margin may become"] = 100.0
+    margin: Annotated[float, "τ, most that the margin may become at a width of 512"] = 100.0
     server_rate: Annotated[float, "learning rate of the server's steps"] = 0.01
     server_epochs: Annotated[int, "passes over the arrived class means per merge"] = 100
     server_batch: Annotated[int, "class means of a server step"] = 32
@@ -129,7 +132,7 @@ class FedTGP(FedProto):
         counts, centres = class_means(means, labels, kit.setting.classes)
         centres = centres[counts > 0]
         apart = torch.cdist(centres, centres, compute_mode=_EXACT).max()
-        margin = min(float(apart), self.margin)
+        margin = min(float(apart), self.margin * math.sqrt(self.width_of(kit.setting) / 512))
         net, loss = self._trained(kit, server["net"], means, labels, weights, margin, round)
         with torch.no_grad():
             prototypes = self._prototypes(kit.setting, net)

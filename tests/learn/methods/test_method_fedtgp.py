@@ -46,7 +46,10 @@ class ByHand:
             torch.stack([p for p, of in pairs if of == c]).mean(0)
             for c in sorted({c for _, c in pairs})
         ]
-        margin = min(most, max(float((a - b).norm()) for a, b in combinations(centres, 2)))
+        margin = min(
+            most * (42 / 512) ** 0.5,
+            max(float((a - b).norm()) for a, b in combinations(centres, 2)),
+        )
         optimiser = torch.optim.SGD([self.vectors, *self.net.parameters()], lr=0.1)
         rng = self.world.streams("method prototypes", round)
         for _ in range(3):

@@ -1,0 +1,133 @@
+"""What a study's runs may be: scenarios, or an app on a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from simfed.errors import InputError
+from simfed.registry import import_part
+from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario.fleet_file import FleetFile, dump_fleet, fleet_of
+from simfed.scenario.load import is_fleet, validated
+from simfed.scenario.section import Section
+
+__all__ = ["Kind", "OfApps", "OfScenarios", "Studied", "kind_of"]
+
+Studied: TypeAlias = Scenario | FleetFile
+"""All that one run is made from; both have a `seed` and a `name`."""
+
+
+class Kind(Protocol):
+    """What is done differently for runs of one kind."""
+
+    keys: type[Section]
+    """Whose keys the axes of a study name."""
+    runner: str
+    """`module:function` that does one run; see `simfed.study.work.Job`."""
+
+    def made(self, data: Mapping[str, Any], *, source: str, folder: Path) -> Any:
+        """A run from a mapping. Raises: `InputError`, `InputErrors`."""
+
+    def check(self, run: Any, *, source: str, time_only: bool) -> None:
+        """Raises: `InputErrors` for what is wrong beyond the form."""
+
+    def facts(self, run: Any, *, source: str, device: str, time_only: bool) -> dict[str, Any]:
+        """All that a run's results depend on: its `scenario`, with a seed, and more."""
+
+    def code(self, run: Any) -> list[str]:
+        """Folders whose code it runs, for which somebody has to consent."""
+
+    def dump(self, run: Any) -> str:
+        """As YAML, for another process."""
+
+    def rounds(self, run: Any) -> int | None:
+        """How many there will be; None: that is not known."""
+
+    def learning(self, run: Any, *, device: str) -> tuple[str | None, str | None]:
+        """(equal for runs that learn the same, equal for those that may for a while)."""
+
+
+class OfScenarios:
+    """Runs of `simfed run`."""
+
+    keys: type[Section] = Scenario
+    runner = "simfed.study.work:run_scenario"
+
+    def made(self, data: Mapping[str, Any], *, source: str, folder: Path) -> Scenario:
+        return validated(data, source=source, folder=folder)
+
+    def check(self, run: Scenario, *, source: str, time_only: bool) -> None:
+        from simfed.assembly import check
+
+        check(run, source=source, time_only=time_only)
+
+    def facts(self, run: Scenario, *, source: str, device: str, time_only: bool) -> dict[str, Any]:
+        from simfed.study.address import facts_of
+
+        return facts_of(run, source=source, device=device, time_only=time_only)
+
+    def code(self, run: Scenario) -> list[str]:
+        return []  # consent to plug-ins is asked for where they are read
+
+    def dump(self, run: Scenario) -> str:
+        return dump_scenario(run)
+
+    def rounds(self, run: Scenario) -> int | None:
+        return run.rounds
+
+    def learning(self, run: Scenario, *, device: str) -> tuple[str | None, str | None]:
+        from simfed.replay.key import learning_key
+        from simfed.study.address import path_key
+
+        return path_key(run, device=device), learning_key(run, device=device)
+
+
+class OfApps:
+    """Runs of `simfed flower run`: the fleet file says which app."""
+
+    keys: type[Section] = FleetFile
+    runner = "simfed.flower.running:run_studied"
+
+    def made(self, data: Mapping[str, Any], *, source: str, folder: Path) -> FleetFile:
+        fleet = fleet_of(data, source=source, folder=folder)
+        if fleet.app is None:
+            raise InputError(
+                "an app beside the fleet of a study", where=f"{source}: app",
+                hint="in the study: set: {app: FOLDER}",
+            )  # fmt: skip
+        if not Path(fleet.app.folder, "pyproject.toml").is_file():
+            allowed = "the folder of a Flower app, with its pyproject.toml"
+            raise InputError(allowed, where=f"{source}: app.folder", got=fleet.app.folder)
+        return fleet
+
+    def check(self, run: FleetFile, *, source: str, time_only: bool) -> None:
+        from simfed.assembly import checked_world
+
+        import_part("simfed.flower.versions:flower_version")()
+        if time_only:
+            raise InputError("no --time-only: what an app sends is known when it has run")
+        checked_world(run.world(), source)
+
+    def facts(self, run: FleetFile, *, source: str, device: str, time_only: bool) -> dict[str, Any]:
+        from simfed.study.address import facts_of_app
+
+        return facts_of_app(run, source=source)
+
+    def code(self, run: FleetFile) -> list[str]:
+        return [run.app.folder] if run.app is not None else []
+
+    def dump(self, run: FleetFile) -> str:
+        return dump_fleet(run)
+
+    def rounds(self, run: FleetFile) -> int | None:
+        return None
+
+    def learning(self, run: FleetFile, *, device: str) -> tuple[str | None, str | None]:
+        return None, None
+
+
+def kind_of(base: Mapping[str, Any]) -> Kind:
+    """What runs from the mapping in a study's base file."""
+    return OfApps() if is_fleet(base) else OfScenarios()

@@ -27,7 +27,7 @@ from simfed.record.digest import scenario_digest
 from simfed.record.manifest import versions
 
 if TYPE_CHECKING:
-    from simfed.learn.apart import ClientHalf
+    from simfed.learn.apart import ClientHalf, Fate
 
 __all__ = ["join"]
 
@@ -229,8 +229,8 @@ class _Talk:
             if frame.kind == "task":
                 await self._take_part(frame, begun_s)
             elif frame.kind == "settle":
-                label, merged = str(frame.facts["label"]), bool(frame.facts["merged"])
-                await owner._do(lambda: owner.half.settle(label, merged))  # noqa: B023
+                label, fate = str(frame.facts["label"]), _fate(frame.facts["fate"])
+                await owner._do(lambda: owner.half.settle(label, fate))  # noqa: B023
             elif frame.kind == "take up":
                 parcel = Parcel(frame.facts, frame.body)
                 await owner._do(lambda: owner.half.take_up(parcel))  # noqa: B023
@@ -288,6 +288,13 @@ def _write(folder: Path, files: Mapping[str, Any]) -> None:
             raise Refused(f"a file {name!r} that is not beside its scenario")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+def _fate(said: Any) -> Fate:
+    if said not in ("merged", "lost", "undone"):
+        raise Refused(f"an upload that became {str(said)[:40]!r}")
+    fate: Fate = said
+    return fate
 
 
 def _told(error: BaseException) -> str:

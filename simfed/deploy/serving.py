@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simfed.assembly import Parts, checked
 from simfed.contract import Workload
@@ -23,6 +23,9 @@ from simfed.record import Recorder
 from simfed.record.digest import scenario_digest
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario
+
+if TYPE_CHECKING:
+    from simfed.learn.apart import Fate
 
 __all__ = ["Listening", "serve"]
 
@@ -207,9 +210,9 @@ class _Holder:
         assert self._peers is not None
         return self._peers.ask(client, what, parcel)
 
-    def _tell(self, client: int, label: str, merged: bool) -> None:
+    def _tell(self, client: int, label: str, fate: Fate) -> None:
         assert self._peers is not None
-        self._peers.tell(client, Frame("settle", {"label": label, "merged": merged}))
+        self._peers.tell(client, Frame("settle", {"label": label, "fate": fate}))
 
     def _welcome(self, most_down: int) -> Parcel:
         facts = {**self._files.facts, "scenario": self._text, "most_down": most_down}

@@ -10,7 +10,7 @@ to the bits of the simulation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,16 +24,18 @@ from simfed.registry import import_part
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
-__all__ = ["Ask", "ClientHalf", "Made", "Mirrors", "ServerHalf", "Tell", "client_half",
+__all__ = ["Ask", "ClientHalf", "Fate", "Made", "Mirrors", "ServerHalf", "Tell", "client_half",
            "server_half", "wire_code"]  # fmt: skip
 
 Ask = Callable[[int, str, Parcel], "Parcel | None"]
 """(client, what, of what) → its answer; None: it is gone. `what`: `measure` or `test`."""
 
+Fate = Literal["merged", "lost", "undone"]
+"""What became of an upload. `lost`: what it carried returns to its client. `undone`: its round was
+rolled back, and of what it carried becomes what the scenario says."""
 
-Tell = Callable[[int, str, bool], object]
-"""(client, label of a task, merged): what became of an upload, for its client to know. One that is
-not merged is lost: what it carried returns to the client."""
+Tell = Callable[[int, str, Fate], object]
+"""(client, label of a task, what became of its upload), for that client to know."""
 
 
 class Made(NamedTuple):
@@ -69,7 +71,7 @@ class ClientHalf(Protocol):
         """Train and compress. Raises: `RunFailed` where the learning has diverged."""
         ...
 
-    def settle(self, label: str, merged: bool) -> None:
+    def settle(self, label: str, fate: Fate) -> None:
         """What became of an upload; one that this client knows nothing of is none of its own."""
         ...
 
@@ -163,11 +165,11 @@ class Mirrors:
             self._last[label, name] = key, payload
         return payload
 
-    def settle(self, label: str, merged: bool) -> None:
-        """What became of an upload."""
+    def settle(self, label: str, *, stands: bool) -> None:
+        """What became of an upload: it stands, or its client takes it back."""
         for at in [at for at in self._last if at[0] == label]:
             key, payload = self._last.pop(at)
-            if not merged:
+            if not stands:
                 undone = payload.codec.undo(payload)
                 assert isinstance(undone, Memory)
                 self._of[key] = undone

@@ -13,7 +13,17 @@ from torch import Tensor
 from simfed.compress import Payload
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.errors import InputError
-from simfed.learn.apart import Ask, Made, Mirrors, Tell, most_bytes, taken, tensor_of, wire_code
+from simfed.learn.apart import (
+    Ask,
+    Fate,
+    Made,
+    Mirrors,
+    Tell,
+    most_bytes,
+    taken,
+    tensor_of,
+    wire_code,
+)
 from simfed.learn.engine import Engine
 from simfed.learn.parcel import Parcel, Part, pack, unpack
 from simfed.learn.prototype import Prototype
@@ -101,7 +111,7 @@ class BatchedServer(LearningWorkload):
     ) -> Outcome:
         outcome = super().merge(round, contributions, weights)
         for contribution in contributions:
-            self._settle(contribution.task, merged=not outcome.rolled_back)
+            self._settle(contribution.task, "undone" if outcome.rolled_back else "merged")
         return outcome
 
     def discard(self, contribution: Contribution) -> None:
@@ -110,15 +120,17 @@ class BatchedServer(LearningWorkload):
         if upload.payload is None:
             upload.payload = Payload(upload.arm, upload.task.parameters, [], [])
         self._close(upload)
-        self._settle(upload.task, merged=False)
+        self._settle(upload.task, "lost")
 
-    def _take_back(self, upload: Upload) -> None:
+    def _undo(self, upload: Upload) -> None:
         """Clients do that themselves, once they know of it."""
 
-    def _settle(self, task: Task, *, merged: bool) -> None:
+    def _settle(self, task: Task, fate: Fate) -> None:
         self._down.pop(task.label, None)
-        self._mirrors.settle(task.label, merged)
-        self._tell(task.client, task.label, merged)
+        as_sent = self.scenario.safeguard.residuals.kind == "as-sent"
+        stands = fate == "merged" or (fate == "undone" and as_sent)
+        self._mirrors.settle(task.label, stands=stands)
+        self._tell(task.client, task.label, fate)
 
     def _set_aside(self, upload: Upload, row: int) -> None:
         if upload.row == row and upload.payload is None:  # it is lost, and holds nothing
@@ -240,12 +252,14 @@ class BatchedClient(LearningWorkload):
         parts["buffers"] = np.asarray(prototype.statistics[upload.row].cpu())
         return pack(facts, parts)
 
-    def settle(self, label: str, merged: bool) -> None:
+    def settle(self, label: str, fate: Fate) -> None:
         for upload in [u for u in self._open.values() if u.task.label == label]:
-            if merged:
-                self._close(upload)
-            else:
+            if fate == "lost":
                 self.discard(upload)
+                continue
+            if fate == "undone":
+                self._undo(upload)
+            self._close(upload)
 
     def answer(self, what: str, parcel: Parcel) -> Parcel:
         if what != "measure":

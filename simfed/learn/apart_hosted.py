@@ -12,7 +12,17 @@ from torch import Tensor
 from simfed.compress.codec import Payload
 from simfed.contract import Contribution, Outcome, PersonalEvaluation
 from simfed.errors import InputError
-from simfed.learn.apart import Ask, Made, Mirrors, Tell, most_bytes, taken, tensor_of, wire_code
+from simfed.learn.apart import (
+    Ask,
+    Fate,
+    Made,
+    Mirrors,
+    Tell,
+    most_bytes,
+    taken,
+    tensor_of,
+    wire_code,
+)
 from simfed.learn.hosted import HostedUpload, HostedWorkload, ModelTest
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.parcel import Parcel, Part, pack, unpack
@@ -78,7 +88,7 @@ class HostedServer(HostedWorkload):
     ) -> Outcome:
         outcome = super().merge(round, contributions, weights)
         for contribution in contributions:
-            self._settle(contribution, merged=True)
+            self._settle(contribution, "merged")
         return outcome
 
     def discard(self, contribution: Contribution) -> None:
@@ -87,12 +97,12 @@ class HostedServer(HostedWorkload):
         if upload.kept is None:
             upload.kept = 0
         del self._open[upload.task.client, upload.task.key]
-        self._settle(contribution, merged=False)
+        self._settle(contribution, "lost")
 
-    def _settle(self, contribution: Contribution, *, merged: bool) -> None:
+    def _settle(self, contribution: Contribution, fate: Fate) -> None:
         task = contribution.task
-        self._mirrors.settle(task.label, merged)
-        self._tell(task.client, task.label, merged)
+        self._mirrors.settle(task.label, stands=fate == "merged")
+        self._tell(task.client, task.label, fate)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         facts, arrays = super().state()
@@ -184,9 +194,9 @@ class HostedClient(HostedWorkload):
         }
         return pack(facts, parts)
 
-    def settle(self, label: str, merged: bool) -> None:
+    def settle(self, label: str, fate: Fate) -> None:
         for upload in [u for u in self._open.values() if u.task.label == label]:
-            if merged:
+            if fate == "merged":
                 del self._open[upload.task.client, upload.task.key]
             else:
                 super().discard(upload)

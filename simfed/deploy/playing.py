@@ -103,7 +103,8 @@ class Deployed(Simulation):
 
     def run(self, *, stop_requested: Callable[[], bool] = lambda: False, **others: Any) -> None:
         """Wait for clients, then play the rounds that are left."""
-        self.before(stop_requested)
+        if self._round < self._scenario.rounds:
+            self.before(stop_requested)
         super().run(stop_requested=stop_requested, **others)
 
     def begin(self) -> None:

@@ -133,9 +133,13 @@ def command(*arguments):
 
 
 def wait_for_line(process, said):
-    """Until it has said this on standard error; afterwards nobody reads that any longer."""
+    """Whether it has said this on standard error before it ended; afterwards nobody reads that any
+    longer. Ended otherwise than well, it is told what it said last."""
+    lines = []
     for line in process.stderr:
+        lines.append(line)
         if said in line:
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            return
-    raise AssertionError(f"it ended with {process.wait()} and never said {said!r}")
+            return True
+    assert process.wait() == 0, "".join(lines[-5:])
+    return False

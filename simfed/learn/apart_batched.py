@@ -20,6 +20,7 @@ from simfed.learn.apart import (
     Mirrors,
     Tell,
     most_bytes,
+    plain_state,
     taken,
     tensor_of,
     wire_code,
@@ -246,8 +247,7 @@ class BatchedClient(LearningWorkload):
             facts["raw"] = True
             parts["update"] = np.asarray(prototype.values[upload.row].cpu())
         else:
-            before = payload.state_before
-            facts["state"] = before if isinstance(before, (list, tuple, int, str)) else None
+            facts["state"] = plain_state(payload.state_before)
             parts["update"] = payload.encoded(wire_code(self.tasks.index_code))
         parts["buffers"] = np.asarray(prototype.statistics[upload.row].cpu())
         return pack(facts, parts)

@@ -19,6 +19,7 @@ from simfed.learn.apart import (
     Mirrors,
     Tell,
     most_bytes,
+    plain_state,
     taken,
     tensor_of,
     wire_code,
@@ -182,7 +183,10 @@ class HostedClient(HostedWorkload):
             if name in self._payloads:
                 payload = self._payloads[name]
                 parts[_UP + name] = payload.encoded(code)
-                coded[name] = {"shape": list(value.shape), "state": _plain(payload.state_before)}
+                coded[name] = {
+                    "shape": list(value.shape),
+                    "state": plain_state(payload.state_before),
+                }
             else:
                 parts |= _named(_UP, {name: value})
         self._payloads = {}
@@ -261,11 +265,6 @@ def _others(model: Values, down: Values) -> dict[str, Any]:
         for name, value in model.items()
         if not (name in down and torch.equal(down[name], value))
     }
-
-
-def _plain(state: Any) -> Any:
-    """A selection's state, where it is plain."""
-    return state if state is None or isinstance(state, (int, str, list, tuple)) else None
 
 
 def _count(k: Level | None, most: int) -> int:

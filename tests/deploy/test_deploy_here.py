@@ -19,7 +19,7 @@ from simfed.deploy.warden import Warden
 from simfed.errors import InputError
 from simfed.net import Star
 
-SLOW = {"profile": "x86-2core-vm", "speed": 0.5}
+SLOW = {**worlds.TIMES, "speed": 0.5}
 NARROW = {"up": "2 Mbps", "down": "8 Mbps"}
 
 

@@ -81,7 +81,9 @@ def test_every_method_learns_the_bits_of_the_simulation(method):
 def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
     from simfed.compress.codec import codec_from_spec
 
+    clients = [{"count": 3, "prototype": "small", "device": worlds.TIMES}]
     plan = worlds.scenario(
+        clients=clients,
         compression={"k": 500, "strategies": [strategy], "index_code": "rice"},
         policy={"kind": "uniform", "strategy": codec_from_spec(strategy).label},
     )

@@ -41,9 +41,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Progress",
     "RunResult",
+    "carry_out",
     "default_workers",
     "learning_of",
     "load_run",
+    "loaded",
     "restore",
     "run",
     "self_contained",
@@ -102,12 +104,43 @@ def run(
     """
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume")
-    began = time.perf_counter()
-    scenario, source = _loaded(scenario, source)
+    scenario, source = loaded(scenario, source)
     parts = checked(scenario, source, time_only)
-    mode = "time-only" if time_only else "full"
     device = "cpu" if time_only else device
     workers = workers or default_workers(scenario)
+
+    def workload() -> Workload:
+        return _clock(parts) if time_only else _full(parts, workers, device, trajectories)
+
+    return carry_out(
+        parts, out, mode="time-only" if time_only else "full", device=device,
+        workers=0 if time_only else workers, make_workload=workload, make_simulation=simulation_of,
+        resume=resume, overwrite=overwrite, progress=progress, beside=beside,
+    )  # fmt: skip
+
+
+def carry_out(
+    parts: Parts,
+    out: str | Path | None,
+    *,
+    mode: str,
+    device: str,
+    workers: int,
+    make_workload: Callable[[], Workload],
+    make_simulation: Callable[[Parts, Workload, Recorder], Simulation],
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+    beside: Beside | None = None,
+    at_end: Callable[[], dict[str, Any]] = dict,
+) -> RunResult:
+    """The frame of every run, whatever plays its rounds: the run directory, its checkpoints, its
+    manifest, and what is said where it fails.
+
+    mode, device, workers: what the manifest says. at_end: what else it says once all is done.
+    """
+    began = time.perf_counter()
+    scenario = parts.scenario
     directory = None
     losses = scenario.method.made.losses
     recorder = Recorder(losses=losses)
@@ -121,20 +154,21 @@ def run(
                 if begun is not None and begun.finished:
                     begun.tidy()
                     return open_run(begun.path)
-            made = _clock(parts) if time_only else _full(parts, workers, device, trajectories)
-            workload = stack.enter_context(contextlib.closing(made))
+            workload = stack.enter_context(contextlib.closing(make_workload()))
             if out is not None:  # only now, when nothing is left that could be refused at once
                 directory = begun or _begin(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder(losses=losses)
-            simulation = simulation_of(parts, workload, recorder)
+            simulation = make_simulation(parts, workload, recorder)
             shown = _shown(progress, scenario)
             looking = stack.enter_context(beside(parts, simulation)) if beside else None
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
             facts_at_end = _at_end(parts, workload, simulation, directory)
+            facts_at_end["warnings"] += (more := at_end()).pop("warnings", [])
+            facts_at_end |= more
             summary = summarise(recorder.table, scenario.clients_of_prototype)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
-            facts_at_end["workers"] = 0 if time_only else workers
+            facts_at_end["workers"] = workers
             if directory is None:
                 return _in_memory(parts, recorder, at_start | facts_at_end, summary)
             directory.finish(recorder, manifest=facts_at_end, summary=summary)
@@ -149,7 +183,7 @@ def run(
 # ---- the steps of a run ------------------------------------------------------------------------
 
 
-def _loaded(
+def loaded(
     scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any], source: str | Path | None
 ) -> tuple[Scenario, str | Path | None]:
     """The scenario and its file."""

@@ -9,7 +9,9 @@ import typer
 from simfed.cli import (
     cache,
     calibrate,
+    compare,
     data,
+    deploy,
     export,
     flower,
     inspect,
@@ -58,9 +60,13 @@ app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
 app.add_typer(show.app, name="show")
 app.command()(run.verify)
+app.command()(deploy.serve)
+app.command()(deploy.join)
+app.command()(deploy.deploy)
 app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
+app.command()(compare.compare)
 app.command()(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(cache.app, name="cache")

@@ -91,7 +91,24 @@ def measure(
 
 @app.command()
 def fit(
-    tables: Tables,
+    *,
+    tables: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[TABLE...]", help="Measurements in CSV, unless --from says a run."),
+    ] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN", help="A deployed run: its own seconds are the measurements."
+        ),
+    ] = None,
+    rounds: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Of these rounds of the run alone.")
+    ] = None,
+    host: Annotated[
+        bool,
+        typer.Option(help="Count time of the run's hosts that is no phase as local work."),
+    ] = True,
     out: Annotated[Path, typer.Option(help="Profile to write (YAML).")],
     kind: Annotated[
         str, typer.Option(help="law: fitted laws; table: the medians, interpolated.")
@@ -100,13 +117,22 @@ def fit(
     description: Annotated[str | None, typer.Option(help="One line about the device.")] = None,
 ) -> None:
     """Fit a profile to measurements, report its errors, and say whether a table is the better
-    choice."""
+    choice.
+
+    Of a run, the measurements go to a table beside the profile, and so does the run's scenario with
+    the profile and the rates and speeds that its groups came to: OUT.csv and OUT.scenario.yaml.
+    """
     from simfed.device.calibrate import fit_profile, profile_text
     from simfed.device.table import read_table
 
     if kind not in ("law", "table"):
         raise InputError("law or table", where="--kind", got=kind)
-    table = read_table(tables)
+    if (from_ is None) == (not tables):
+        raise InputError("tables, or --from RUN", where="fit")
+    if from_ is None and rounds is not None:
+        raise InputError("only with --from RUN", where="--rounds", got=rounds)
+    beside = _measured(from_, rounds, host, out, name or out.stem) if from_ is not None else []
+    table = read_table(tables or beside[:1])
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_works(table))
     document = dict(calibration.document)
     if description:
@@ -121,6 +147,8 @@ def fit(
     for note in calibration.notes:
         print(f"note: {note}")
     print(f"{out}: {kind} profile; {_advice(calibration, kind)}")
+    for path in beside:
+        print(path)
 
 
 @app.command()
@@ -139,7 +167,7 @@ def check(
     from simfed.device.check import compare
     from simfed.device.table import read_table
 
-    largest = _share(bound) if bound is not None else None
+    largest = share_of(bound, "--bound") if bound is not None else None
     table = read_table(tables)
     loaded = _load(profile, table)
     comparison = compare(loaded, table)
@@ -196,6 +224,28 @@ def show(
 # ---- arguments ---------------------------------------------------------------------------------
 
 
+def _measured(run: Path, rounds: str | None, host: bool, out: Path, profile: str) -> list[Path]:
+    """What a deployed run measured: the table, and the scenario with what it comes to."""
+    from simfed.assembly import parts_of_run
+    from simfed.from_run import by_group, calibrated, measurements
+    from simfed.record.read import open_run
+    from simfed.report.timeline import parse_rounds
+
+    opened = open_run(run)
+    parts = parts_of_run(opened, run)
+    chosen = None if rounds is None else parse_rounds(rounds, len(opened.rounds))
+    written = {
+        ".csv": measurements(opened, parts, rounds=chosen, host=host),
+        ".scenario.yaml": calibrated(
+            parts, profile, by_group(opened, parts, rounds=chosen, host=host)
+        ),
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for suffix, text in written.items():
+        out.with_suffix(suffix).write_text(text, encoding="utf-8")
+    return [out.with_suffix(suffix) for suffix in written]
+
+
 def _names(text: str, where: str) -> list[str]:
     names = [part.strip() for part in split(text, ",") if part.strip()]
     if not names:
@@ -215,15 +265,14 @@ def _model(name: str) -> tuple[str, str]:
     return model, dataset if at else ("cifar10" if model in _CIFAR_MODELS else "mnist-mini")
 
 
-def _share(text: str) -> float:
+def share_of(text: str, where: str) -> float:
+    """A relative error: `10%` or `0.1`."""
     try:
         value = float(text.rstrip("% ")) / (100 if text.rstrip().endswith("%") else 1)
     except ValueError:
         value = -1.0
     if not 0 < value <= 1:  # 10 is more often a forgotten % than a bound of 1000 %
-        raise InputError(
-            "a relative error up to 100%, such as 10% or 0.1", where="--bound", got=text
-        )
+        raise InputError("a relative error up to 100%, such as 10% or 0.1", where=where, got=text)
     return value
 
 

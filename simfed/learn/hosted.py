@@ -40,7 +40,7 @@ from simfed.scenario import Scenario
 from simfed.seeding import Streams
 from simfed.tasks import Tasks
 
-__all__ = ["HostedUpload", "HostedWorkload"]
+__all__ = ["HostedUpload", "HostedWorkload", "ModelTest"]
 
 _ACTIVITIES = ("training", "compression", "server", "local_losses", "evaluation")
 
@@ -475,10 +475,15 @@ class HostedWorkload:
         local = self._policies[who.client].reward.local_loss
         owned, training = self.data.owned[who.client], self.scenario.training
         positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
+        return _MeasureLoss(who.prototype, self._model_of(upload, own), positions)
+
+    def _model_of(self, upload: HostedUpload, own: State) -> Values:
+        """The model that a client's loss is measured at."""
+        who = upload.task.who
         model = self.method.model(self._server, own, who)
         if not self.method.personal and (who.prototype, "weights") in self._held:
             model = {**model, "weights": self._held[who.prototype, "weights"]}
-        return _MeasureLoss(who.prototype, model, positions)
+        return model
 
     # ---- what travels down as changes ------------------------------------------------------------
 
@@ -555,7 +560,8 @@ class HostedWorkload:
             one_of.setdefault(who.prototype, who)
             if len(one_of) == len(self.scenario.prototypes):
                 break
-        units = [_Test(name, self.method.model(self._server, {}, w)) for name, w in one_of.items()]
+        method, server = self.method, self._server
+        units = [ModelTest(name, method.model(server, {}, w)) for name, w in one_of.items()]
         return dict(zip(one_of, self._run(units), strict=True))
 
     def _of_prototypes(self, tested: Mapping[str, Tensor]) -> dict[str, Evaluation]:
@@ -578,7 +584,7 @@ class HostedWorkload:
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         known = [self.tasks.who(client) for client in sorted(self._own)]
         units = [
-            _Test(w.prototype, self.method.model(self._server, self._own[w.client], w))
+            ModelTest(w.prototype, self.method.model(self._server, self._own[w.client], w))
             for w in known
         ]
         return {
@@ -676,7 +682,7 @@ class _MeasureLoss(NamedTuple):
     positions: Any
 
 
-class _Test(NamedTuple):
+class ModelTest(NamedTuple):
     prototype: str
     model: Values
 
@@ -699,7 +705,7 @@ class _Worker:
                 return self._train(participations)
             case _MeasureLoss(prototype, model, positions):
                 return self._kit.cross_entropy(prototype, model, positions)
-            case _Test(prototype, model):
+            case ModelTest(prototype, model):
                 return self._kit.test(prototype, model)
         raise TypeError(f"a unit of work, got {unit!r}")
 
@@ -724,7 +730,7 @@ def _steps_locally(method: Method) -> bool:
     return type(method).train is Method.train
 
 
-_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, _Test)}
+_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, ModelTest)}
 
 
 def packed_unit(unit: Any) -> tuple[str, Any]:

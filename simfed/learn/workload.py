@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -123,6 +123,8 @@ class LearningWorkload:
     changes weights, so everything pending is computed before it.
     """
 
+    cpu_engine: ClassVar[type[Engine]] = Engine
+
     def __init__(
         self,
         scenario: Scenario,
@@ -144,7 +146,7 @@ class LearningWorkload:
         self._settings.enter_context(exact_float32())
         self.engine: Engine
         if place.type == "cpu":
-            self.engine = Engine(scenario, streams, self.data, workers=workers)
+            self.engine = self.cpu_engine(scenario, streams, self.data, workers=workers)
         else:
             self.engine = AcceleratorEngine(scenario, streams, self.data)
         self._threads = torch.get_num_threads()

@@ -24,6 +24,7 @@ from simfed.record.schema import (
     CHOICES,
     CLIENT_KINDS,
     HELD_UP,
+    HOST,
     MESSAGE_NAMES,
     OUTCOMES,
     PHASES,
@@ -37,6 +38,8 @@ __all__ = ["verify"]
 RELATIVE = 1e-9
 Array = np.ndarray[Any, Any]
 Broken = Iterator[str]
+_LEARNING = ("full", "deployed")
+"""Modes in which something is learned."""
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
@@ -100,7 +103,20 @@ class Facts:
         """Each participation's time until its upload arrived."""
         parts = self["participations"]
         total: Array = sum(parts[name] for name in PHASES[:4])  # type: ignore[assignment]
-        return total
+        return total + self.host_s if self.deployed else total
+
+    @cached_property
+    def deployed(self) -> bool:
+        """Clients were real: so were bytes, durations and who was there."""
+        return bool(self.run.manifest.get("mode") == "deployed")
+
+    @cached_property
+    def host_s(self) -> Array:
+        """What no column of a deployed participation tells of its span; its spans say what of."""
+        parts = self["participations"]
+        told_s = sum(parts[name] for name in PHASES)
+        rest: Array = parts["finished_at_s"] - parts["started_at_s"] - told_s
+        return rest
 
     @cached_property
     def lost(self) -> Array:
@@ -290,6 +306,9 @@ def _phases_sum_to_their_participation(facts: Facts) -> Broken:
         facts,
         "have phases that do not sum to their span",
     )
+    if facts.deployed:
+        less = facts.host_s < -(RELATIVE * np.abs(total_s) + _rounding(ended))
+        yield from _rows("participations", less, facts, "have phases longer than their span")
     keys = _keys(parts["round"], parts["client"])
     if not facts.repeats and len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
@@ -389,9 +408,12 @@ def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
     kinds = spans["kind"].astype(str)
     if facts.faults:  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
-    known = np.isin(kinds, CLIENT_KINDS)
+    known = np.isin(kinds, (*CLIENT_KINDS, HOST) if facts.deployed else CLIENT_KINDS)
     counted = np.where(known, kinds, "training")  # units of a method's own are local work
-    for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True):
+    spent = [(kind, parts[phase], phase) for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True)]
+    if facts.deployed:
+        spent.append((HOST, np.maximum(facts.host_s, 0.0), "the rest of their span"))
+    for kind, seconds, phase in spent:
         mine = on_client & (counted == kind)
         keys = _keys(spans["round"][mine], spans["client"][mine])
         at = np.searchsorted(ids, keys)
@@ -399,7 +421,7 @@ def _spans_tell_the_same_as_the_phases(facts: Facts) -> Broken:
             yield f"spans.parquet: {kind} of clients in rounds in which they took no part"
             continue
         shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
-        spent_s = np.bincount(inverse, weights=parts[phase], minlength=len(ids))[inverse]
+        spent_s = np.bincount(inverse, weights=seconds, minlength=len(ids))[inverse]
         wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _rounding(parts["finished_at_s"])
         yield from _rows(
             "participations", wrong, facts, f"have {kind} spans that do not sum to {phase}"
@@ -635,7 +657,8 @@ def _evaluations_are_due(facts: Facts) -> Broken:
     """Every prototype is measured every `evaluation.every` rounds and after the last one."""
     found, scenario = facts["prototypes"], facts.run.scenario
     every = (scenario.get("evaluation") or {}).get("every")
-    if facts.run.manifest.get("mode") != "full" or not every or not scenario.get("prototypes"):
+    learned = facts.run.manifest.get("mode") in _LEARNING
+    if not learned or not every or not scenario.get("prototypes"):
         return
     measured = ~np.isnan(found["test_accuracy"].astype(float))
     due = (found["round"] % every == 0) | (found["round"] == facts.rounds)
@@ -696,7 +719,7 @@ def _policies_have_every_arm_once(facts: Facts) -> Broken:
     if not known.all():
         yield "policies.parquet: values of clients in rounds in which they took no part"
     of_client = np.isin(parts["client"], np.unique(rows["client"]))
-    if facts.run.manifest.get("mode") == "full":
+    if facts.run.manifest.get("mode") in _LEARNING:
         of_client |= np.isin(parts["choice"], ("warm-up", "explore", "exploit"))
     factored = (facts.run.scenario.get("compression") or {}).get("pairs") == "factored"
     arms = shown_arms(recorded_arms(facts.run.scenario), factored=factored)

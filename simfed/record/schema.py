@@ -29,6 +29,7 @@ __all__ = [
     "CLIENT_KINDS",
     "FORMAT",
     "HELD_UP",
+    "HOST",
     "MESSAGE_NAMES",
     "OPTIONAL_TABLES",
     "OUTCOMES",
@@ -62,6 +63,10 @@ of its work (`decompression`, and whatever the method says), on a link's the kin
 HELD_UP = ("frozen", "timeout")
 """`spans.kind` with `faults`, named after the phase that it is part of: the device stood still, or
 waited before it sent again."""
+
+HOST = "host"
+"""`spans.kind` in a deployed run: time of a host that is no phase, such as serialising and waking
+up. On a client's track it is part of no duration column."""
 
 MESSAGE_NAMES = ("lost", "doubled")
 """`spans.name` of a download or upload with `faults`, where it was not an ordinary one."""

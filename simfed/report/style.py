@@ -74,9 +74,10 @@ WORK = {
         Phase("logits", "logits", "#4D4D4D"),
         Phase("frozen", "frozen", "#A8C7DC", hatch="////", pattern="/"),
         Phase("timeout", "waits to send again", "#B9A9C9", hatch="....", pattern="."),
+        Phase("host", "host time", "#5E5E47", hatch="----", pattern="-"),
     )
 }
-"""Further kinds of a client's local work, and what holds it up."""
+"""Further kinds of a client's local work, what holds it up, and what real hosts take beside it."""
 
 _OWN_COLOURS = ("#882255", "#004529", "#CC6677", "#6B6B00", "#DDCC77", "#7A0177")
 _OWN_HATCHES = (("", ""), ("\\\\\\\\", "\\"), ("....", "."), ("----", "-"))

@@ -46,11 +46,12 @@ class Blame:
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network) -> Blame:
+def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network | None) -> Blame:
     """The blame for one round in which the server waited for all of `flights`, over `network`.
 
     Nothing is played again where it could not differ: where no other transfer was ever limited by a
-    link of the critical client's paths.
+    link of the critical client's paths; nor where the network is a real one (None), of whose links
+    nothing is known.
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
@@ -59,6 +60,9 @@ def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network) -> 
     others = [flight for flight in flights if flight is not critical]
     if not others:
         return Blame(critical.client, phase, link, None)
+    if network is None:
+        waited_s: float | None = max(flight.elapsed_s for flight in others)
+        return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
     links = links_of(network, critical.client)
     apart = network.topology.ways_apart and not any(flight.legs for flight in flights)
     if any_limited_by(others, links, *(("download",) if apart else ("download", "upload"))):
@@ -67,10 +71,14 @@ def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network) -> 
         waited_s = upload_again(others, critical, network)
     else:
         waited_s = max(flight.elapsed_s for flight in others)
-    saved_s = None if waited_s is None else critical.elapsed_s - waited_s
-    if saved_s is not None:
-        saved_s += sum(piece.duration_s for piece in work if piece.client == critical.client)
-    return Blame(critical.client, phase, link, saved_s)
+    return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
+
+
+def _saved_s(critical: Flight, waited_s: float | None, work: Sequence[Done]) -> float | None:
+    if waited_s is None:
+        return None
+    own = [piece.duration_s for piece in work if piece.client == critical.client]
+    return critical.elapsed_s - waited_s + sum(own)
 
 
 def blame_last(last: Flight | None, work: Sequence[Done], otherwise: str = "deadline") -> Blame:

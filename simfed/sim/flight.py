@@ -15,6 +15,7 @@ from simfed.method import Work
 from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
+from simfed.record.schema import HOST
 
 __all__ = ["Flight", "Leg", "Unit"]
 
@@ -96,6 +97,9 @@ class Flight:
     """Of its messages, in order; None where none can be lost or doubled."""
     frozen: tuple[tuple[int, float, float], ...] = ()
     """When its device stood still: (index in `units`, seconds since that began, seconds)."""
+    measured: tuple[Unit, ...] | None = None
+    """Where the world is real: all that it went through, in order, with time of the hosts that is
+    no phase (kind `host`) in between."""
 
     def __post_init__(self) -> None:
         self.client = self.task.client
@@ -109,7 +113,10 @@ class Flight:
     @property
     def elapsed_s(self) -> float:
         """From its start to the arrival (or loss) of its upload, as a sum of durations."""
-        return self.downlink_s + self.training_s + self.compression_s + self.uplink_s
+        phases_s = self.downlink_s + self.training_s + self.compression_s + self.uplink_s
+        if self.measured is None:
+            return phases_s
+        return phases_s + sum(unit.duration_s for unit in self.measured if unit.kind == HOST)
 
     @property
     def tau_s(self) -> float:
@@ -170,6 +177,9 @@ class Flight:
 
     def phases(self) -> Iterator[Unit]:
         """What the client goes through, in order: download, units of work, upload."""
+        if self.measured is not None:
+            yield from self.measured
+            return
         yield Unit("download", "download", self.downlink_s)
         yield from self.units
         yield Unit("upload", "upload", self.uplink_s)
@@ -240,6 +250,7 @@ class Flight:
             "in_transfer": self.transfer is not None,
             "legs": None if self.legs is None else [list(leg) for leg in self.legs],
             "frozen": [list(piece) for piece in self.frozen],
+            "measured": None if self.measured is None else [list(unit) for unit in self.measured],
         }
 
     @classmethod
@@ -254,8 +265,13 @@ class Flight:
             shared_loss=plain["shared_loss"],
             legs=None if plain["legs"] is None else [Leg(*leg) for leg in plain["legs"]],
             frozen=tuple((unit, since_s, length_s) for unit, since_s, length_s in plain["frozen"]),
+            measured=_units(plain.get("measured")),
             **{name: plain[name] for name in _PLAIN},
         )
+
+
+def _units(plain: list[list[Any]] | None) -> tuple[Unit, ...] | None:
+    return None if plain is None else tuple(Unit(*unit) for unit in plain)
 
 
 _PLAIN = (

@@ -173,7 +173,7 @@ class Simulation:
             "server_device": device.state() if device else {},
             "counts": [next(self._phase_numbers), self._starts],
             "flights": [flight.plain() for flight in flying],
-            "network": self._network.state() if self._in_flight else None,
+            "network": self._network.state() if self._network and self._in_flight else None,
             "held": sorted(self._held.items()) if self._held is not None else None,
             "restarts": self._restarts,
         }
@@ -262,7 +262,7 @@ class Simulation:
                 self._round, started_at_s, self._now_s, waited_s, server_s, merge_at_s, delay_s,
                 waits_for_all, self._mode.filled,
             )  # fmt: skip
-            outcome = self._merge(taken)
+            outcome = self._merge(taken, self._round)
             self._record(played, taken, work, outcome, last, "restart" if struck else "deadline")
             self._border(outcome)
 
@@ -379,24 +379,25 @@ class Simulation:
     def _send_off(self, flight: Flight) -> None:
         self._in_flight[flight.client] = flight
         self._population.busy.add(flight.client)
-        story = self._env.process(
-            participation(
-                self._env,
-                flight,
-                self._population.device(flight.client),
-                self._network,
-                self._size_of,
-                self._landed,
-                fails=self._fails if self._population.may_fail else None,
-                faults=self._faults,
-                numbers=self._phase_numbers,
-            )
-        )
-        self._stories[flight.client] = story
+        self._stories[flight.client] = self._env.process(self._story_of(flight))
         if self._population.may_leave:
             leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
             if leaves_at_s < math.inf:
                 self._env.process(self._leave(flight, leaves_at_s))
+
+    def _story_of(self, flight: Flight) -> Story:
+        """The client's part."""
+        return participation(
+            self._env,
+            flight,
+            self._population.device(flight.client),
+            self._network,
+            self._size_of,
+            self._landed,
+            fails=self._fails if self._population.may_fail else None,
+            faults=self._faults,
+            numbers=self._phase_numbers,
+        )
 
     def _landed(self, flight: Flight) -> None:
         """A participation is over, this very moment."""
@@ -497,16 +498,15 @@ class Simulation:
         work = self._workload.server_work(round, [flight.contribution for flight in arrived])
         return play_work(self._server_device, arrived, work, self._env.now, round)
 
-    def _merge(self, taken: Sequence[Flight]) -> Outcome:
+    def _merge(self, taken: Sequence[Flight], round: int) -> Outcome:
         arrived = [flight for flight in taken if not flight.lost]
-        weights = [self._mode.weight(self._round - flight.task.round) for flight in arrived]
+        weights = [self._mode.weight(round - flight.task.round) for flight in arrived]
         with self._learning:
             for flight in taken:
                 if flight.lost:
                     self._workload.discard(flight.contribution)
-            outcome = self._workload.merge(
-                self._round, [flight.contribution for flight in arrived], weights
-            )
+            contributions = [flight.contribution for flight in arrived]
+            outcome = self._workload.merge(round, contributions, weights)
         self._forced_arm = outcome.forced_arm
         # the first models' loss is told by the first merge: flights that hold them get to know it
         self._shared_loss |= outcome.shared_loss_before

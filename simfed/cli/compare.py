@@ -1,0 +1,63 @@
+"""`simfed compare`: a simulation held against its deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simfed.cli.calibrate import share_of
+from simfed.errors import BrokenInvariant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare"]
+
+
+def compare(
+    simulated: Annotated[Path, typer.Argument(metavar="SIMULATED", help="Run directory.")],
+    real: Annotated[Path, typer.Argument(metavar="REAL", help="Run directory, `deployed`.")],
+    bound: Annotated[
+        str | None,
+        typer.Option(
+            metavar="5%", help="Exit code 3 where makespan or the median round is further off."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Page (HTML) with both Gantts on one axis.")
+    ] = None,
+) -> None:
+    """How far a simulation is from reality: per phase, client and round, and why."""
+    from simfed.record.read import open_run
+    from simfed.report.fidelity import fidelity
+
+    most = None if bound is None else share_of(bound, "--bound")
+    ours, theirs = open_run(simulated), open_run(real)
+    found = fidelity(ours, theirs)
+    _print(found.phases, found.clients)
+    for sentence in found.sentences():
+        print(sentence)
+    if out is not None:
+        from simfed.report.fidelity_page import write_fidelity
+
+        print(write_fidelity(found, ours, theirs, out))
+    if most is not None and (beyond := found.beyond(most)):
+        raise BrokenInvariant("\n".join(f"{simulated}: {sentence}" for sentence in beyond))
+
+
+def _print(*frames: pd.DataFrame) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from simfed.report.fidelity_page import shown
+
+    for frame in map(shown, frames):
+        table = Table(box=None, pad_edge=False)
+        for number, name in enumerate(frame.columns):
+            table.add_column(name, justify="right" if number else "left")
+        for row in frame.itertuples(index=False, name=None):
+            table.add_row(*row)
+        Console().print(table)
+        print()

@@ -1,0 +1,209 @@
+"""`simfed serve`, `join` and `deploy`: a scenario with real clients."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
+from simfed.cli.run import draw, folder_for, summarise
+from simfed.errors import InputError
+from simfed.interrupt import sigterm_is_ctrl_c
+from simfed.units import counted
+
+__all__ = ["deploy", "join", "serve"]
+
+Token = Annotated[
+    Path | None, typer.Option(help="File with a secret that server and clients share.")
+]
+
+
+def serve(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where clients join; port 0: any free one.")
+    ] = "127.0.0.1:7000",
+    out: Annotated[
+        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+    ] = None,
+    token: Token = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    at_least: Annotated[
+        int | None, typer.Option(help="Begin once so many clients are there; all if omitted.")
+    ] = None,
+    join_within: Annotated[
+        float, typer.Option(help="Seconds to wait for them, and whenever nobody is there.")
+    ] = 600.0,
+    silence: Annotated[
+        float, typer.Option(help="Seconds without a byte after which a client is gone.")
+    ] = 30.0,
+    set_: Overrides = None,
+    device: Annotated[str, typer.Option(help="Where the server computes: cpu or cuda.")] = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
+    ] = False,
+    allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
+    import_: Imports = None,
+    figures: Annotated[bool, typer.Option(help="Draw pictures into the run directory.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+) -> None:
+    """Serve a scenario to clients that `join`, and write its run directory."""
+    from simfed.deploy.handshake import read_token
+    from simfed.deploy.peers import Patience
+    from simfed.deploy.serving import Listening
+    from simfed.deploy.serving import serve as serve_scenario
+    from simfed.deploy.tls import server_tls
+    from simfed.progress import RunProgress
+    from simfed.scenario import load_scenario, parse_assignment
+
+    host, port = address(listen, "--listen")
+    if (tls_cert is None) != (tls_key is None):
+        raise InputError("both --tls-cert and --tls-key, or none", where="--tls-cert")
+    for name, number in (("--join-within", join_within), ("--silence", silence)):
+        if not number > 0:
+            raise InputError("seconds above 0", where=name, got=number)
+    if at_least is not None and at_least < 1:
+        raise InputError("a whole number of at least 1", where="--at-least", got=at_least)
+    if resume and out is None:
+        raise InputError("--out DIR of the run to go on with", where="--resume")
+    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
+    listed = load_scenario(
+        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    )
+    listening = Listening(
+        host, port, read_token(token),
+        server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+        join_within, at_least, Patience(silence_s=silence),
+    )  # fmt: skip
+    with folder_for(out, listed.name) as folder, sigterm_is_ctrl_c():
+        clients, length = counted(listed.client_count, "client"), counted(listed.rounds, "round")
+        title = f"{listed.name}: {clients}, {length} → {folder}"
+
+        def told(host: str, port: int) -> None:
+            if not quiet:
+                print(f"{listed.name}: clients join {_shown(host, port)}", file=sys.stderr)
+
+        result = serve_scenario(
+            listed, folder, listening=listening, source=scenario, device=device, resume=resume,
+            overwrite=overwrite, progress=RunProgress(listed.rounds, quiet=quiet, title=title),
+            told=told, say=_say(quiet),
+        )  # fmt: skip
+    drawn = draw(result, folder) if figures else []
+    if not quiet:
+        summarise(result, drawn)
+
+
+def join(
+    server: Annotated[str, typer.Argument(metavar="HOST:PORT")],
+    client: Annotated[int, typer.Option(help="Which client of the scenario this is: 0, 1, …")],
+    token: Token = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Speak TLS, trusting what this machine trusts.")
+    ] = False,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Speak TLS and trust the certificates in this file, PEM.")
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(help="Seconds to look for a server that is not there.")
+    ] = 60.0,
+    allow_plugins: AllowPlugins = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+) -> None:
+    """Be one client of a served scenario, with the data of this machine, until it is done."""
+    from simfed.deploy.handshake import read_token
+    from simfed.deploy.joining import join as join_server
+    from simfed.deploy.tls import client_tls
+
+    host, port = address(server, "HOST:PORT")
+    if client < 0:
+        raise InputError("a whole number of at least 0", where="--client", got=client)
+    if not patience > 0:
+        raise InputError("seconds above 0", where="--patience", got=patience)
+    with sigterm_is_ctrl_c():
+        join_server(
+            host, port, client, token=read_token(token),
+            tls=client_tls(tls_ca) if tls or tls_ca is not None else None,
+            patience_s=patience, allow_plugins=allow_plugins, say=_say(quiet),
+        )  # fmt: skip
+
+
+def deploy(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    out: Annotated[
+        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+    ] = None,
+    shaped: Annotated[
+        bool,
+        typer.Option(
+            "--shaped",
+            help="Links and processor shares as in the scenario, in network namespaces of their "
+            "own (Linux, root).",
+        ),
+    ] = False,
+    set_: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
+    ] = False,
+    allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
+    import_: Imports = None,
+    figures: Annotated[bool, typer.Option(help="Draw pictures into the run directory.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+) -> None:
+    """Serve a scenario to one process per client on this machine, for trying."""
+    from simfed.deploy.local import deploy as deploy_here
+    from simfed.progress import RunProgress
+    from simfed.scenario import load_scenario, parse_assignment
+
+    if resume and out is None:
+        raise InputError("--out DIR of the run to go on with", where="--resume")
+    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
+    listed = load_scenario(
+        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    )
+    with folder_for(out, listed.name) as folder, sigterm_is_ctrl_c():
+        clients, length = counted(listed.client_count, "process"), counted(listed.rounds, "round")
+        title = f"{listed.name}: {clients}, {length} → {folder}"
+        result = deploy_here(
+            listed, folder, shaped=shaped, source=scenario, allow_plugins=allow_plugins,
+            resume=resume, overwrite=overwrite,
+            progress=RunProgress(listed.rounds, quiet=quiet, title=title), say=_say(quiet),
+        )  # fmt: skip
+    drawn = draw(result, folder) if figures else []
+    if not quiet:
+        summarise(result, drawn)
+
+
+def address(text: str, where: str) -> tuple[str, int]:
+    """`HOST:PORT`; an IPv6 host stands in brackets.
+
+    >>> address("[::1]:7000", "--listen")
+    ('::1', 7000)
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 2**16):
+        raise InputError("HOST:PORT such as 192.168.1.10:7000", where=where, got=text)
+    return host, int(port)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _say(quiet: bool) -> Any:
+    def say(sentence: str) -> None:
+        if not quiet:
+            print(sentence, file=sys.stderr, flush=True)
+
+    return say

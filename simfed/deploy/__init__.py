@@ -1,0 +1,21 @@
+"""The same scenario for real: a server and clients that are processes, over sockets.
+
+    frames      messages on a stream: length-prefixed, bounded, no code
+    handshake   who may talk: versions, the scenario's digest, a shared token
+    clocks      two monotonic clocks on one time line
+    peers       the server's end: who is there, what was sent, what came
+    world       SimPy's clock, run by the real one
+    playing     the simulation's server loop, in that world
+    serving     from a scenario to a run directory (`simfed serve`)
+    joining     a client's end (`simfed join`)
+    local       all of it on one machine (`simfed deploy`)
+    shaping     network namespaces and shares of processor time for that
+
+The server loop, its modes, policies, rewards and records are the simulation's own
+(`simfed.sim.Simulation`); what a client makes of what arrives is the method's own
+(`simfed.learn.apart`). What is here carries messages and takes times.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,85 @@
+"""Two monotonic clocks on one time line.
+
+One end notes its clock as it asks (t0) and as the answer comes (t3), the other as it hears the
+question (t1) and as it answers (t2). The other clock is then ahead by ((t1 − t0) + (t2 − t3))/2,
+wrong by at most half of what the messages were on their way: (t3 − t0) − (t2 − t1). Of the recent
+exchanges the one that was shortest on its way counts, since what makes a way long (a queue behind
+an upload) makes it unequal.
+
+What is ignored: that clocks run at different rates, beyond asking again all the time. At 20 ppm and
+an exchange every two seconds that is 0.3 ms over the window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+__all__ = ["Exchange", "Line"]
+
+_WINDOW = 8
+
+
+class Exchange(NamedTuple):
+    """A question and its answer: t0 and t3 by one clock, t1 and t2 by the other."""
+
+    asked_s: float
+    heard_s: float
+    answered_s: float
+    came_s: float
+
+    @property
+    def ahead_s(self) -> float:
+        """By how much the other clock is ahead."""
+        return ((self.heard_s - self.asked_s) + (self.answered_s - self.came_s)) / 2
+
+    @property
+    def unsure_s(self) -> float:
+        """How far off that may be."""
+        return max((self.came_s - self.asked_s) - (self.answered_s - self.heard_s), 0.0) / 2
+
+
+class Line:
+    """Puts the instants of another clock on this one's line.
+
+    >>> line = Line()
+    >>> line.add(Exchange(10.0, 110.0, 110.5, 10.7))
+    >>> round(line.here_s(110.2), 6), round(line.unsure_s, 6)
+    (10.3, 0.1)
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[Exchange] = deque(maxlen=_WINDOW)
+        self.exchanges = 0
+        self._known: list[float] = []
+
+    def add(self, exchange: Exchange) -> None:
+        """One more exchange."""
+        self._recent.append(exchange)
+        self.exchanges += 1
+        if self.exchanges >= _WINDOW:  # earlier ones are hardly known
+            self._known.append(self._best.ahead_s)
+            self._known = [min(self._known), max(self._known)]
+
+    def here_s(self, there_s: float) -> float:
+        """An instant of the other clock, by this one."""
+        return there_s - self._best.ahead_s
+
+    @property
+    def ahead_s(self) -> float:
+        """By how much the other clock is ahead, as far as known."""
+        return self._best.ahead_s
+
+    @property
+    def unsure_s(self) -> float:
+        """How far off `here_s` may be."""
+        return self._best.unsure_s
+
+    @property
+    def wandered_s(self) -> float:
+        """How far apart the offsets were that counted."""
+        return self._known[-1] - self._known[0] if self._known else 0.0
+
+    @property
+    def _best(self) -> Exchange:
+        return min(self._recent, key=lambda of: of.unsure_s)

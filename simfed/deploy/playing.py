@@ -1,0 +1,281 @@
+"""The simulation's server loop in the real world.
+
+Whom to start, when to merge, what becomes of the late, policies, rewards, records and checkpoints
+are `simfed.sim.Simulation`'s. What differs stands here: a client's part is a message that goes out
+and one that comes back, a merge takes the time that it takes, and who is there is who has joined.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simfed.contract import Outcome
+from simfed.deploy.frames import Refused
+from simfed.deploy.measured import Instants, lay_out
+from simfed.deploy.peers import Came, Peers
+from simfed.deploy.world import RealTime
+from simfed.errors import InputError, RunFailed
+from simfed.learn.apart import ServerHalf
+from simfed.learn.parcel import Parcel
+from simfed.record import Checkpoint
+from simfed.record.schema import HOST
+from simfed.sim import Simulation
+from simfed.sim.flight import Flight, Unit
+from simfed.sim.server_work import Done
+
+__all__ = ["Deployed", "Joined", "NoDevice"]
+
+Story = Generator[simpy.Event, Any, None]
+
+_MERGING = ("server", "distillation", "logits")
+"""Activities of a workload that are the method's work at a merge."""
+
+
+class NoDevice:
+    """A real device: it takes its own time, and nobody knows its power."""
+
+    def energy_j(self, phases_s: Mapping[str, float]) -> None:
+        return None
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+class Joined:
+    """Who is there: who has joined, in the story's time. A `Presence`."""
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+
+    def available(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.array(sorted(self.ids), dtype=np.int64)
+
+    def is_available(self, client: int, at_s: float) -> bool:
+        return client in self.ids
+
+    def leaves_at_s(self, client: int, at_s: float) -> float:
+        return math.inf
+
+    def next_return_s(self, at_s: float) -> float:
+        return math.inf
+
+    def failure(self, client: int, phase: str) -> float:
+        return 0.0
+
+
+class Deployed(Simulation):
+    """A run whose clients are elsewhere."""
+
+    _env: RealTime
+    _workload: ServerHalf
+
+    def __init__(self, *parts: Any, joined: Joined, rejoin_s: float, **others: Any) -> None:
+        """rejoin_s: how long to wait while nobody is there."""
+        super().__init__(*parts, presence=joined, **others)
+        self._joined = joined
+        self.before: Callable[[Callable[[], bool]], object] = lambda stop_requested: None
+        """Called with what `run` is given, before the first round."""
+        self._rejoin_s = rejoin_s
+        self._outcome: Outcome | None = None
+        self.kept: dict[int, Parcel] = {}
+        """What clients need to go on from the last checkpoint."""
+
+    def connect(self, peers: Peers) -> None:
+        """Before anything else."""
+        self._peers = peers
+        self._env = RealTime()
+        self._back = self._env.event()
+        self._network = None  # type: ignore[assignment]  # it is a real one
+
+    @property
+    def now_s(self) -> float:
+        """The story's."""
+        return self._env.now
+
+    def run(self, *, stop_requested: Callable[[], bool] = lambda: False, **others: Any) -> None:
+        """Wait for clients, then play the rounds that are left."""
+        if self._round < self._scenario.rounds:
+            self.before(stop_requested)
+        super().run(stop_requested=stop_requested, **others)
+
+    def begin(self) -> None:
+        """Time passes from now on."""
+        self._joined.ids.update(self._peers.there)
+        self._env.begin()
+
+    def _set_out(self) -> None:
+        self._env._now = self._now_s  # the clock of a resumed run goes on where it stood
+
+    # ---- called in the story's time --------------------------------------------------------------
+
+    def joined(self, client: int) -> None:
+        """A client is there."""
+        self._joined.ids.add(client)
+        back, self._back = self._back, self._env.event()
+        back.succeed()
+
+    def left(self, client: int, why: str) -> None:
+        """A client is there no longer."""
+        self._joined.ids.discard(client)
+
+    @property
+    def post(self) -> Any:
+        """See `RealTime.post`."""
+        return self._env.post
+
+    # ---- what the real world does otherwise ------------------------------------------------------
+
+    def _somebody_back(self, *, patient: bool = False) -> simpy.Event:
+        if patient:
+            return self._back
+        return self._env.process(self._wait_for_somebody())
+
+    def _wait_for_somebody(self) -> Story:
+        back = self._back
+        yield back | self._env.timeout(self._rejoin_s)
+        if not back.triggered:
+            raise RunFailed(
+                f"round {self._round + 1}: no client was there for {self._rejoin_s:g} s"
+            )
+
+    def _story_of(self, flight: Flight) -> Story:
+        flight.phase, label = "download", flight.task.label
+        done = self._env.event()
+        self._peers.give(
+            flight.client, label, self._workload.outgoing(flight.contribution),
+            self._workload.most_bytes(flight.contribution),
+            lambda came: None if done.triggered else done.succeed(came),
+        )  # fmt: skip
+        try:
+            came: Came = yield done
+        except simpy.Interrupt:  # nobody waits for it any longer
+            done.succeed(None)
+            self._peers.forget(flight.client, label)
+            flight.lose("dropped")
+            self._lost(flight)
+        else:
+            self._take_in(flight, came)
+        flight.phase, flight.ended_at_s = "over", self._env.now
+        self._landed(flight)
+
+    def _take_in(self, flight: Flight, came: Came) -> None:
+        flight.downlink_bytes = float(came.sent_bytes)
+        frame = came.frame
+        if frame is None:
+            flight.lose("dropped")
+            flight.away = True
+            self._lost(flight)
+            return
+        if frame.kind == "failed":
+            raise RunFailed(f"client {flight.client}: {str(frame.facts.get('why'))[:500]}")
+        flight.uplink_bytes = float(frame.size)
+        facts = dict(frame.facts)
+        try:
+            instants = Instants.of(
+                facts.pop("times", None),
+                lambda there_s: self._env.instant_s(came.line.here_s(there_s)),
+                started_s=flight.started_at_s, sent_s=self._env.instant_s(came.sent_s),
+                arrived_s=self._env.instant_s(frame.at_s), landed_s=self._env.now,
+            )  # fmt: skip
+            self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
+        except (InputError, Refused, LookupError, TypeError, ValueError):
+            # what no client of this version sends: it counts as a failure of its own
+            flight.lose("failed")
+            self._lost(flight)
+            return
+        measured = lay_out(instants, flight.pull.arm)
+        flight.measured = tuple(measured)
+        for unit in measured:
+            if unit.kind == "download":
+                flight.downlink_s = unit.duration_s
+            elif unit.kind == "training":
+                flight.training_s = unit.duration_s
+            elif unit.kind == "compression":
+                flight.compression_s = unit.duration_s
+            elif unit.kind == "upload":
+                flight.uplink_s = unit.duration_s
+
+    def _lost(self, flight: Flight) -> None:
+        """Nobody knows what it did until now."""
+        flight.measured = (Unit(HOST, "lost", self._env.now - flight.started_at_s),)
+
+    def _server_work(self, taken: Sequence[Flight]) -> list[Done]:
+        """The merge itself, timed."""
+        before = dict(self._workload.timings())
+        self._outcome = super()._merge(taken, self._round + 1)
+        after = self._workload.timings()
+        spent = {name: max(after[name] - before.get(name, 0.0), 0.0) for name in after}
+        whole_s = max(self._env.real_now_s() - self._env.now, 0.0)
+        merge_s = min(sum(spent.get(name, 0.0) for name in _MERGING), whole_s)
+        tests_s = min(spent.get("evaluation", 0.0), whole_s - merge_s)
+        return [
+            Done("merge", "merge", None, merge_s),
+            Done(HOST, "evaluation", None, tests_s),
+            Done(HOST, "other", None, whole_s - merge_s - tests_s),
+        ]
+
+    def _merge(self, taken: Sequence[Flight], round: int) -> Outcome:
+        assert self._outcome is not None
+        return self._outcome
+
+    # ---- checkpoints -----------------------------------------------------------------------------
+
+    def checkpoint(self) -> Checkpoint:
+        """With what every client needs that is there; of the others, what was known of them."""
+        self.kept |= self._peers.keep_all()
+        base = super().checkpoint()
+        bodies = {
+            f"client/{client}": np.frombuffer(parcel.body, np.uint8)
+            for client, parcel in self.kept.items()
+        }
+        clients = {str(client): dict(parcel.facts) for client, parcel in self.kept.items()}
+        facts = {**base.facts, "clients": clients}
+        return Checkpoint(base.round, facts, {**base.arrays, **bodies})
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        self.kept = {
+            int(client): Parcel(facts, np.asarray(checkpoint.arrays[f"client/{client}"]).tobytes())
+            for client, facts in checkpoint.facts["clients"].items()
+        }
+        super().restore(checkpoint)
+
+    def _take_up(
+        self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None
+    ) -> None:
+        """Uploads that had arrived wait for their merge; who was under way then is lost."""
+        for of in sorted(plain, key=lambda of: int(of["order"])):
+            round, client, _, turn = of["task"]
+            contribution = self._workload.contribution(self._workload.task(round, client, turn))
+            flight = Flight.of_plain(of, contribution.task, contribution)
+            if flight.task.model_version == self._version:
+                flight.shared_loss = self._shared_loss
+            if not flight.over:
+                flight.lose("dropped")
+                flight.away, flight.phase, flight.ended_at_s = True, "over", self._now_s
+                spent_s = self._now_s - flight.started_at_s
+                flight.measured = (Unit(HOST, "lost", spent_s),)
+            self._ended.append(flight)
+            if self._mode.filled:
+                self._arrived += not flight.lost
+            else:
+                self._population.busy.add(flight.client)
+
+
+def wait_until(true: Any, within_s: float, check: Any) -> bool:
+    """Whether `true()` became so; `check()` is called now and then and may raise."""
+    until_s = time.monotonic() + within_s
+    while not true():
+        check()
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,36 @@
+"""TLS of both ends, from files."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from simfed.errors import InputError
+
+__all__ = ["client_tls", "server_tls"]
+
+
+def server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+    """A server's TLS from its certificate and key, in PEM. Raises: `InputError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(
+            "a certificate and its key, in PEM", where="--tls-cert, --tls-key",
+            got=f"{certificate}, {key}", hint=error.strerror or str(error),
+        ) from None  # fmt: skip
+    return context
+
+
+def client_tls(authority: str | Path | None) -> ssl.SSLContext:
+    """A client's TLS that trusts the certificates in this file (None: what this machine trusts).
+    Raises: `InputError`."""
+    try:
+        return ssl.create_default_context(cafile=None if authority is None else str(authority))
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(
+            "certificates to trust, in PEM", where="--tls-ca", got=str(authority),
+            hint=error.strerror or str(error),
+        ) from None  # fmt: skip

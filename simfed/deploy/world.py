@@ -1,0 +1,76 @@
+"""SimPy's clock, run by the real one.
+
+The server loop of simulations waits for events at instants. Here an event comes when its instant
+has come by the monotonic clock, and what happens outside, on other threads, becomes an event of the
+instant at which it happened. `now` is the instant of the event that is being handled, not of its
+handling: an upload whose last byte came before a deadline counts, however long the server was busy
+with something else.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from typing import Any
+
+import simpy
+
+from simfed.net.instants import at
+
+__all__ = ["RealTime"]
+
+
+class RealTime(simpy.Environment):
+    """An environment whose seconds are real ones since it was made; it goes on from
+    `initial_time`."""
+
+    def __init__(self, initial_time: float = 0.0) -> None:
+        super().__init__(initial_time)
+        self._zero_s = time.monotonic() - initial_time
+        self._outside: queue.SimpleQueue[tuple[float, Callable[[], object]]] = queue.SimpleQueue()
+
+    def begin(self) -> None:
+        """From now on time passes; before, the clock has stood still."""
+        self._zero_s = time.monotonic() - self.now
+
+    def real_now_s(self) -> float:
+        """Now, whatever is being handled."""
+        return time.monotonic() - self._zero_s
+
+    def instant_s(self, monotonic_s: float) -> float:
+        """An instant of this machine's monotonic clock on the run's time line."""
+        return monotonic_s - self._zero_s
+
+    def post(self, monotonic_s: float, happen: Callable[[], object]) -> None:
+        """From any thread: `happen()` is called at that instant of the story, or now, where the
+        story is beyond it."""
+        self._outside.put((monotonic_s, happen))
+
+    def step(self) -> None:
+        """The next event, once its instant has come."""
+        while True:
+            self._let_in(0.0)
+            due_s = self.peek()
+            ahead_s = due_s - self.real_now_s()
+            if ahead_s <= 0:
+                super().step()
+                return
+            self._let_in(ahead_s)
+
+    def _let_in(self, patience_s: float) -> None:
+        """What has happened outside becomes events; wait so long for the first."""
+        try:
+            # in bounded pieces, so that signals are heard on every system
+            happened = (
+                self._outside.get(timeout=min(patience_s, 0.5))
+                if patience_s > 0
+                else self._outside.get_nowait()
+            )
+            while True:
+                monotonic_s, happen = happened
+                event: Any = at(self, self.instant_s(monotonic_s))
+                event.callbacks.append(lambda _, happen=happen: happen())
+                happened = self._outside.get_nowait()
+        except queue.Empty:
+            return

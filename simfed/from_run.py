@@ -1,0 +1,158 @@
+"""What a deployed run measured, as rows of a calibration table and as rates of links.
+
+Every participation that arrived is one measurement of training and one of compression, on its
+client's device as it was: cold, once a round, beside whatever else the machine did. Seconds are put
+on the profile's scale by the client's `speed`. Time of the host that is no phase is counted as
+local work where asked for, since a simulation has no other place for it.
+
+What is ignored: how a method's local work divides into units (all of it counts as training steps),
+and rates of links that change within the run: one rate per group and direction, the median over its
+participations, behind the latency that the scenario says.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from simfed.assembly import Parts
+from simfed.errors import InputError
+from simfed.levels import split_arm
+from simfed.record.read import Run
+from simfed.record.schema import PHASES
+from simfed.scenario import dump_scenario
+from simfed.scenario.distribution import Distribution
+
+__all__ = ["Found", "by_group", "calibrated", "measurements"]
+
+_COLUMNS = ("session", "quantity", "model", "dataset", "strategy", "k", "batch_size", "seconds")
+
+
+class Found(NamedTuple):
+    """What a group of clients came to."""
+
+    group: int
+    up_bytes_per_s: float
+    down_bytes_per_s: float
+    faster: float
+    """Than all clients of its model together, on the scale of the scenario's `speed`."""
+
+
+def measurements(
+    run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None, host: bool = True
+) -> str:
+    """The run's participations as a table in CSV, such as `simfed calibrate fit` reads.
+
+    rounds: of these alone, first and last included. host: count the time of hosts that is no phase
+    as local work. Raises: `InputError` for a run that was not deployed, or has no such rows.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS)
+    writer.writeheader()
+    rows = 0
+    for row in _arrived(run, rounds):
+        who = parts.tasks.who(row["client"])
+        speed = _speed(parts, row["client"])
+        common = {
+            "session": str(run.manifest.get("id", "run")), "model": who.model,
+            "dataset": parts.scenario.dataset.name,
+        }  # fmt: skip
+        training_s = _step_s(row, parts, host)
+        size = parts.tasks.setting.batch_size
+        if training_s > 0:
+            timed = {"quantity": "training", "batch_size": size, "seconds": repr(training_s)}
+            writer.writerow({**common, **timed})
+            rows += 1
+        if row["compression_s"] > 0 and row["k"]:
+            timed = {
+                "quantity": "compression", "strategy": split_arm(row["arm"])[0], "k": row["k"],
+                "seconds": repr(row["compression_s"] * speed),
+            }  # fmt: skip
+            writer.writerow({**common, **timed})
+    if not rows:
+        raise InputError("rounds with uploads that arrived", where="--from", got="none")
+    return text.getvalue()
+
+
+def by_group(
+    run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None, host: bool = True
+) -> list[Found]:
+    """Per group, what its transfers and its devices came to; arguments as of `measurements`."""
+    found: dict[int, tuple[list[float], list[float]]] = {}
+    steps: dict[int, list[float]] = {}
+    for row in _arrived(run, rounds):
+        client = row["client"]
+        group = int(parts.fleet.group[client])
+        steps.setdefault(group, []).append(_step_s(row, parts, host))
+        rates = found.setdefault(group, ([], []))
+        for of, way in zip(rates, ("up", "down"), strict=True):
+            latency_s = parts.topology.path(client, way).latency_s  # type: ignore[arg-type]
+            took_s = row[f"{way}link_s"] - latency_s
+            if row[f"{way}link_bytes"] > 0 and took_s > 0:
+                of.append(row[f"{way}link_bytes"] / took_s)
+    of_model: dict[str, list[float]] = {}
+    for group, seconds in steps.items():
+        of_model.setdefault(_model(parts, group), []).extend(seconds)
+    typical = {model: _median(seconds) for model, seconds in of_model.items()}
+    return [
+        Found(
+            group, _median(up), _median(down), typical[_model(parts, group)] / _median(steps[group])
+        )
+        for group, (up, down) in sorted(found.items())
+    ]
+
+
+def calibrated(parts: Parts, profile: str, groups: list[Found]) -> str:
+    """The run's scenario with that profile, and those rates and speeds, as YAML. A speed that is
+    drawn stays as it is."""
+    plain: dict[str, Any] = yaml.safe_load(dump_scenario(parts.scenario))
+    for group in plain["clients"]:
+        group["device"]["profile"] = profile
+    for of in groups:
+        device = plain["clients"][of.group]["device"]
+        if isinstance(device["speed"], (int, float)):
+            device["speed"] = float(f"{device['speed'] * of.faster:.4g}")
+        link = plain["clients"][of.group]["link"]
+        for key, rate in (("up", of.up_bytes_per_s), ("down", of.down_bytes_per_s)):
+            if np.isfinite(rate):
+                link[key] = f"{8e-6 * rate:.6g} Mbps"
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _arrived(run: Run, rounds: tuple[int, int] | None) -> Iterator[dict[str, Any]]:
+    if run.manifest.get("mode") != "deployed":
+        raise InputError(
+            "a deployed run, whose seconds are real", where="--from", got=run.manifest.get("mode")
+        )
+    for row in run.table("participations").to_pylist():
+        within = rounds is None or rounds[0] <= row["round"] <= rounds[1]
+        if within and row["outcome"] in ("aggregated", "late"):
+            yield row
+
+
+def _step_s(row: dict[str, Any], parts: Parts, host: bool) -> float:
+    """Seconds of one step of local work, on the profile's scale."""
+    told_s = sum(row[name] for name in PHASES)
+    beside_s = max(row["finished_at_s"] - row["started_at_s"] - told_s, 0.0) if host else 0.0
+    steps = parts.tasks.setting.steps(parts.tasks.who(row["client"]))
+    step_s: float = (row["training_s"] + beside_s) * _speed(parts, row["client"]) / steps
+    return step_s
+
+
+def _model(parts: Parts, group: int) -> str:
+    model: str = parts.scenario.prototypes[parts.scenario.clients[group].prototype].model
+    return model
+
+
+def _speed(parts: Parts, client: int) -> float:
+    speed = parts.group(client).device.speed
+    return parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)
+
+
+def _median(rates: list[float]) -> float:
+    return float(np.median(rates)) if rates else float("inf")

@@ -1,0 +1,216 @@
+"""A run's learning, cut where clients and server are different machines.
+
+The server's half is the workload that a simulation has, without its clients: what they made is
+handed to it (`deliver`), what only they can measure is asked of them (`ask`). A client's half is
+the same workload with one client and no server: it is handed what was sent, and does the work. So
+what a method is, stands in one place, and with equal numbers on the wire both halves together come
+to the bits of the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from simfed.compress.codec import Layout, Memory, Payload, codec_from_spec
+from simfed.contract import Contribution, Workload
+from simfed.errors import InputError
+from simfed.learn.parcel import Parcel, Part
+from simfed.learn.tree import from_plain, to_plain
+from simfed.registry import import_part
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+__all__ = ["Ask", "ClientHalf", "Fate", "Made", "Mirrors", "ServerHalf", "Tell", "client_half",
+           "server_half", "wire_code"]  # fmt: skip
+
+Ask = Callable[[int, str, Parcel], "Parcel | None"]
+"""(client, what, of what) → its answer; None: it is gone. `what`: `measure` or `test`."""
+
+Fate = Literal["merged", "lost", "undone"]
+"""What became of an upload. `lost`: what it carried returns to its client. `undone`: its round was
+rolled back, and of what it carried becomes what the scenario says."""
+
+Tell = Callable[[int, str, Fate], object]
+"""(client, label of a task, what became of its upload), for that client to know."""
+
+
+class Made(NamedTuple):
+    """What a client's half answers to a task."""
+
+    parcel: Parcel
+    training_s: float
+    compression_s: float
+    packing_s: float
+    """Until what is sent was bytes."""
+
+
+class ServerHalf(Workload, Protocol):
+    """The server's half of a run's learning: a `Workload` whose clients are elsewhere."""
+
+    def outgoing(self, contribution: Contribution) -> Parcel:
+        """What its client is sent, as it was when it was started."""
+        ...
+
+    def deliver(self, contribution: Contribution, parcel: Parcel) -> None:
+        """Its upload has arrived. Raises: `InputError` for one that no client's half makes."""
+        ...
+
+    def most_bytes(self, contribution: Contribution) -> int:
+        """No upload of this task is longer."""
+        ...
+
+
+class ClientHalf(Protocol):
+    """A client's half of a run's learning."""
+
+    def work(self, parcel: Parcel) -> Made:
+        """Train and compress. Raises: `RunFailed` where the learning has diverged."""
+        ...
+
+    def settle(self, label: str, fate: Fate) -> None:
+        """What became of an upload; one that this client knows nothing of is none of its own."""
+        ...
+
+    def answer(self, what: str, parcel: Parcel) -> Parcel:
+        """What the server cannot know: `measure` a loss, or `test` a model of its own."""
+        ...
+
+    def keep(self) -> Parcel:
+        """All that this client needs to go on from here, on this machine or another."""
+        ...
+
+    def take_up(self, parcel: Parcel) -> None:
+        """Inverse of `keep`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def server_half(
+    scenario: Scenario, streams: Streams, ask: Ask, tell: Tell, device: str = "cpu"
+) -> ServerHalf:
+    """The server's half of the workload that the scenario's method names. What it `tell`s comes
+    before what it `ask`s later."""
+    half = _half(scenario, "server")
+    made: ServerHalf = half(scenario, streams, ask=ask, tell=tell, device=device)
+    return made
+
+
+def client_half(
+    scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
+) -> ClientHalf:
+    """One client's half of it."""
+    made: ClientHalf = _half(scenario, "client")(scenario, streams, client=client, device=device)
+    return made
+
+
+_HALVES = {
+    "simfed.learn.hosted:HostedWorkload": {
+        "server": "simfed.learn.apart_hosted:HostedServer",
+        "client": "simfed.learn.apart_hosted:HostedClient",
+    },
+    "simfed.learn.workload:LearningWorkload": {
+        "server": "simfed.learn.apart_batched:BatchedServer",
+        "client": "simfed.learn.apart_batched:BatchedClient",
+    },
+}
+
+
+def _half(scenario: Scenario, side: str) -> Any:
+    named = scenario.method.made.workload
+    if named not in _HALVES:
+        raise InputError(
+            "a method with one of simfed's own workloads, which can be cut in two",
+            where="method", got=named,
+        )  # fmt: skip
+    return import_part(_HALVES[named][side])
+
+
+def wire_code(index_code: str) -> str:
+    """How indices really travel: `ideal` is an accounting without an encoder."""
+    return "fixed" if index_code == "ideal" else index_code
+
+
+class Mirrors:
+    """What the server keeps of its clients' codecs, to read what builds on earlier uploads.
+
+    `ef21` sends changes of an estimate that both ends have; nothing else needs a mirror: where the
+    selection's own state is not sent as indices (`seeded`), its two numbers come along.
+    """
+
+    def __init__(self, index_code: str) -> None:
+        self._code = wire_code(index_code)
+        self._of: dict[tuple[int, str, str], Memory] = {}
+        self._last: dict[tuple[str, str], tuple[tuple[int, str, str], Payload]] = {}
+
+    def read(
+        self, client: int, label: str, name: str, arm: str, data: Part, length: int, k: int,
+        layout: Layout | None, state: Any,
+    ) -> Payload:  # fmt: skip
+        """One compressed field of the upload `label`. `state`: what its client said of its
+        selection. Raises: `InputError` for what no encoder wrote."""
+        if not isinstance(data, bytes):
+            raise InputError("a payload", where=name, got="an array")
+        key, codec = (client, name, arm), codec_from_spec(arm)
+        known: Any = state
+        if codec.name == "ef21":
+            known = Memory(state, self._of[key].arrays) if key in self._of else None
+        payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=known)
+        if isinstance(payload.state, Memory):
+            self._of[key] = payload.state
+            self._last[label, name] = key, payload
+        return payload
+
+    def settle(self, label: str, *, stands: bool) -> None:
+        """What became of an upload: it stands, or its client takes it back."""
+        for at in [at for at in self._last if at[0] == label]:
+            key, payload = self._last.pop(at)
+            if not stands:
+                undone = payload.codec.undo(payload)
+                assert isinstance(undone, Memory)
+                self._of[key] = undone
+
+    def plain(self, arrays: dict[str, Any]) -> list[Any]:
+        """For a checkpoint."""
+        return [
+            [*key, to_plain(of, f"mirrors/{'/'.join(map(str, key))}", arrays)]
+            for key, of in sorted(self._of.items(), key=lambda item: item[0])
+        ]
+
+    def restore(self, plain: Sequence[Any], arrays: Mapping[str, Any]) -> None:
+        """Inverse of `plain`."""
+        cpu = torch.device("cpu")
+        self._of = {
+            (client, name, arm): from_plain(of, arrays, cpu) for client, name, arm, of in plain
+        }
+
+
+def plain_state(state: Any) -> Any:
+    """A selection's state, which is plain, for `Mirrors.read`; None of a codec that keeps vectors,
+    which no receiver needs."""
+    return None if isinstance(state, Memory) else state
+
+
+def tensor_of(part: Part, where: str) -> Tensor:
+    """An array that came, in PyTorch's own memory. Raises: `InputError`."""
+    if isinstance(part, bytes):
+        raise InputError("an array", where=where, got="bytes")
+    return torch.tensor(part)
+
+
+def taken(parts: Mapping[str, Part], name: str) -> Part:
+    """A part that must be there. Raises: `InputError`."""
+    if name not in parts:
+        raise InputError(f"a part {name!r}", where="parts", got=", ".join(parts) or "none")
+    return parts[name]
+
+
+def most_bytes(scenario: Scenario, contribution: Contribution) -> int:
+    """A bound on what an upload comes to, whatever its codec: raw values and 64-bit indices of all
+    entries, and room for the codec's own numbers."""
+    entries = sum(field.entries for field in contribution.task.plan.up.values())
+    return 24 * entries + 2**20

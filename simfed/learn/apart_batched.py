@@ -1,0 +1,301 @@
+"""Both halves of the batched engine's learning (fedkd, fedavg); see `simfed.learn.apart`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simfed.compress import Payload
+from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
+from simfed.errors import InputError
+from simfed.learn.apart import (
+    Ask,
+    Fate,
+    Made,
+    Mirrors,
+    Tell,
+    most_bytes,
+    plain_state,
+    taken,
+    tensor_of,
+    wire_code,
+)
+from simfed.learn.engine import Engine
+from simfed.learn.parcel import Parcel, Part, pack, unpack
+from simfed.learn.prototype import Prototype
+from simfed.learn.units import MeasureLoss, Send, Sent
+from simfed.learn.worker import Worker
+from simfed.learn.workload import LearningWorkload, Upload
+from simfed.levels import Level
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+__all__ = ["BatchedClient", "BatchedServer"]
+
+_NOBODY = -1
+"""The row of an upload that is lost, while its client's row is another's."""
+
+
+class BatchedServer(LearningWorkload):
+    """The server's half: clients' residuals and data are elsewhere; its rows hold what arrived."""
+
+    def __init__(
+        self, scenario: Scenario, streams: Streams, *, ask: Ask, tell: Tell, device: str = "cpu"
+    ) -> None:
+        super().__init__(scenario, streams, device=device)
+        self._ask, self._tell = ask, tell
+        self._mirrors = Mirrors(self.tasks.index_code)
+        self._down: dict[str, dict[str, Tensor]] = {}
+        """Label of a task under way → what its client is sent."""
+        self._copies: dict[str, tuple[int, dict[str, Tensor]]] = {}
+
+    def execute(self, task: Task, arm: str, k: Level) -> Upload:
+        """Note the client's work, with the weights as they are now."""
+        upload = super().execute(task, arm, k)
+        prototype = self.engine.prototypes[task.prototype]
+        epoch = int(prototype.epoch)
+        if self._copies.get(prototype.name, (-1,))[0] != epoch:
+            self._copies[prototype.name] = epoch, _model(prototype)
+        self._down[task.label] = self._copies[prototype.name][1]
+        return upload
+
+    def outgoing(self, contribution: Contribution) -> Parcel:
+        upload = self._own(contribution)
+        task = upload.task
+        facts = {"label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked}
+        return pack(facts, {n: v.cpu().numpy() for n, v in self._down[task.label].items()})
+
+    def most_bytes(self, contribution: Contribution) -> int:
+        return most_bytes(self.scenario, contribution)
+
+    def deliver(self, contribution: Contribution, parcel: Parcel) -> None:
+        upload = self._own(contribution)
+        task, prototype = upload.task, self.engine.prototypes[upload.task.prototype]
+        facts, parts = unpack(parcel)
+        d, part = prototype.parameters, taken(parts, "update")
+        if facts.get("raw"):
+            indices, values = None, tensor_of(part, "update")
+        else:
+            k = upload.asked if isinstance(upload.asked, int) else facts.get("k")
+            if not isinstance(k, int) or not 0 < k <= d:
+                raise InputError(f"1 to {d} entries", where="k", got=k)
+            payload = self._mirrors.read(
+                task.client, task.label, "update", upload.arm, part, d, k, prototype.shapes,
+                facts.get("state"),
+            )  # fmt: skip
+            whole = payload.k == d
+            indices = None if whole else tensor_of(np.asarray(payload.indices), "indices")
+            values = torch.tensor(payload.dense() if whole else np.asarray(payload.values))
+        entries = d if indices is None else len(indices)
+        places, room = prototype.sent(upload.row, entries)
+        if values.shape != room.shape or values.dtype != room.dtype:
+            raise InputError(f"{len(room)} float32 values", where="update", got=list(values.shape))
+        if indices is not None:
+            places.copy_(indices)
+        room.copy_(values)
+        statistics = tensor_of(taken(parts, "buffers"), "buffers")
+        if len(statistics) != prototype.buffers:
+            raise InputError(f"{prototype.buffers} numbers", where="buffers", got=len(statistics))
+        prototype.statistics[upload.row].copy_(statistics)
+        upload.sent = Sent(entries, None, None)
+        upload.payload = Payload(upload.arm, d, *prototype.sent(upload.row, entries))
+        upload.loss_before, upload.loss_after = facts.get("losses", (None, None))
+        self._down.pop(task.label, None)
+
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
+        outcome = super().merge(round, contributions, weights)
+        for contribution in contributions:
+            self._settle(contribution.task, "undone" if outcome.rolled_back else "merged")
+        return outcome
+
+    def discard(self, contribution: Contribution) -> None:
+        """The upload was lost; its client is told to take it back."""
+        upload = self._own(contribution)
+        if upload.payload is None:
+            upload.payload = Payload(upload.arm, upload.task.parameters, [], [])
+        self._close(upload)
+        self._settle(upload.task, "lost")
+
+    def _undo(self, upload: Upload) -> None:
+        """Clients do that themselves, once they know of it."""
+
+    def _settle(self, task: Task, fate: Fate) -> None:
+        self._down.pop(task.label, None)
+        as_sent = self.scenario.safeguard.residuals.kind == "as-sent"
+        stands = fate == "merged" or (fate == "undone" and as_sent)
+        self._mirrors.settle(task.label, stands=stands)
+        self._tell(task.client, task.label, fate)
+
+    def _set_aside(self, upload: Upload, row: int) -> None:
+        if upload.row == row and upload.payload is None:  # it is lost, and holds nothing
+            upload.row = _NOBODY
+            return
+        super()._set_aside(upload, row)
+
+    def _work(self, merging: Mapping[Upload, float] | None = None, round: int = 0) -> None:
+        """Clients work where they are; what the server needs beyond it are public logits."""
+        merging = merging or {}
+        missing = [u for u in merging if self._distils and u.known_for != round]
+        self.engine.run([self._inference(upload, round, merging[upload]) for upload in missing])
+
+    def _measure(
+        self, uploads: Sequence[Upload], round: int, evaluate: bool
+    ) -> tuple[
+        dict[str, tuple[float, float]], dict[str, Evaluation], dict[int, PersonalEvaluation]
+    ]:
+        for upload in uploads:
+            if upload.loss_before is None or upload.loss_after is not None:
+                continue
+            prototype = self.engine.prototypes[upload.task.prototype]
+            model = {name: value.cpu().numpy() for name, value in _model(prototype).items()}
+            asked = pack({"key": upload.task.key}, model)
+            answer = self._ask(upload.task.client, "measure", asked)
+            if answer is None:  # gone: nobody knows
+                upload.loss_before = None
+            else:
+                upload.loss_after = float(answer.facts["loss"])
+        return super()._measure(uploads, round, evaluate)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        whole, waiting = self._open, {k: u for k, u in self._open.items() if u.payload is None}
+        self._open = {key: u for key, u in whole.items() if u.payload is not None}
+        try:
+            facts, arrays = super().state()
+        finally:
+            self._open = whole
+        facts["under_way"] = [[*u.task.arguments, u.arm, u.asked, u.row] for u in waiting.values()]
+        facts["mirrors"] = self._mirrors.plain(arrays)
+        return facts, arrays
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        super().restore(facts, arrays)
+        self._mirrors.restore(facts["mirrors"], arrays)
+        for *of_task, arm, asked, row in facts["under_way"]:
+            task = self.tasks.task(*of_task)
+            self._open[task.client, task.key] = Upload(self, task, arm, asked, row)
+
+    def _note(self, upload: Upload, sent: Sent) -> None:
+        super()._note(upload, sent)
+        self.engine.prototypes[upload.task.prototype].used.clear()  # residuals are elsewhere
+
+
+class _KeepingWorker(Worker):
+    """Remembers the last payload, which is to travel as it was encoded."""
+
+    payload: Payload | None = None
+
+    def compress(self, unit: Send) -> Sent:
+        self.payload = None
+        return super().compress(unit)
+
+    def _played(self, unit: Send, residual: Tensor, prototype: Prototype) -> Payload:
+        self.payload = super()._played(unit, residual, prototype)
+        return self.payload
+
+
+class _KeepingEngine(Engine):
+    worker_class = _KeepingWorker
+
+
+class BatchedClient(LearningWorkload):
+    """One client's half: its residual, its codecs' memories, its data."""
+
+    cpu_engine = _KeepingEngine
+
+    def __init__(
+        self, scenario: Scenario, streams: Streams, *, client: int, device: str = "cpu"
+    ) -> None:
+        super().__init__(scenario, streams, device=device)
+        self._client = client
+
+    def work(self, parcel: Parcel) -> Made:
+        facts, parts = unpack(parcel)
+        round, client, version, turn = facts["task"]
+        task = self.tasks.task(round, client, version, turn)
+        self._take(task.prototype, parts)
+        self.version = version
+        before = self.timings()
+        upload = self.execute(task, facts["arm"], facts["k"])
+        self._work()
+        training_s, compression_s = (
+            self.timings()[of] - before[of] for of in ("gradients", "compression")
+        )
+        made_s = time.perf_counter()
+        parcel = self._sent_up(upload)
+        return Made(parcel, training_s, compression_s, time.perf_counter() - made_s)
+
+    def _sent_up(self, upload: Upload) -> Parcel:
+        prototype = self.engine.prototypes[upload.task.prototype]
+        worker = self.engine.worker
+        assert upload.payload is not None
+        assert isinstance(worker, _KeepingWorker)
+        payload = worker.payload
+        parts: dict[str, Part] = {}
+        facts: dict[str, Any] = {
+            "label": upload.task.label,
+            "losses": [upload.loss_before, upload.loss_after],
+            "k": upload.payload.k,
+        }
+        if payload is None:
+            facts["raw"] = True
+            parts["update"] = np.asarray(prototype.values[upload.row].cpu())
+        else:
+            facts["state"] = plain_state(payload.state_before)
+            parts["update"] = payload.encoded(wire_code(self.tasks.index_code))
+        parts["buffers"] = np.asarray(prototype.statistics[upload.row].cpu())
+        return pack(facts, parts)
+
+    def settle(self, label: str, fate: Fate) -> None:
+        for upload in [u for u in self._open.values() if u.task.label == label]:
+            if fate == "lost":
+                self.discard(upload)
+                continue
+            if fate == "undone":
+                self._undo(upload)
+            self._close(upload)
+
+    def answer(self, what: str, parcel: Parcel) -> Parcel:
+        if what != "measure":
+            raise InputError("measure", where="ask", got=what)
+        facts, parts = unpack(parcel)
+        self._take(self.tasks.who(self._client).prototype, parts)
+        [found] = self.engine.run([MeasureLoss(self._client, facts["key"])])
+        return pack({"loss": found.numbers[0]}, {})
+
+    def keep(self) -> Parcel:
+        facts, arrays = self.state()
+        return pack({"kept": facts}, {n: a for n, a in arrays.items() if not _is_models(n)})
+
+    def take_up(self, parcel: Parcel) -> None:
+        facts, arrays = unpack(parcel)
+        own = self.state()[1]
+        self.restore(facts["kept"], {**{n: a for n, a in own.items() if _is_models(n)}, **arrays})
+
+    def _take(self, name: str, parts: Mapping[str, Any]) -> None:
+        """The prototype's model becomes what came."""
+        prototype = self.engine.prototypes[name]
+        for part, into in (
+            ("weights", prototype.server.weights), ("buffers", prototype.server.statistics),
+        ):  # fmt: skip
+            came = tensor_of(taken(parts, part), part)
+            if came.shape != into.shape or came.dtype != into.dtype:
+                raise InputError(f"{len(into)} float32 numbers", where=part, got=list(came.shape))
+            into.copy_(came)
+        prototype.moved()
+
+
+def _model(prototype: Prototype) -> dict[str, Tensor]:
+    server = prototype.server
+    return {"weights": server.weights.clone(), "buffers": server.statistics.clone()}
+
+
+def _is_models(name: str) -> bool:
+    """Whether an array of a checkpoint is the server's model."""
+    return name.endswith(("/weights", "/statistics")) and "upload_" not in name

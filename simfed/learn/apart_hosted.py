@@ -1,0 +1,273 @@
+"""Both halves of plain methods' learning; see `simfed.learn.apart`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simfed.compress.codec import Payload
+from simfed.contract import Contribution, Outcome, PersonalEvaluation
+from simfed.errors import InputError
+from simfed.learn.apart import (
+    Ask,
+    Fate,
+    Made,
+    Mirrors,
+    Tell,
+    most_bytes,
+    plain_state,
+    taken,
+    tensor_of,
+    wire_code,
+)
+from simfed.learn.hosted import HostedUpload, HostedWorkload, ModelTest
+from simfed.learn.mixes import in_mix, label_counts
+from simfed.learn.parcel import Parcel, Part, pack, unpack
+from simfed.levels import Level
+from simfed.method import Field, State, Values
+from simfed.scenario import Scenario
+from simfed.seeding import Streams
+
+__all__ = ["HostedClient", "HostedServer"]
+
+_DOWN, _MODEL, _UP = "down/", "model/", "up/"
+
+
+class HostedServer(HostedWorkload):
+    """The server's half: clients' states, residuals and data are elsewhere."""
+
+    def __init__(
+        self, scenario: Scenario, streams: Streams, *, ask: Ask, tell: Tell, device: str = "cpu"
+    ) -> None:
+        super().__init__(scenario, streams, device=device)
+        self._ask, self._tell = ask, tell
+        self._mirrors = Mirrors(self.tasks.index_code)
+        self._known: set[int] = set()
+
+    def outgoing(self, contribution: Contribution) -> Parcel:
+        upload = self._own_upload(contribution)
+        task, parts = upload.task, _named(_DOWN, upload.down)
+        if self._wants_gain(upload) and not self.method.personal:
+            model = self.method.model(self._server, {}, task.who)
+            parts |= _named(_MODEL, _others(model, upload.down))
+        self._known.add(task.client)
+        facts = {"label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked}
+        return pack(facts, parts)
+
+    def most_bytes(self, contribution: Contribution) -> int:
+        return most_bytes(self.scenario, contribution)
+
+    def deliver(self, contribution: Contribution, parcel: Parcel) -> None:
+        upload = self._own_upload(contribution)
+        task = upload.task
+        facts, parts = unpack(parcel)
+        if isinstance(upload.asked, str):
+            upload.kept = _count(facts.get("k"), task.plan.longest)
+        values: dict[str, Tensor] = {}
+        for name, of_plan in task.plan.up.items():
+            part, said = taken(parts, _UP + name), facts.get("coded", {}).get(name)
+            if said is None:
+                values[name] = tensor_of(part, name)
+                continue
+            k = min(upload.k, of_plan.entries)
+            layout = task.who.size.shapes if name == "update" else None
+            payload = self._mirrors.read(
+                task.client, task.label, name, upload.arm, part, of_plan.entries, k, layout,
+                said["state"],
+            )  # fmt: skip
+            values[name] = torch.tensor(payload.dense()).reshape(said["shape"])
+        self._check(task, "up", values, task.plan.up)
+        upload.values, upload.down = values, {}
+        upload.loss_before = facts.get("loss_before")
+
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
+        outcome = super().merge(round, contributions, weights)
+        for contribution in contributions:
+            self._settle(contribution, "merged")
+        return outcome
+
+    def discard(self, contribution: Contribution) -> None:
+        """The upload was lost; its client is told to take it back."""
+        upload = self._own_upload(contribution)
+        if upload.kept is None:
+            upload.kept = 0
+        del self._open[upload.task.client, upload.task.key]
+        self._settle(contribution, "lost")
+
+    def _settle(self, contribution: Contribution, fate: Fate) -> None:
+        task = contribution.task
+        self._mirrors.settle(task.label, stands=fate == "merged")
+        self._tell(task.client, task.label, fate)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        facts, arrays = super().state()
+        facts["mirrors"] = self._mirrors.plain(arrays)
+        facts["known"] = sorted(self._known)
+        return facts, arrays
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        super().restore(facts, arrays)
+        self._mirrors.restore(facts["mirrors"], arrays)
+        self._known = set(facts["known"])
+
+    def _work(self) -> None:
+        """Clients work where they are."""
+
+    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
+        found = {}
+        with self._spending("local_losses"):
+            for upload in uploads:
+                if upload.loss_before is None:
+                    continue
+                task, parts = upload.task, {}
+                if not self.method.personal:
+                    parts = _named(_MODEL, self.method.model(self._server, {}, task.who))
+                answer = self._ask(task.client, "measure", pack({"label": task.label}, parts))
+                if answer is not None:
+                    found[task.label] = upload.loss_before, float(answer.facts["loss"])
+        return found
+
+    def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
+        found = {}
+        for client in sorted(self._known):
+            answer = self._ask(client, "test", pack({}, {}))
+            if answer is not None and answer.facts.get("tested"):
+                _, parts = unpack(answer)
+                rows = tensor_of(taken(parts, "rows"), "rows")
+                found[client] = in_mix(rows, label_counts(self.data, client))
+        return found
+
+
+class HostedClient(HostedWorkload):
+    """One client's half: its state, its residuals, its data."""
+
+    def __init__(
+        self, scenario: Scenario, streams: Streams, *, client: int, device: str = "cpu"
+    ) -> None:
+        super().__init__(scenario, streams, device=device)
+        self._client = client
+        self._payloads: dict[str, Payload] = {}
+        self._model: Values = {}
+        """That which the client's loss is measured at, where it is not its own."""
+
+    def work(self, parcel: Parcel) -> Made:
+        facts, parts = unpack(parcel)
+        round, client, version, turn = facts["task"]
+        task = self.tasks.task(round, client, version, turn)
+        down = self._values(_DOWN, parts)
+        self._check(task, "down", down, task.plan.down)
+        self._model = {**down, **self._values(_MODEL, parts)}
+        upload = HostedUpload(self, task, facts["arm"], facts["k"], down, self._own.get(client))
+        self._open[client, task.key] = upload
+        self._payloads = {}
+        before = dict(self._wall)
+        super()._work()
+        training_s, compression_s = (
+            self._wall[of] - before[of] for of in ("training", "compression")
+        )
+        made_s = time.perf_counter()
+        parcel = self._sent(upload)
+        return Made(parcel, training_s, compression_s, time.perf_counter() - made_s)
+
+    def _sent(self, upload: HostedUpload) -> Parcel:
+        assert upload.values is not None
+        code, coded = wire_code(self.tasks.index_code), {}
+        parts: dict[str, Part] = {}
+        for name, value in upload.values.items():
+            if name in self._payloads:
+                payload = self._payloads[name]
+                parts[_UP + name] = payload.encoded(code)
+                coded[name] = {
+                    "shape": list(value.shape),
+                    "state": plain_state(payload.state_before),
+                }
+            else:
+                parts |= _named(_UP, {name: value})
+        self._payloads = {}
+        facts = {
+            "label": upload.task.label,
+            "k": upload.k,
+            "coded": coded,
+            "loss_before": upload.loss_before,
+        }
+        return pack(facts, parts)
+
+    def settle(self, label: str, fate: Fate) -> None:
+        for upload in [u for u in self._open.values() if u.task.label == label]:
+            if fate == "merged":
+                del self._open[upload.task.client, upload.task.key]
+            else:
+                super().discard(upload)
+
+    def answer(self, what: str, parcel: Parcel) -> Parcel:
+        facts, parts = unpack(parcel)
+        who = self.tasks.who(self._client)
+        own = self._own.get(self._client)
+        if what == "measure":
+            self._model = self._values(_MODEL, parts)
+            for upload in self._open.values():
+                if upload.task.label == facts["label"]:
+                    loss = self._crew.subject.answer(self._loss_unit(upload, own))
+                    return pack({"loss": loss}, {})
+            raise InputError("an upload of this client's", where="measure", got=facts["label"])
+        if own is None:
+            return pack({"tested": False}, {})
+        tested = self._crew.subject.answer(
+            ModelTest(who.prototype, self.method.model({}, own, who))
+        )
+        return pack({"tested": True}, {"rows": tested.numpy()})
+
+    def keep(self) -> Parcel:
+        server, self._server = self._server, {}
+        try:
+            facts, arrays = self.state()
+        finally:
+            self._server = server
+        return pack({"kept": facts}, arrays)
+
+    def take_up(self, parcel: Parcel) -> None:
+        facts, arrays = unpack(parcel)
+        self._memories.clear()
+        self.restore(facts["kept"], arrays)
+
+    def _encoded(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Payload:
+        payload = super()._encoded(upload, name, value, of_plan)
+        self._payloads[name] = payload
+        return payload
+
+    def _model_of(self, upload: HostedUpload, own: State) -> Values:
+        if self.method.personal:
+            return self.method.model({}, own, upload.task.who)
+        return self._model
+
+    def _values(self, prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:
+        return {
+            name[len(prefix) :]: tensor_of(part, name).to(self.data.device)
+            for name, part in parts.items()
+            if name.startswith(prefix)
+        }
+
+
+def _named(prefix: str, values: Values) -> dict[str, Part]:
+    return {prefix + name: value.detach().cpu().numpy() for name, value in values.items()}
+
+
+def _others(model: Values, down: Values) -> dict[str, Any]:
+    """What of a model does not travel anyway."""
+    return {
+        name: value
+        for name, value in model.items()
+        if not (name in down and torch.equal(down[name], value))
+    }
+
+
+def _count(k: Level | None, most: int) -> int:
+    if not isinstance(k, int) or not 0 <= k <= most:
+        raise InputError(f"a number of entries up to {most}", where="k", got=k)
+    return k

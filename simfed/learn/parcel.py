@@ -1,0 +1,95 @@
+"""What travels between a server and its clients in reality: plain facts, and arrays as bytes.
+
+No code and nothing that could become code is ever read: facts are JSON, arrays are raw numbers of a
+few kinds whose sizes are checked against what has arrived before anything is made of them. NumPy;
+torch is never imported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.errors import InputError
+
+__all__ = ["Parcel", "Part", "pack", "unpack"]
+
+Part = NDArray[Any] | bytes
+"""An array, or what a codec of the project has written."""
+
+_KINDS = ("<f4", "<f8", "<i4", "<i8", "|u1", "|i1", "|b1", "<u4", "<u8", "<f2")
+_BYTES = "bytes"
+
+
+class Parcel(NamedTuple):
+    """One message's content."""
+
+    facts: Mapping[str, Any]
+    """JSON-able; `parts` of it says what the body is."""
+    body: bytes = b""
+
+
+def pack(facts: Mapping[str, Any], parts: Mapping[str, Part]) -> Parcel:
+    """Facts and named arrays as one parcel.
+
+    >>> parcel = pack({"round": 1}, {"w": np.ones(2, np.float32), "code": b"abc"})
+    >>> parcel.facts["parts"]
+    [['w', '<f4', [2]], ['code', 'bytes', [3]]]
+    >>> facts, parts = unpack(parcel)
+    >>> facts, parts["w"].tolist(), parts["code"]
+    ({'round': 1}, [1.0, 1.0], b'abc')
+    """
+    listed: list[list[Any]] = []
+    pieces: list[bytes] = []
+    for name, part in parts.items():
+        if isinstance(part, bytes):
+            listed.append([name, _BYTES, [len(part)]])
+            pieces.append(part)
+            continue
+        array = np.ascontiguousarray(part)
+        kind = array.dtype.newbyteorder("<").str
+        if kind not in _KINDS:
+            raise InputError("an array of plain numbers", where=name, got=str(array.dtype))
+        # ascontiguousarray gives a number without dimensions one
+        listed.append([name, kind, list(np.shape(part))])
+        pieces.append(array.astype(kind, copy=False).tobytes())
+    return Parcel({**facts, "parts": listed}, b"".join(pieces))
+
+
+def unpack(parcel: Parcel) -> tuple[dict[str, Any], dict[str, Part]]:
+    """(facts, parts): the inverse of `pack`. Arrays are views of the body.
+
+    Raises: `InputError` for what `pack` does not write.
+    """
+    facts = dict(parcel.facts)
+    listed, body, at = facts.pop("parts", None), memoryview(parcel.body), 0
+    if not isinstance(listed, list):
+        raise InputError("a list of parts", where="parts", got=listed)
+    parts: dict[str, Part] = {}
+    for entry in listed:
+        name, kind, shape = _checked(entry)
+        size = math.prod(shape) * (1 if kind == _BYTES else np.dtype(kind).itemsize)
+        if size > len(body) - at:
+            raise InputError(f"at most the {len(body)} bytes that came", where=name, got=size)
+        piece = body[at : at + size]
+        at += size
+        parts[name] = bytes(piece) if kind == _BYTES else np.frombuffer(piece, kind).reshape(shape)
+    if at != len(body):
+        raise InputError(f"parts of {len(body)} bytes in all", where="parts", got=at)
+    return facts, parts
+
+
+def _checked(entry: Any) -> tuple[str, str, list[int]]:
+    good = isinstance(entry, list) and len(entry) == 3
+    if good:
+        name, kind, shape = entry
+        good = isinstance(name, str) and (kind == _BYTES or kind in _KINDS)
+        good = good and isinstance(shape, list) and len(shape) <= 8
+        good = good and all(type(n) is int and 0 <= n < 2**40 for n in shape)
+    if not good:
+        raise InputError("[name, kind, shape] of a part", where="parts", got=entry)
+    return name, kind, shape

@@ -1,0 +1,152 @@
+"""A page about a simulation and its deployment: the errors, and both Gantts on one axis."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simfed.report.fidelity import Fidelity
+from simfed.report.page import write_text
+from simfed.report.pictures import picture_style
+from simfed.report.style import looks
+from simfed.report.style import phase as look_of
+from simfed.report.timeline import kinds_of, timeline_of
+from simfed.units import format_duration
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from simfed.record.read import Run
+
+__all__ = ["both_gantts", "shown", "write_fidelity"]
+
+_ROUNDS = 6
+_ROW_IN = 0.17
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+       color: CanvasText; background: Canvas; color-scheme: light dark; }
+table { border-collapse: collapse; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
+th, td { padding: .15rem .9rem .15rem 0; text-align: right; font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { text-align: left; }
+tr { border-bottom: 1px solid rgba(128, 128, 128, .3); }
+.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; background: white; }
+"""
+
+
+def both_gantts(simulated: Run, real: Run, rounds: tuple[int, int] | None = None) -> Figure:
+    """The simulation above, reality below, with one time axis from the first round's start."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    last = min(len(simulated.rounds), len(real.rounds))
+    first, until = rounds or (1, min(last, _ROUNDS))
+    with picture_style():
+        timelines = [timeline_of(run, (first, until), None) for run in (simulated, real)]
+        rows = [len(timeline.clients) + 1 for timeline in timelines]
+        kinds = list(dict.fromkeys(k for t in timelines for k in kinds_of(t.bars)))
+        known = looks([*kinds, "server"])
+        figure, axes = plt.subplots(
+            2, 1, sharex=True, squeeze=False, height_ratios=rows, layout="constrained",
+            figsize=(7.0, 1.0 + _ROW_IN * sum(rows)),
+        )  # fmt: skip
+        for ax, timeline, name in zip(axes[:, 0], timelines, ("simulated", "real"), strict=True):
+            _draw(ax, timeline.bars, timeline.clients["client"].tolist(), timeline.from_s, known)
+            for at_s in timeline.rounds["finished_at_s"]:
+                ax.axvline(at_s - timeline.from_s, color="black", linewidth=0.5)
+            ax.set_title(name, loc="left")
+        axes[-1, 0].set_xlabel(f"seconds since the start of round {first}")
+        patches = [
+            Patch(facecolor=known[k].colour, hatch=known[k].hatch, label=known[k].label)
+            for k in known
+        ]
+        figure.legend(handles=patches, loc="outside lower center", ncols=5, frameon=False)
+    return figure
+
+
+def _draw(ax: Axes, bars: pd.DataFrame, clients: Sequence[int], from_s: float, known: Any) -> None:
+    places = {client: row for row, client in enumerate(clients)}
+    server = len(clients)
+    on_server = bars["client"].isna()
+    rows = bars["client"].map(places).astype(float).where(~on_server, server)
+    for kind, look in known.items():
+        mine = (on_server if kind == "server" else (bars["kind"] == kind) & ~on_server).to_numpy()
+        for row in np.unique(rows[mine].dropna()):
+            of = bars[mine & (rows == row).to_numpy()]
+            spans = list(
+                zip(of["started_at_s"] - from_s, of["finished_at_s"] - of["started_at_s"],
+                    strict=True)
+            )  # fmt: skip
+            ax.broken_barh(
+                spans, (row - 0.41, 0.82), facecolor=look.colour, hatch=look.hatch, linewidth=0
+            )
+    ax.set_yticks([*range(server), server], [*map(str, clients), "server"])
+    ax.set_ylim(server + 0.6, -0.6)
+
+
+def write_fidelity(
+    found: Fidelity, simulated: Run, real: Run, path: str | os.PathLike[str]
+) -> Path:
+    """One page with both Gantts and all errors; no network, no script."""
+    import matplotlib.pyplot as plt
+
+    figure = both_gantts(simulated, real)
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg")
+    plt.close(figure)
+    svg = drawn.getvalue()
+    picture = svg[svg.index("<svg") :]
+    title = escape(f"{real.manifest['name']}: simulated and real")
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences())
+    tables = "".join(
+        _table(caption, frame)
+        for caption, frame in (
+            ("Per participation", shown(found.phases)),
+            ("Per client, from start to arrival", shown(found.clients)),
+            ("What explains the rounds' error", shown(found.explanations)),
+            ("Per round", shown(found.rounds)),
+        )
+    )
+    text = (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
+        '<meta name=viewport content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style><h1>{title}</h1><ul>{said}</ul>{picture}{tables}</html>\n"
+    )
+    return write_text(path, text)
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """Cells as people read them."""
+    columns: dict[str, list[str]] = {}
+    for name in frame.columns:
+        values = frame[name]
+        if name == "phase":
+            columns["phase"] = [look_of(str(value)).label for value in values]
+        elif name.endswith("_s"):
+            columns[name.removesuffix("_s").replace("_", " ")] = list(map(format_duration, values))
+        elif name in ("error", "share", "explained"):
+            sign = "+" if name == "error" else ""
+            columns[name] = [f"{v:{sign}.1%}" if np.isfinite(v) else "–" for v in values]
+        else:
+            columns[name.replace("_", " ")] = ["–" if pd.isna(v) else str(v) for v in values]
+    return pd.DataFrame(columns)
+
+
+def _table(caption: str, frame: pd.DataFrame) -> str:
+    head = "".join(f"<th scope=col>{escape(name)}</th>" for name in frame.columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in frame.itertuples(index=False, name=None)
+    )
+    return (
+        f"<div class=scroll><table><caption>{escape(caption)}</caption><tr>{head}</tr>{rows}"
+        "</table></div>"
+    )

@@ -1,0 +1,152 @@
+"""Deployments of tiny scenarios on the loopback: the server here, clients on threads."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from subprocess import TimeoutExpired
+
+from simfed.deploy.joining import join
+from simfed.deploy.peers import Patience
+from simfed.deploy.serving import Listening, serve
+from simfed.learn import apart
+from simfed.registry import registry
+from simfed.scenario import Scenario
+
+__all__ = ["TimeoutExpired", "serve"]
+
+TIMES = {"training": "12 ms", "compression": "0.3 ms"}
+QUICK = Patience(handshake_s=2.0, silence_s=5.0, beat_s=0.2, answer_s=20.0)
+
+
+def scenario(**changes):
+    """Three clients of one prototype; anything can be replaced."""
+    method = changes.get("method", "fedkd")
+    kind = method["kind"] if isinstance(method, dict) else method
+    plain = {
+        "name": "tiny",
+        "rounds": 3,
+        "seed": 3,
+        "dataset": {"name": "mnist-mini", **_public(kind)},
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "clients": [{"count": 3, "prototype": "small", "device": "x86-2core-vm"}],
+        "compression": {"k": 500},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "training": {"local_steps": 1},
+        **changes,
+    }
+    return Scenario.model_validate(plain)
+
+
+def _public(kind):
+    return {"public": 16} if registry("method").get(kind).needs_public else {}
+
+
+ONE_AT_A_TIME = threading.Lock()
+"""Models are drawn under PyTorch's one generator, which clients on threads would have to share."""
+
+
+class Slow:
+    """A client's half that takes its time, and shares its process with others."""
+
+    def __init__(self, half, seconds):
+        self._half, self._seconds = half, seconds
+
+    def work(self, parcel):
+        time.sleep(self._seconds)
+        with ONE_AT_A_TIME:
+            return self._half.work(parcel)
+
+    def __getattr__(self, name):
+        return getattr(self._half, name)
+
+
+@contextmanager
+def slowed(**seconds_of):
+    """Meanwhile clients are slow: `client_2=1.0`."""
+    real = apart.client_half
+
+    def made(scenario, streams, client, device="cpu"):
+        with ONE_AT_A_TIME:
+            half = real(scenario, streams, client, device)
+        return Slow(half, seconds_of.get(f"client_{client}", 0.0))
+
+    apart.client_half = made
+    try:
+        yield
+    finally:
+        apart.client_half = real
+
+
+class Crowd:
+    """Clients on threads, and what became of them."""
+
+    def __init__(self, clients=(0, 1, 2), **options):
+        self._clients, self._options = clients, {"patience_s": 5.0, **options}
+        self.errors = {}
+        self.threads = []
+
+    def begin(self, host, port):
+        self.threads = [
+            threading.Thread(target=self._be, args=(host, port, client), daemon=True)
+            for client in self._clients
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _be(self, host, port, client):
+        try:
+            join(host, port, client, **self._options)
+        except Exception as error:
+            self.errors[client] = error
+
+    def end(self):
+        for thread in self.threads:
+            thread.join(timeout=30)
+        assert not any(thread.is_alive() for thread in self.threads)
+
+
+def deployed(plan, out=None, *, listening=None, crowd=None, told=None, **options):
+    """The run of a scenario with three clients on threads."""
+    crowd = crowd or Crowd()
+
+    def begin(host, port):
+        crowd.begin(host, port)
+        if told is not None:
+            told(host, port)
+
+    listening = listening or Listening(patience=QUICK, join_s=60.0)
+    try:
+        with slowed():
+            return serve(plan, out, listening=listening, progress=False, told=begin, **options)
+    finally:
+        crowd.end()
+
+
+def free_port():
+    """One that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def command(*arguments):
+    """A `simfed` process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "simfed", *arguments], stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+
+
+def wait_for_line(process, said):
+    """Whether it has said this on standard error before it ended; afterwards nobody reads that any
+    longer. Ended otherwise than well, it is told what it said last."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if said in line:
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return True
+    assert process.wait() == 0, "".join(lines[-5:])
+    return False

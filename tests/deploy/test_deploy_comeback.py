@@ -1,0 +1,149 @@
+"""Clients that vanish, servers that are stopped, and what both come back to."""
+
+import os
+import threading
+
+import deploy_worlds as worlds
+import pytest
+from test_deploy_loopback import assert_same_learning
+
+import simfed
+from simfed.audit import verify
+from simfed.deploy.serving import Listening
+from simfed.errors import Interrupted
+from simfed.learn import apart
+
+
+class Vanishes(Exception):
+    pass
+
+
+def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypatch):
+    """Its process dies at its second task; another one comes in its place."""
+    plan = worlds.scenario(method="fedprox", rounds=12)
+    real_half, tasks, where = apart.client_half, [], {}
+    crowd = worlds.Crowd()
+
+    class Dies:
+        def __init__(self, half):
+            self._half = half
+
+        def work(self, parcel):
+            tasks.append(parcel)
+            if len(tasks) == 2:
+                again = threading.Thread(target=crowd._be, args=(*where["is"], 1), daemon=True)
+                crowd.threads.append(again)
+                again.start()
+                raise Vanishes
+            return self._half.work(parcel)
+
+        def __getattr__(self, name):
+            return getattr(self._half, name)
+
+    def made(scenario, streams, client, device="cpu"):
+        half = real_half(scenario, streams, client, device)
+        return Dies(half) if client == 1 and not tasks else half
+
+    monkeypatch.setattr(apart, "client_half", made)
+    with worlds.slowed(client_0=0.3):
+        real = worlds.deployed(
+            plan, tmp_path / "real", crowd=crowd,
+            told=lambda host, port: where.update({"is": (host, port)}),
+        )  # fmt: skip
+    rows = real.participations[real.participations["client"] == 1]
+    assert isinstance(crowd.errors[1], Vanishes)
+    assert rows["outcome"].tolist()[:2] == ["aggregated", "dropped"]
+    assert rows["outcome"].iloc[-1] == "aggregated"
+    assert any("client 1 was gone" in warning for warning in real.manifest["warnings"])
+    assert verify(tmp_path / "real") == []
+
+
+def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path):
+    """Clients look for the server; who is there again goes on from the checkpoint."""
+    plan = worlds.scenario(method="scaffold", rounds=5, checkpoint={"every": 2})
+    port = worlds.free_port()
+    listening = Listening(port=port, patience=worlds.QUICK, join_s=60.0)
+    crowd = worlds.Crowd(patience_s=30.0)
+    crowd.begin("127.0.0.1", port)
+
+    def stop(round, time_s, accuracy):
+        if round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
+    real = worlds.serve(plan, tmp_path / "real", listening=listening, progress=False, resume=True)
+    crowd.end()
+    assert crowd.errors == {}
+    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.long
+def test_a_server_killed_at_twenty_moments_ends_with_the_bits_of_the_simulation(tmp_path):
+    plan = worlds.scenario(rounds=40, checkpoint={"every": 1}, method="fedprox")
+    file = tmp_path / "plan.yaml"
+    file.write_text(simfed.scenario.dump_scenario(plan))
+    port = worlds.free_port()
+    clients = [
+        worlds.command("join", f"127.0.0.1:{port}", "--client", str(n), "--patience", "60")
+        for n in range(3)
+    ]
+    serve = ["serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "real"),
+             "--no-figures"]  # fmt: skip
+    try:
+        server = worlds.command(*serve)
+        kills = 0
+        while kills < 20 and worlds.wait_for_line(server, "clients join"):
+            try:
+                assert server.wait(timeout=0.5 + 0.35 * kills) == 0
+                break
+            except worlds.TimeoutExpired:
+                os.kill(server.pid, 9)
+                server.wait()
+                kills += 1
+                server = worlds.command(*serve, "--resume")
+        assert server.wait(timeout=120) == 0
+        assert kills > 5
+        # who was looking for the server when the last round was done finds none
+        assert {client.wait(timeout=120) for client in clients} <= {0, 1}
+    finally:
+        for process in (*clients, server):
+            process.kill()
+    real = simfed.load_run(tmp_path / "real")
+    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.long
+def test_clients_killed_at_twenty_moments_leave_a_whole_run(tmp_path):
+    plan = worlds.scenario(rounds=400, method="fedprox", evaluation={"every": 100})
+    file = tmp_path / "plan.yaml"
+    file.write_text(simfed.scenario.dump_scenario(plan))
+    port = worlds.free_port()
+    server = worlds.command(
+        "serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "real"),
+        "--no-figures",
+    )  # fmt: skip
+
+    def client(number):
+        return worlds.command("join", f"127.0.0.1:{port}", "--client", str(number))
+
+    clients = [client(n) for n in range(3)]
+    try:
+        worlds.wait_for_line(server, "clients join")
+        for kill in range(20):
+            try:
+                server.wait(timeout=0.6 + 0.1 * (kill % 5))
+                break
+            except worlds.TimeoutExpired:
+                clients[kill % 3].kill()
+                clients[kill % 3].wait()
+                clients[kill % 3] = client(kill % 3)
+        assert server.wait(timeout=240) == 0
+    finally:
+        for process in (*clients, server):
+            process.kill()
+    real = simfed.load_run(tmp_path / "real")
+    assert len(real.rounds) == 400
+    assert verify(tmp_path / "real") == []

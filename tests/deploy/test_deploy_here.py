@@ -1,0 +1,174 @@
+"""A deployment on this machine: processes, shaped links, and taking it all down."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import deploy_worlds as worlds
+import pytest
+from test_deploy_loopback import assert_same_learning
+
+import simfed
+from simfed.audit import verify
+from simfed.deploy import shaping
+from simfed.deploy.local import deploy
+from simfed.deploy.warden import Warden
+from simfed.errors import InputError
+from simfed.net import Star
+
+SLOW = {**worlds.TIMES, "speed": 0.5}
+NARROW = {"up": "2 Mbps", "down": "8 Mbps"}
+
+
+def shaped_plan(**changes):
+    clients = [{"count": 3, "prototype": "small", "device": SLOW, "link": NARROW}]
+    return worlds.scenario(
+        clients=clients, rounds=8, checkpoint={"every": 0},
+        compression={"k": 15_000, "index_code": "fixed"}, **changes,
+    )  # fmt: skip
+
+
+def needs_shaping():
+    """Why this machine cannot shape, in a sentence; it is then said and nothing is tested."""
+    lacks = shaping.missing(Star(1, up_bytes_per_s=1e6), [0.5])
+    if lacks:
+        pytest.skip(f"shaped links need {' and '.join(lacks)}")
+
+
+def test_links_become_token_buckets_and_delays_inside_namespaces():
+    star = Star(
+        2, up_bytes_per_s=[1e6, 2e6], down_bytes_per_s=8e6, latency_s=0.01, receive_bytes_per_s=5e6
+    )
+    lines = [" ".join(command) for command in shaping.commands(star, "00000a")]
+    queues = [line for line in lines if "qdisc" in line]
+    assert queues == [
+        "tc -n simfed-00000a qdisc add dev s root handle 1: tbf rate 40000000bit burst 2500 "
+        "limit 4194304",
+        "tc -n simfed-00000a-0 qdisc add dev eth0 root handle 1: tbf rate 8000000bit burst 1600 "
+        "limit 4194304",
+        "tc -n simfed-00000a-0 qdisc add dev eth0 parent 1:1 handle 10: netem delay 10000us "
+        "limit 100000",
+        "tc -n simfed-00000a qdisc add dev c0 root handle 1: tbf rate 64000000bit burst 4000 "
+        "limit 4194304",
+        "tc -n simfed-00000a qdisc add dev c0 parent 1:1 handle 10: netem delay 10000us "
+        "limit 100000",
+        "tc -n simfed-00000a-1 qdisc add dev eth0 root handle 1: tbf rate 16000000bit burst 1600 "
+        "limit 4194304",
+        "tc -n simfed-00000a-1 qdisc add dev eth0 parent 1:1 handle 10: netem delay 10000us "
+        "limit 100000",
+        "tc -n simfed-00000a qdisc add dev c1 root handle 1: tbf rate 64000000bit burst 4000 "
+        "limit 4194304",
+        "tc -n simfed-00000a qdisc add dev c1 parent 1:1 handle 10: netem delay 10000us "
+        "limit 100000",
+    ]
+    outside = [line for line in lines if "simfed-" not in line]
+    assert all("sf00000a" in line for line in outside)  # nothing else of this machine is touched
+
+
+def test_what_shaping_lacks_is_named(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(InputError, match=r"no root, `ip` \(iproute2\) (and|or) `tc` \(iproute2\)"):
+        deploy(shaped_plan(), shaped=True, progress=False)
+
+
+def test_links_that_vary_cannot_be_shaped(tmp_path):
+    plan = worlds.scenario(
+        clients=[{"count": 3, "prototype": "small", "device": "x86-2core-vm",
+                  "link": {"up": "2 Mbps", "down": "8 Mbps", "loss": 0.01}}],
+        network={"model": "tcp"},
+    )  # fmt: skip
+    with pytest.raises(InputError, match="links that lose packets"):
+        deploy(plan, shaped=True, progress=False)
+
+
+def test_a_warden_undoes_the_last_first_when_its_deployment_is_killed(tmp_path):
+    """The process that put things up is killed as hard as it goes."""
+    (tmp_path / "group").mkdir()
+    script = f"""
+import subprocess, sys, time
+from simfed.deploy.warden import Warden
+warden = Warden()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"],
+                         start_new_session=True)
+warden.will(end=child.pid)
+for n in (1, 2):
+    warden.will(run=["sh", "-c", f"echo {{n}} >> {tmp_path}/undone"])
+warden.will(remove={str(tmp_path / "group")!r})
+print(child.pid, flush=True)
+time.sleep(100)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
+        child = int(process.stdout.readline())
+        process.kill()
+    until_s = time.monotonic() + 20
+    while not (tmp_path / "undone").exists() or (tmp_path / "undone").read_text() != "2\n1\n":
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    assert not (tmp_path / "group").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_a_warden_without_a_will_ends_at_once():
+    warden = Warden()
+    warden.close()
+    warden.close()
+
+
+@pytest.mark.long
+def test_a_deployment_of_processes_learns_the_bits_of_the_simulation(tmp_path):
+    plan = worlds.scenario(method="fedavg")
+    real = deploy(plan, tmp_path / "real", progress=False)
+    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.long
+def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
+    needs_shaping()
+    real = deploy(shaped_plan(), tmp_path / "real", shaped=True, progress=False)
+    simulated = simfed.run(shaped_plan(), progress=False)
+    for phase in ("downlink_s", "uplink_s"):
+        ours, theirs = (run.participations[phase].median() for run in (simulated, real))
+        assert ours == pytest.approx(theirs, rel=0.15)
+    assert_nothing_is_left()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ends_by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_shaped_deployment(tmp_path, ends_by):
+    needs_shaping()
+    file = tmp_path / "plan.yaml"
+    plan = shaped_plan()
+    file.write_text(simfed.scenario.dump_scenario(plan.model_copy(update={"rounds": 10_000})))
+    process = worlds.command(
+        "deploy", str(file), "--shaped", "--out", str(tmp_path / "real"), "--no-figures"
+    )
+    try:
+        worlds.wait_for_line(process, "10,000 rounds")
+        time.sleep(12.0)
+        assert namespaces()
+        process.send_signal(ends_by)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+    assert_nothing_is_left()
+
+
+def namespaces():
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    return [line for line in listed.stdout.splitlines() if line.startswith("simfed-")]
+
+
+def assert_nothing_is_left():
+    until_s = time.monotonic() + 20
+    groups = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")]
+    while namespaces() or any(list(folder.glob("simfed-*")) for folder in groups):
+        assert time.monotonic() < until_s
+        time.sleep(0.2)

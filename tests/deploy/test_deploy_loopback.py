@@ -1,0 +1,141 @@
+"""Real sockets, real training: the bits of the simulation, the seconds of this machine."""
+
+import deploy_worlds as worlds
+import numpy as np
+import pytest
+
+import simfed
+from simfed.audit import verify
+
+LEARNED = {
+    "prototypes": None,
+    "participations": [
+        "round", "client", "prototype", "model_version", "arm", "k", "choice", "outcome",
+        "staleness", "merge",
+    ],
+    "clients": None,
+}  # fmt: skip
+
+
+def assert_same_learning(real, simulated):
+    for table, columns in LEARNED.items():
+        one, other = getattr(real, table), getattr(simulated, table)
+        if columns is not None:
+            one, other = one[columns], other[columns]
+        assert one.equals(other), table
+
+
+def assert_spans_fill_every_participation(real):
+    for client in range(3):
+        spans = real.spans[real.spans["track"] == f"client {client}"]
+        assert np.array_equal(
+            spans["started_at_s"].to_numpy()[1:], spans["finished_at_s"].to_numpy()[:-1]
+        )
+        for _, of_round in spans.groupby("round"):
+            kinds = [kind for kind in of_round["kind"] if kind not in ("host", "waiting")]
+            order = ["download", "training", "compression", "upload"]
+            assert kinds == [kind for kind in order if kind in kinds]  # clocks may hide the short
+    assert (real.participations["training_s"] > 0).all()
+    server = real.spans[real.spans["track"] == "server"]
+    assert "merge" in set(server["kind"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedkd", "policy": {"kind": "uniform", "strategy": "periodic-k"}},
+        {"method": "scaffold", "compression": {"k": 500, "index_code": "seeded"},
+         "policy": {"kind": "uniform", "strategy": "random-k"}, "rounds": 2},
+    ],
+    ids=lambda changes: changes["method"],
+)  # fmt: skip
+def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(tmp_path, changes):
+    plan = worlds.scenario(**changes)
+    real = worlds.deployed(plan, tmp_path / "real")
+    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    assert verify(tmp_path / "real") == []
+    assert real.manifest["mode"] == "deployed"
+    assert set(real.manifest["clocks"]) == {"0", "1", "2"}
+    assert_spans_fill_every_participation(real)
+    assert all(abs(c["ahead_s"]) <= c["unsure_s"] + 1e-3 for c in real.manifest["clocks"].values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "method",
+    ["fedavg", "fedprox", "fedopt", "fedproto", "fedgen", "fedmd", "feddf", "kt-pfl", "fedal",
+     "fedkd-mutual", "fedtgp", "local-only"],
+)  # fmt: skip
+def test_every_method_learns_the_bits_of_the_simulation(method):
+    plan = worlds.scenario(method=method)
+    assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "strategy",
+    ["dense", {"qsgd": {"levels": 4}}, {"chain": ["top-k", "fp16"]}, "dgc", {"ef21": {}},
+     {"powersgd": {"rank": 2}}, "adacomp", "detached-ef"],
+    ids=str,
+)  # fmt: skip
+def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
+    from simfed.compress.codec import codec_from_spec
+
+    clients = [{"count": 3, "prototype": "small", "device": worlds.TIMES}]
+    plan = worlds.scenario(
+        clients=clients,
+        compression={"k": 500, "strategies": [strategy], "index_code": "rice"},
+        policy={"kind": "uniform", "strategy": codec_from_spec(strategy).label},
+    )
+    assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
+
+
+@pytest.mark.long
+def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
+    policy = {"kind": "ascend", "warmup": 1, "reward": {"clip": [-1000, 1000]}}
+    real = worlds.deployed(worlds.scenario(policy=policy, rounds=4), tmp_path / "real")
+    rows = real.participations
+    tau_s = rows["training_s"] + rows["compression_s"] + rows["uplink_s"]
+    assert np.allclose(rows["gain"] / tau_s, rows["reward_raw"], rtol=1e-9)
+    assert (rows.groupby("client")["reward"].nunique() > 1).all()
+    assert verify(tmp_path / "real") == []
+
+
+def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
+    plan = worlds.scenario(
+        rounds=3, aggregation={"mode": "deadline", "deadline": "700 ms", "late": "drop"}
+    )
+    with worlds.slowed(client_2=1.0):
+        real = worlds.deployed(plan, tmp_path / "real")
+    rows = real.participations
+    assert set(rows[rows["client"] == 2]["outcome"]) == {"dropped"}
+    assert set(rows[rows["client"] != 2]["outcome"]) == {"aggregated"}
+    assert (real.rounds["duration_s"] >= 0.7).all()
+    assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.long
+def test_the_first_arrivals_are_merged_and_the_late_one_later(tmp_path):
+    plan = worlds.scenario(
+        rounds=4,
+        aggregation={"mode": "first", "over_selection": 0.5, "late": "merge"},
+        participation={"clients_per_round": 2},
+    )
+    with worlds.slowed(client_0=0.2, client_1=0.2, client_2=0.7):
+        real = worlds.deployed(plan, tmp_path / "real")
+    rows = real.participations
+    assert "late" in set(rows[rows["client"] == 2]["outcome"])
+    assert (rows[rows["outcome"] == "late"]["staleness"] > 0).all()
+    assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.long
+def test_a_buffer_fills_while_a_slow_client_is_still_at_work(tmp_path):
+    plan = worlds.scenario(
+        rounds=4, method="fedbuff", aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3}
+    )
+    with worlds.slowed(client_0=0.1, client_1=0.1, client_2=0.5):
+        real = worlds.deployed(plan, tmp_path / "real")
+    assert len(real.rounds) == 4
+    assert real.participations["staleness"].max() > 0
+    assert verify(tmp_path / "real") == []

@@ -1,0 +1,96 @@
+"""Two clocks on one line, instants laid out without gaps, and SimPy by the real clock."""
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.deploy.clocks import Exchange, Line
+from simfed.deploy.frames import Refused
+from simfed.deploy.measured import Instants, lay_out
+from simfed.deploy.world import RealTime
+
+seconds = st.floats(0, 10)
+
+
+@given(
+    ahead_s=st.floats(-1e6, 1e6),
+    ways=st.lists(st.tuples(seconds, seconds, seconds), min_size=1, max_size=20),
+)
+def test_the_other_clock_is_ahead_by_what_is_found_within_what_is_said(ahead_s, ways):
+    """Whatever the two ways take, equal or not."""
+    line, now_s = Line(), 100.0
+    for there_s, thinking_s, back_s in ways:
+        heard_s = now_s + there_s
+        came_s = heard_s + thinking_s + back_s
+        line.add(Exchange(now_s, heard_s + ahead_s, heard_s + thinking_s + ahead_s, came_s))
+        now_s = came_s + 1.0
+    assert abs(line.ahead_s - ahead_s) <= line.unsure_s + 1e-9 * (1 + abs(ahead_s))
+    assert line.unsure_s <= min((a + c) / 2 for a, _, c in ways[-8:]) + 1e-6
+    assert abs(line.here_s(50.0 + ahead_s) - 50.0) <= line.unsure_s + 1e-6
+
+
+@given(
+    started_s=seconds,
+    later=st.lists(st.floats(-1, 5), min_size=6, max_size=6),
+    within=st.tuples(seconds, seconds, seconds),
+)
+def test_phases_and_host_time_fill_the_time_from_start_to_landing(started_s, later, within):
+    """Also where clocks are so wrong that instants stand in another order."""
+    at_s = started_s
+    instants = []
+    for step_s in later:
+        at_s += step_s
+        instants.append(at_s)
+    sent, received, begun, sending, arrived, landed = instants
+    landed = max(landed, started_s)
+    units = lay_out(
+        Instants(started_s, sent, received, begun, *within, sending, arrived, landed), "top-k"
+    )
+    assert all(unit.duration_s >= 0 for unit in units)
+    assert sum(unit.duration_s for unit in units) == pytest.approx(landed - started_s, abs=1e-9)
+
+
+@pytest.mark.parametrize("times", [None, {}, {"received_s": "now"}, [1, 2]])
+def test_times_that_are_none_are_refused(times):
+    with pytest.raises(Refused):
+        Instants.of(times, lambda s: s, started_s=0, sent_s=0, arrived_s=1, landed_s=1)
+
+
+def test_an_event_comes_when_its_instant_has_come():
+    env = RealTime()
+    env.begin()
+    began_s = time.monotonic()
+    env.run(until=env.timeout(0.2))
+    assert env.now == 0.2
+    assert time.monotonic() - began_s >= 0.2
+
+
+def test_what_happened_before_a_deadline_counts_however_late_it_is_heard_of():
+    """The story was busy from 0 to 0.3 s; the message came at 0.1 s, the deadline at 0.2 s."""
+    env, heard = RealTime(), []
+    env.begin()
+
+    def story():
+        zero_s = time.monotonic()
+        threading.Thread(
+            target=lambda: (time.sleep(0.1), env.post(time.monotonic(), lambda: heard.append("it")))
+        ).start()
+        deadline = env.timeout(0.2)
+        time.sleep(0.3)  # as a merge does
+        assert time.monotonic() - zero_s >= 0.3
+        yield deadline
+        heard.append("the deadline")
+
+    env.run(until=env.process(story()))
+    assert heard == ["it", "the deadline"]
+
+
+def test_a_clock_that_goes_on_goes_on_where_it_stood():
+    env = RealTime(initial_time=100.0)
+    env.begin()
+    env.run(until=env.timeout(0.05))
+    assert env.now == 100.05
+    assert 100.05 <= env.real_now_s() < 110.0

@@ -108,8 +108,8 @@ class Crowd:
         assert not any(thread.is_alive() for thread in self.threads)
 
 
-def deployed(plan, out=None, *, listening=None, crowd=None, told=None, **options):
-    """The run of a scenario with three clients on threads."""
+def deployed(plan, out=None, *, listening=None, crowd=None, told=None, slow=None, **options):
+    """The run of a scenario with three clients on threads; `slow`: see `slowed`."""
     crowd = crowd or Crowd()
 
     def begin(host, port):
@@ -119,7 +119,7 @@ def deployed(plan, out=None, *, listening=None, crowd=None, told=None, **options
 
     listening = listening or Listening(patience=QUICK, join_s=60.0)
     try:
-        with slowed():
+        with slowed(**(slow or {})):
             return serve(plan, out, listening=listening, progress=False, told=begin, **options)
     finally:
         crowd.end()

@@ -45,11 +45,10 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
         return Dies(half) if client == 1 and not tasks else half
 
     monkeypatch.setattr(apart, "client_half", made)
-    with worlds.slowed(client_0=0.3):
-        real = worlds.deployed(
-            plan, tmp_path / "real", crowd=crowd,
-            told=lambda host, port: where.update({"is": (host, port)}),
-        )  # fmt: skip
+    real = worlds.deployed(
+        plan, tmp_path / "real", crowd=crowd, slow={"client_0": 0.3},
+        told=lambda host, port: where.update({"is": (host, port)}),
+    )  # fmt: skip
     rows = real.participations[real.participations["client"] == 1]
     assert isinstance(crowd.errors[1], Vanishes)
     assert rows["outcome"].tolist()[:2] == ["aggregated", "dropped"]

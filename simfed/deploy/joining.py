@@ -35,6 +35,8 @@ _WELCOME = 2**26
 """Bytes of a scenario and its files."""
 _MOST = 2**20
 """Bytes of a message beside models and states."""
+_LAST_WORDS_S = 1.0
+"""How long to listen to a server to whom nothing can be sent any longer."""
 Say = Callable[[str], object]
 
 
@@ -180,6 +182,11 @@ class _Talk:
         hearing = asyncio.ensure_future(self._hear())
         try:
             await asyncio.wait([*helpers, hearing], return_when=asyncio.FIRST_COMPLETED)
+            if not hearing.done() and all(_has_gone(h) for h in helpers if h.done()):
+                # nothing can be sent any longer, but the server's last words may be here
+                await asyncio.wait([hearing], timeout=_LAST_WORDS_S)
+            if hearing.done() and hearing.exception() is None:
+                return hearing.result()
             for ended in (helpers[1], hearing, helpers[0]):
                 if ended.done():
                     return bool(ended.result())
@@ -278,6 +285,10 @@ class _Talk:
 
     async def _put(self, frame: Frame) -> None:
         await write_frame(self._writer, frame, patience_s=self._silence_s)
+
+
+def _has_gone(work: asyncio.Future[Any]) -> bool:
+    return not work.cancelled() and isinstance(work.exception(), Gone)
 
 
 def _write(folder: Path, files: Mapping[str, Any]) -> None:

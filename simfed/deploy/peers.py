@@ -30,6 +30,8 @@ _STRANGERS = 64
 """Connections at a time that have not said who they are."""
 _SMALL = 2**16
 _FIRST_EXCHANGES = 8
+_FAREWELL_S = 2.0
+"""How long clients have to hang up when they have been told that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +454,10 @@ class Peers:
         for peer in list(self._peers.values()):
             with contextlib.suppress(Gone):
                 await asyncio.wait_for(self._write(peer, last), self._patience.handshake_s)
+        # who is told hangs up; closing first could throw away what is on its way to a client
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=_FAREWELL_S)
+        for peer in list(self._peers.values()):
             peer.writer.close()
         for task in list(self._tasks):
             task.cancel()

@@ -18,7 +18,7 @@ from simfed.scenario import Scenario
 __all__ = ["TimeoutExpired", "serve"]
 
 TIMES = {"training": "12 ms", "compression": "0.3 ms"}
-QUICK = Patience(handshake_s=2.0, silence_s=5.0, beat_s=0.2, answer_s=20.0)
+QUICK = Patience(handshake_s=20.0, silence_s=20.0, beat_s=0.2, answer_s=60.0)
 
 
 def scenario(**changes):
@@ -84,7 +84,7 @@ class Crowd:
     """Clients on threads, and what became of them."""
 
     def __init__(self, clients=(0, 1, 2), **options):
-        self._clients, self._options = clients, {"patience_s": 5.0, **options}
+        self._clients, self._options = clients, {"patience_s": 20.0, **options}
         self.errors = {}
         self.threads = []
 
@@ -104,7 +104,7 @@ class Crowd:
 
     def end(self):
         for thread in self.threads:
-            thread.join(timeout=30)
+            thread.join(timeout=60)
         assert not any(thread.is_alive() for thread in self.threads)
 
 

@@ -21,7 +21,6 @@ import engine_worlds as tiny
 
 from simfed.errors import InputError
 from simfed.learn import accelerator, timing
-from simfed.learn import workload as workload_module
 from simfed.learn.accelerator import AcceleratorEngine
 from simfed.learn.plain import plain_rounds
 from simfed.learn.precision import same_algorithms
@@ -83,7 +82,7 @@ def on_cpu(monkeypatch):
     def engine(scenario, streams, data, workers):
         return AcceleratorEngine(scenario, streams, data)
 
-    monkeypatch.setattr(workload_module, "Engine", engine)
+    monkeypatch.setattr(LearningWorkload, "cpu_engine", staticmethod(engine))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

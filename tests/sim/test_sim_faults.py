@@ -398,6 +398,8 @@ def test_verify_recomputes_every_fault(tmp_path, table, change, said):
     parts = audit.Parts(scenario(ALL), path / "scenario.yaml")
 
     class Tampered:
+        manifest = run.manifest
+
         def table(self, name):
             import pyarrow as pa
 

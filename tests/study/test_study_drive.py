@@ -20,6 +20,7 @@ import yaml
 from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.interrupt import CtrlC
 from simfed.study import drive, load_study, run_study
+from simfed.study.kinds import OfScenarios
 from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder, disk_refuses
 from simfed.study.tables import status_lines
@@ -429,7 +430,7 @@ def test_ctrl_c_is_not_lost_in_code_that_swallows_it(write_study, tmp_path, monk
     before = signal.getsignal(signal.SIGINT)
     path = write_study(grid=STRATEGIES)
     with monkeypatch.context() as patch:
-        patch.setattr(drive, "dump_scenario", swallowing(drive.dump_scenario))
+        patch.setattr(OfScenarios, "dump", swallowing(OfScenarios.dump))
         with pytest.raises(Interrupted, match="interrupted with 1 of 3 runs finished"):
             study(path, tmp_path / "out")
     assert len(fakes.begun(tmp_path / "out")) == 1

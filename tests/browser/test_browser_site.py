@@ -3,6 +3,7 @@ anybody while it is read."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,9 +29,11 @@ def site(tmp_path_factory):
     """The folder of the built pages."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "-f", "docs/site/mkdocs.yml", "-d", folder]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    # the theme's own notice of its end of life is no warning about these pages
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=quiet)
     assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
+    assert not re.search(r"^WARNING", done.stderr, re.M), done.stderr
     return folder
 
 

@@ -323,15 +323,17 @@ class Safeguard(Section):
         _DISTILS,
     ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
     residuals: Annotated[
-        Residuals,
-        BeforeValidator(_one_of_many, json_schema_input_type=Residuals | str),
+        SerializeAsAny[Residuals],
+        BeforeValidator(
+            _one_of_many, json_schema_input_type=Residuals | Literal["restored", "as-sent"]
+        ),
         Only("rollback"),
     ] = Field(
         default=Residuals(), description="`restored`, `as-sent` (models alone), `{damped: 0.5}`"
     )
     reference: Annotated[
-        Reference,
-        BeforeValidator(_one_of_many, json_schema_input_type=Reference | str),
+        SerializeAsAny[Reference],
+        BeforeValidator(_one_of_many, json_schema_input_type=Reference | Literal["last-accepted"]),
         Only("rollback"),
     ] = Field(default=Reference(), description="`last-accepted` or `{running-median: 5}`")
     forces: Annotated[Literal["top-k", "dense", "none"], Only("rollback")] = Field(

@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
+from simfed.cli.inspect import (
+    AllowOutside,
+    AllowPlugins,
+    Imports,
+    Overrides,
+    Overwrite,
+    Quiet,
+    Resume,
+    RunFolder,
+)
 from simfed.cli.run import draw, folder_for, summarise
 from simfed.errors import InputError
 from simfed.interrupt import sigterm_is_ctrl_c
@@ -26,9 +35,7 @@ def serve(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where clients join; port 0: any free one.")
     ] = "127.0.0.1:7000",
-    out: Annotated[
-        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
-    ] = None,
+    out: RunFolder = None,
     token: Token = None,
     tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
@@ -43,15 +50,13 @@ def serve(
     ] = 30.0,
     set_: Overrides = None,
     device: Annotated[str, typer.Option(help="Where the server computes: cpu or cuda.")] = "cpu",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Annotated[bool, typer.Option(help="Draw pictures into the run directory.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Serve a scenario to clients that `join`, and write its run directory."""
     from simfed.deploy.handshake import read_token
@@ -113,7 +118,7 @@ def join(
         float, typer.Option(help="Seconds to look for a server that is not there.")
     ] = 60.0,
     allow_plugins: AllowPlugins = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Be one client of a served scenario, with the data of this machine, until it is done."""
     from simfed.deploy.handshake import read_token
@@ -135,9 +140,7 @@ def join(
 
 def deploy(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
-    out: Annotated[
-        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
-    ] = None,
+    out: RunFolder = None,
     shaped: Annotated[
         bool,
         typer.Option(
@@ -147,15 +150,13 @@ def deploy(
         ),
     ] = False,
     set_: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Annotated[bool, typer.Option(help="Draw pictures into the run directory.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Serve a scenario to one process per client on this machine, for trying."""
     from simfed.deploy.local import deploy as deploy_here

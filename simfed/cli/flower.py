@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Overrides
+from simfed.cli.inspect import AllowOutside, Overrides, Overwrite, Quiet, RunFolder
 from simfed.cli.run import draw, folder_for, summarise
 from simfed.errors import InputError
 from simfed.interrupt import sigterm_is_ctrl_c
@@ -31,9 +31,7 @@ def flower() -> None:
 def run(
     app_dir: Annotated[Path, typer.Argument(metavar="APP_DIR")],
     fleet: Annotated[Path, typer.Option(help="Fleet file, or a scenario as one.")],
-    out: Annotated[
-        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
-    ] = None,
+    out: RunFolder = None,
     seed: Annotated[int | None, typer.Option(help="In place of the fleet's seed.")] = None,
     run_config: Annotated[
         list[str] | None,
@@ -42,9 +40,7 @@ def run(
         ),
     ] = None,
     set_: Overrides = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
-    ] = False,
+    overwrite: Overwrite = False,
     allow_outside: AllowOutside = False,
     workers: Annotated[
         int, typer.Option(help="Processes for the nodes' work; no result depends on it.")
@@ -53,7 +49,7 @@ def run(
         float, typer.Option(help="Host seconds after which an app that gives no sign is given up.")
     ] = 600.0,
     figures: Annotated[bool, typer.Option(help="Draw timeline.png into the run directory.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a Flower app on a simulated fleet and write its run directory."""
     from simfed import flower

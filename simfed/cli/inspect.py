@@ -33,6 +33,14 @@ AllowPlugins = Annotated[
 ]
 
 
+RunFolder = Annotated[
+    str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
+
+
 def _import(files: list[Path] | None) -> list[Path] | None:
     for file in files or ():
         import_file(file)

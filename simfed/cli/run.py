@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
+from simfed.cli.inspect import (
+    AllowOutside,
+    AllowPlugins,
+    Imports,
+    Overrides,
+    Overwrite,
+    Quiet,
+    Resume,
+    RunFolder,
+)
 from simfed.cores import available_cores
 from simfed.errors import BrokenInvariant, InputError
 from simfed.interrupt import sigterm_is_ctrl_c
@@ -27,9 +36,7 @@ __all__ = ["draw", "drawing_beside", "folder_for", "run", "summarise", "verify"]
 
 def run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
-    out: Annotated[
-        str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
-    ] = None,
+    out: RunFolder = None,
     seed: Annotated[int | None, typer.Option(help="In place of the scenario's seed.")] = None,
     rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
     set_: Overrides = None,
@@ -40,17 +47,15 @@ def run(
     workers: Annotated[
         int | None, typer.Option(help="Learning processes; the results do not depend on it.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Annotated[
         bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
     ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
     timings: Annotated[
         bool, typer.Option("--timings", help="Print where the host's time went.")
     ] = False,

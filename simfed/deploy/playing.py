@@ -252,22 +252,13 @@ class Deployed(Simulation):
         self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None
     ) -> None:
         """Uploads that had arrived wait for their merge; who was under way then is lost."""
-        for of in sorted(plain, key=lambda of: int(of["order"])):
-            round, client, _, turn = of["task"]
-            contribution = self._workload.contribution(self._workload.task(round, client, turn))
-            flight = Flight.of_plain(of, contribution.task, contribution)
-            if flight.task.model_version == self._version:
-                flight.shared_loss = self._shared_loss
+        for _, flight in self._recorded(plain):
             if not flight.over:
                 flight.lose("dropped")
                 flight.away, flight.phase, flight.ended_at_s = True, "over", self._now_s
                 spent_s = self._now_s - flight.started_at_s
                 flight.measured = (Unit(HOST, "lost", spent_s),)
-            self._ended.append(flight)
-            if self._mode.filled:
-                self._arrived += not flight.lost
-            else:
-                self._population.busy.add(flight.client)
+            self._await_merge(flight)
 
 
 def wait_until(true: Any, within_s: float, check: Any) -> bool:

@@ -209,23 +209,34 @@ class Simulation:
         if network is not None:
             self._network.restore(network)
         transfers = {(t.client, t.direction): t for t in self._network.transfers}
+        for of, flight in self._recorded(plain):
+            if flight.over:
+                self._await_merge(flight)
+                continue
+            if of["in_transfer"]:
+                way: Any = "down" if flight.phase == "download" else "up"
+                flight.transfer = transfers[flight.client, way]
+            self._send_off(flight)
+
+    def _recorded(
+        self, plain: Sequence[Mapping[str, Any]]
+    ) -> Iterator[tuple[Mapping[str, Any], Flight]]:
+        """A checkpoint's flights in the order in which they set out, with what it says of each."""
         for of in sorted(plain, key=lambda of: int(of["order"])):
             round, client, _, turn = of["task"]
             contribution = self._workload.contribution(self._workload.task(round, client, turn))
             flight = Flight.of_plain(of, contribution.task, contribution)
             if flight.task.model_version == self._version:
                 flight.shared_loss = self._shared_loss
-            if flight.over:
-                self._ended.append(flight)
-                if self._mode.filled:
-                    self._arrived += not flight.lost
-                else:
-                    self._population.busy.add(flight.client)
-                continue
-            if of["in_transfer"]:
-                way: Any = "down" if flight.phase == "download" else "up"
-                flight.transfer = transfers[client, way]
-            self._send_off(flight)
+            yield of, flight
+
+    def _await_merge(self, flight: Flight) -> None:
+        """It had ended before the checkpoint, and nobody has merged it yet."""
+        self._ended.append(flight)
+        if self._mode.filled:
+            self._arrived += not flight.lost
+        else:
+            self._population.busy.add(flight.client)
 
     # ---- the story -------------------------------------------------------------------------------
 

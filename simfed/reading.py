@@ -24,6 +24,7 @@ __all__ = [
 
 MOST_CHARACTERS = 100_000_000
 """Of a file that people write: more is no scenario, and would be read for minutes."""
+_PIECE_CHARACTERS = 1_000_000
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -31,12 +32,16 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
     Raises: `InputError` that names the file.
     """
+    pieces, length = [], 0
     with named_in_errors(path), open(path, encoding="utf-8-sig") as file:
-        text = file.read(MOST_CHARACTERS + 1)
-    if len(text) > MOST_CHARACTERS:
+        # in pieces: one `read` sets memory aside for all that it may be, whatever is there
+        while length <= MOST_CHARACTERS and (piece := file.read(_PIECE_CHARACTERS)):
+            pieces.append(piece)
+            length += len(piece)
+    if length > MOST_CHARACTERS:
         allowed = f"a text of at most {MOST_CHARACTERS:,} characters"
         raise InputError(allowed, where=str(path), got="more")
-    return text
+    return "".join(pieces)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Deployments of tiny scenarios on the loopback: the server here, clients on threads."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -150,3 +151,15 @@ def wait_for_line(process, said):
             return True
     assert process.wait() == 0, "".join(lines[-5:])
     return False
+
+
+def wait_for_round(process, out, round):
+    """Until it has saved that round, or has ended."""
+    state = out / "checkpoint" / "state.json"
+    while process.poll() is None:
+        try:
+            if int(json.loads(state.read_text())["round"]) >= round:
+                return
+        except (FileNotFoundError, json.JSONDecodeError):
+            pass
+        time.sleep(0.005)

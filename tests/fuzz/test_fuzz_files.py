@@ -102,6 +102,12 @@ def most_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def data_bytes():
+    """What this process holds already: a child begins with what tests before it left."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))
+
+
 COMMANDS = {
     "scenario": lambda path: ["validate", "--resolved", str(path)],
     "profile": lambda path: ["validate", str(path.with_name("scenario.yaml"))],
@@ -113,7 +119,8 @@ COMMANDS = {
 
 
 def in_a_child(arguments, cwd):
-    """Exit code and what was said, of the command line in a forked process with limits."""
+    """Exit code and what was said, of the command line in a forked process that may take so much
+    more memory, for so long."""
     out = cwd / "said"
     pid = os.fork()
     if pid == 0:
@@ -127,7 +134,7 @@ def in_a_child(arguments, cwd):
             sys.stderr = os.fdopen(2, "w", closefd=False)
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
-            resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, LIMIT_BYTES))
+            resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + LIMIT_BYTES,) * 2)
             from simfed.cli import main
 
             code = main(arguments) or 0

@@ -8,14 +8,17 @@ time.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from simfed.record.read import Run, open_run
@@ -29,6 +32,7 @@ from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result, run_scenario
 
 __all__ = [
+    "CHOICES",
     "PHASES",
     "STUDIES",
     "Phase",
@@ -36,7 +40,9 @@ __all__ = [
     "campaign",
     "collect",
     "compact",
+    "packed",
     "run_hash",
+    "unpacked",
     "work_off",
 ]
 
@@ -80,6 +86,9 @@ PHASES = (
     Phase("weights", "mnist-weights"),
     Phase("exploration", "mnist-exploration"),
     Phase("large-k", "mnist-large-k"),
+    Phase("multiverse", "multiverse"),
+    Phase("dense", "mnist-dense"),
+    Phase("multiverse-setup", "multiverse-setup"),
     Phase("cifar10-k", "cifar10-k", {_K: (100_000, 2_000_000)}, needs_gpu=True),
     Phase("cifar10-k-middle", "cifar10-k", {_K: (500_000,)}, needs_gpu=True),
     Phase("cifar10-alpha", "cifar10-alpha", needs_gpu=True),
@@ -255,6 +264,7 @@ def compact(run: Run, folder: Path) -> dict[str, Any]:
         "phases_s": summary["phases_s"],
         "curve": _curve(run),
         "plays": _plays(run),
+        "by_round": _by_round(run),
         "rewards": _rewards(run),
         "cost": {
             "cpu_s": round(cost["cpu_s"], 1) if cost else None,
@@ -289,7 +299,27 @@ def _setting(scenario: Mapping[str, Any]) -> dict[str, Any]:
         "rho": reward.get("rho") if learns else None,
         "beta": reward.get("beta") if learns else None,
         "c": policy.get("c") if policy["kind"] == "ascend" else None,
+        **({"universe": universe} if (universe := _universe(scenario)) else {}),
     }
+
+
+def _universe(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from the values taken for the source's open points."""
+    policy, training = scenario["policy"], scenario["training"]
+    reward = policy.get("reward") or {}
+    local, rate = reward.get("local_loss") or {}, scenario["distillation"]["learning_rate"]
+    scale = scenario["clients"][0]["device"]["scale"] or {}
+    on = (scenario["safeguard"]["rollback"] is not None) == (policy["kind"] == "ascend")
+    taken_and_here = {
+        "credit": ("causal", local.get("credit", "causal")),
+        "f_n": ("probe", local.get("data", "probe")),
+        "clip": ([-1, 1], reward.get("clip", [-1, 1])),
+        "usual safeguard": (True, on),
+        "compression ×": (1, scale.get("compression", 1)),
+        "local steps": (1, training["local_steps"]),
+        "distillation ×": (1, (rate or training["learning_rate"]) / training["learning_rate"]),
+    }
+    return {name: here for name, (taken, here) in taken_and_here.items() if here != taken}
 
 
 def _profiles(folder: Path) -> dict[str, str]:
@@ -317,6 +347,42 @@ def _plays(run: Run) -> dict[str, dict[str, dict[str, int]]]:
     for (prototype, arm, choice), n in counts.items():
         found.setdefault(prototype, {}).setdefault(arm, {})[choice] = int(n)
     return found
+
+
+CHOICES = ("warm-up", "explore", "exploit", "forced", "fixed")
+
+
+def _by_round(run: Run) -> dict[str, Any]:
+    """What everybody played in every round, which rounds were undone, and the distillation losses:
+    arrays packed by `packed`."""
+    plays = run.participations
+    arms = sorted(set(plays["arm"]))
+    code = [arms.index(a) + 16 * CHOICES.index(c) for a, c in zip(plays["arm"], plays["choice"], strict=True)]  # fmt: skip
+    wide = plays.assign(code=code).pivot(index="client", columns="round", values="code")
+    losses = run.prototypes.pivot(index="prototype", columns="round", values="kd_loss")
+    undone = run.rounds.loc[run.rounds["rolled_back"], "round"]
+    return {
+        "arms": arms,
+        "clients": dict(plays.groupby("client")["prototype"].first().items()),
+        "plays": packed(wide.to_numpy(np.uint8)),
+        "undone": [int(n) for n in undone],
+        "kd_loss": {str(p): packed(losses.loc[p].to_numpy(np.float32)) for p in losses.index},
+    }
+
+
+def packed(array: np.ndarray) -> str:
+    """An array's bytes, deflated, as text; its shape and type are known to who reads it."""
+    return base64.b85encode(zlib.compress(array.tobytes(), 9)).decode()
+
+
+def unpacked(text: str, dtype: str, *shape: int) -> np.ndarray:
+    """The array again.
+
+    >>> unpacked(packed(np.arange(6, dtype=np.uint8)), "uint8", 2, 3)
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=uint8)
+    """
+    return np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype).reshape(shape)
 
 
 def _rewards(run: Run) -> dict[str, int]:

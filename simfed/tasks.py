@@ -281,7 +281,7 @@ def policy_of(scenario: Scenario, group: ClientGroup) -> Policy:
     return build_policy(
         spec.kind,
         scenario.compression.arms,
-        reward_range=spec.reward.clip,
+        reward_range=spec.reward.bounds,
         options=spec.options,
         factored=among and scenario.compression.pairs == "factored",
     )

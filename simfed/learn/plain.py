@@ -87,7 +87,7 @@ def plain_rounds(
                 continue
             rule = scenario.policy_of_group(groups[client]).reward
             worth = _worth(rule, upload.task, outcome)
-            _, rewards[client] = reward(worth, tau_s(round, client), rule.clip)
+            _, rewards[client] = reward(worth, tau_s(round, client), rule.bounds)
             policies[client].update(pull, rewards[client])
         forced = outcome.forced_arm
         yield PlainRound(

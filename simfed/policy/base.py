@@ -116,6 +116,8 @@ class Bandit(Policy):
         self.low, self.high = reward_range
         if not self.low < self.high:
             raise InputError("a reward range (low, high) with low < high", got=reward_range)
+        if math.isinf(self.high - self.low):
+            raise InputError("rewards between two bounds", where="reward_range", got=reward_range)
 
     def update(self, pull: Pull, reward: float) -> None:
         if pull.choice != "forced":

@@ -618,9 +618,10 @@ def _rewards_are_gains_over_time(facts: Facts) -> Broken:
         wrong = known & _differ(parts["reward_raw"], parts["gain"] / tau_s, parts["reward_raw"])
     yield from _rows("participations", wrong, facts, "have a raw reward that is not gain over time")
     clips = [p.get("reward", {}).get("clip", (-1.0, 1.0)) for p in facts.policies]
+    bounds = [clip or (-np.inf, np.inf) for clip in clips]
     paid, raw = ~np.isnan(parts["reward"]), parts["reward_raw"]
     fits = np.zeros(len(raw), bool)
-    for low, high in clips:
+    for low, high in bounds:
         fits |= parts["reward"] == np.clip(raw, low, high)
     yield from _rows(
         "participations", paid & ~fits, facts, "have a reward that is not the clipped one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -40,8 +41,9 @@ class Reward(Section):
     beta: NonNegative = Field(
         default=0.4, description="weight of the gain on the client's own data"
     )
-    clip: tuple[Number, Number] = Field(
-        default=(-1.0, 1.0), description="bounds of gain per simulated second"
+    clip: tuple[Number, Number] | None = Field(
+        default=(-1.0, 1.0),
+        description="bounds of gain per simulated second; null: none, for ascend",
     )
     local_loss: LocalLoss = Field(
         default=LocalLoss(), description="how the gain on the client's own data is measured"
@@ -49,10 +51,15 @@ class Reward(Section):
 
     @field_validator("clip")
     @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not value[0] < value[1]:
+    def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
             raise ValueError(InputError("[low, high] with low < high", got=list(value)))
         return value
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between what a reward lies."""
+        return self.clip or (-math.inf, math.inf)
 
 
 class Policy(OfKind):
@@ -99,8 +106,10 @@ class Policy(OfKind):
         kind = registry("policy").get(self.kind)
         arms = tuple(registry("compressor").names())
         try:
-            kind(arms, reward_range=self.reward.clip, **self.options)
+            kind(arms, reward_range=self.reward.bounds, **self.options)
         except InputError as error:
+            if error.where == "reward_range":
+                raise InputError(f"[low, high] with {self.kind}", where="reward.clip") from None
             if error.where is not None and error.where in self.options:
                 raise
         except (TypeError, ValueError):

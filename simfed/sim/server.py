@@ -543,10 +543,15 @@ class Simulation:
             rule.rho, rule.beta,
             flight.shared_loss.get(prototype), outcome.shared_loss.get(prototype), before, after,
         )  # fmt: skip
-        raw, clipped = reward(worth, flight.tau_s, rule.clip)
+        raw, clipped = reward(worth, flight.tau_s, rule.bounds)
         if not policy.learns or flight.pull.choice == "forced":
             policy.void(flight.pull)
             return Verdict(after, worth, raw, None)
+        if not math.isfinite(clipped) and math.isfinite(worth):
+            raise RunFailed(
+                f"round {self._round}: client {flight.client} took no simulated time, so its gain "
+                "per second has no bound; give its work times, or policy.reward.clip"
+            )
         if not math.isfinite(clipped):
             raise RunFailed(
                 f"round {self._round}: the losses of client {flight.client} are no longer finite "

@@ -42,6 +42,7 @@ __all__ = [
     "compact",
     "packed",
     "run_hash",
+    "setting_of",
     "unpacked",
     "work_off",
 ]
@@ -87,6 +88,7 @@ PHASES = (
     Phase("exploration", "mnist-exploration"),
     Phase("large-k", "mnist-large-k"),
     Phase("multiverse", "multiverse", {_K: (1000,)}),
+    Phase("safeguard", "mnist-safeguard"),
     Phase("dense", "mnist-dense"),
     Phase("multiverse-5000", "multiverse", {_K: (5000,)}),
     Phase("multiverse-setup", "multiverse-setup"),
@@ -257,7 +259,7 @@ def compact(run: Run, folder: Path) -> dict[str, Any]:
     return {
         "address": folder.name,
         "fingerprint": run.fingerprint,
-        "setting": _setting(run.scenario),
+        "setting": setting_of(run.scenario),
         "seed": run.scenario["seed"],
         "simulated_s": summary["simulated_s"],
         "uplink_bytes": summary["uplink_bytes"],
@@ -282,7 +284,7 @@ def compact(run: Run, folder: Path) -> dict[str, Any]:
     }
 
 
-def _setting(scenario: Mapping[str, Any]) -> dict[str, Any]:
+def setting_of(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """The coordinates of a run in the paper's evaluation; None where one has no meaning."""
     policy, reward = scenario["policy"], scenario["policy"].get("reward") or {}
     learns = policy["kind"] != "uniform"
@@ -318,9 +320,24 @@ def _universe(scenario: Mapping[str, Any]) -> dict[str, Any]:
         "usual safeguard": (True, on),
         "compression ×": (1, scale.get("compression", 1)),
         "local steps": (1, training["local_steps"]),
+        **_safeguard(scenario["safeguard"]),
         "distillation ×": (1, (rate or training["learning_rate"]) / training["learning_rate"]),
     }
     return {name: here for name, (taken, here) in taken_and_here.items() if here != taken}
+
+
+def _safeguard(section: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Its keys: as taken, and here. Where it is off, nothing but that counts."""
+    if section["rollback"] is None:
+        return {}
+    at_once = section["rollback"]["max_consecutive"]
+    return {
+        "residuals": ({"kind": "restored"}, section["residuals"]),
+        "reference": ({"kind": "last-accepted"}, section["reference"]),
+        "forces": ("top-k", section["forces"]),
+        "threshold": (2.0, section["rollback"]["threshold"]),
+        "in a row": (1, at_once),
+    }
 
 
 def _profiles(folder: Path) -> dict[str, str]:

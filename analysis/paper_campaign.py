@@ -94,8 +94,8 @@ PHASES = (
     Phase("multiverse-setup", "multiverse-setup"),
     Phase("cifar10-k", "cifar10-k", {_K: (100_000, 2_000_000)}, needs_gpu=True),
     Phase("cifar10-k-middle", "cifar10-k", {_K: (500_000,)}, needs_gpu=True),
-    Phase("cifar10-alpha", "cifar10-alpha", needs_gpu=True),
-    Phase("cifar10-bandwidth", "cifar10-bandwidth", needs_gpu=True),
+    Phase("cifar10-weights", "cifar10-weights", needs_gpu=True),
+    Phase("cifar10-exploration", "cifar10-exploration", needs_gpu=True),
     Phase("cifar10-reduced", "cifar10-reduced-k"),
 )
 

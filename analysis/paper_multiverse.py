@@ -33,6 +33,7 @@ from simfed.study.statistics import Estimate, mean_interval
 __all__ = [
     "FACTORS",
     "QUESTIONS",
+    "SAFEGUARDS",
     "Effect",
     "Question",
     "Specification",
@@ -73,7 +74,12 @@ def readings(results: Results) -> Iterator[Specification]:
             gaps = [_gap(a[s], b[s], axis, horizon, measure) for s in seeds]
             estimate = mean_interval(gaps)
             state = state_of(estimate, bound, len(seeds), 5)
-            where = {**comparison, "axis": axis, "horizon": f"{horizon:,} rounds", "measure": measure}
+            where = {
+                **comparison,
+                "axis": axis,
+                "horizon": f"{horizon:,} rounds",
+                "measure": measure,
+            }
             yield Specification(claim, where, estimate, state, len(seeds))
 
 
@@ -175,7 +181,7 @@ def cells() -> tuple[Cell, ...]:
 class Question:
     """A number of a setting, one per seed, and what is claimed of it."""
 
-    name: str
+    short: str
     claim: str
     unit: str
     """`points`, `×` (a logarithm until it is shown) or `share`."""
@@ -210,16 +216,16 @@ def _evenness(run: Result, prototype: str) -> float:
 
 
 QUESTIONS = (
-    Question("end", "ASCEND ends at most 0.5 points below the best fixed strategy", "points",
+    Question("final accuracy − best fixed", "ASCEND ends at most 0.5 points below the best fixed strategy", "points",
              -AT_LEAST_POINTS, _end),
-    Question("mean", "ASCEND's mean accuracy over the run is at most 0.5 points below Top-K's",
+    Question("mean accuracy − Top-K's", "ASCEND's mean accuracy over the run is at most 0.5 points below Top-K's",
              "points", -AT_LEAST_POINTS, _mean),
-    Question("time", "ASCEND is at most 5 % later to 90 % than the first fixed strategy", "×",
+    Question("sooner to 90 % than best fixed", "ASCEND is at most 5 % later to 90 % than the first fixed strategy", "×",
              -math.log(AT_LEAST_TIME), _sooner),
-    Question("half", "LeNet5-half chooses Top-K", "share", 0.0, _lead),
-    Question("even", "LeNet5 chooses evenly", "share", -BALANCED,
+    Question("LeNet5-half: Top-K's lead", "LeNet5-half chooses Top-K", "share", 0.0, _lead),
+    Question("LeNet5: evenness", "LeNet5 chooses evenly", "share", -BALANCED,
              lambda run, _: _evenness(run, LARGE)),
-    Question("more even", "LeNet5 chooses more evenly than LeNet5-half", "share", 0.0,
+    Question("LeNet5 more even than half", "LeNet5 chooses more evenly than LeNet5-half", "share", 0.0,
              lambda run, _: _evenness(run, LARGE) - _evenness(run, SMALL)),
 )  # fmt: skip
 
@@ -239,19 +245,23 @@ def settings(results: Results, k: int) -> list[tuple[Question, list[Specificatio
             }
             for i, runs in of_cell.items()
         }
-        spread = _pooled(np.array([[values[i][s] for s in seeds] for i in values])) if seeds else None
+        spread = (
+            _pooled(np.array([[values[i][s] for s in seeds] for i in values])) if seeds else None
+        )
         each = [
             _specification(question, cells()[i], list(of_seed.values()), spread)
             for i, of_seed in values.items()
             if of_seed
         ]
-        table = np.array([[values[i][s] for s in seeds] for i in values]) if seeds else np.empty((0, 0))
+        table = (
+            np.array([[values[i][s] for s in seeds] for i in values]) if seeds else np.empty((0, 0))
+        )
         found.append((question, each, effects(table)))
     return found
 
 
 def _runs_of(results: Results, cell: Cell, k: int) -> Runs:
-    universe = {"universe": dict(cell.universe)} if cell.universe else {}
+    universe: dict[str, Any] = {"universe": dict(cell.universe)} if cell.universe else {}
     return results.runs("ascend", k=k, **universe)
 
 
@@ -260,9 +270,7 @@ def _fixed(results: Results, k: int, slow_compression: bool) -> dict[int, dict[s
     runs = {arm: results.runs(arm, k=k) for arm in FIXED}
     seeds = set.intersection(*(set(of_seed) for of_seed in runs.values()))
     stretch = {arm: _round_s(arm, k) if slow_compression else None for arm in FIXED}
-    return {
-        seed: {arm: _retimed(runs[arm][seed], stretch[arm]) for arm in FIXED} for seed in seeds
-    }
+    return {seed: {arm: _retimed(runs[arm][seed], stretch[arm]) for arm in FIXED} for seed in seeds}
 
 
 def _retimed(run: Result, round_s: float | None) -> Result:
@@ -272,7 +280,9 @@ def _retimed(run: Result, round_s: float | None) -> Result:
     curve = run.facts["curve"]
     at_s = [round_s * number for number in curve["round"]]
     ends_s = round_s * run.facts["setting"]["rounds"]
-    return Result({**run.facts, "curve": {**curve, "at_s": at_s}, "simulated_s": ends_s}, run.measure)
+    return Result(
+        {**run.facts, "curve": {**curve, "at_s": at_s}, "simulated_s": ends_s}, run.measure
+    )
 
 
 @cache
@@ -349,6 +359,20 @@ def effects(table: np.ndarray) -> list[Effect]:
         half = float(stats.t.ppf(0.975, spread.freedom)) * error
         found.append(Effect(factor, Estimate(change, change, change - half, change + half, 0.95)))
     return found
+
+
+SAFEGUARDS: dict[str, dict[str, Any]] = {
+    "as taken": {},
+    "residuals by half": {"universe": {"residuals": {"kind": "damped", "factor": 0.5}}},
+    "residuals as sent": {"universe": {"residuals": {"kind": "as-sent"}}},
+    "nobody forced": {"universe": {"forces": "none"}},
+    "nobody forced, as sent": {"universe": {"residuals": {"kind": "as-sent"}, "forces": "none"}},
+    "median of five": {"universe": {"reference": {"kind": "running-median", "window": 5}}},
+    "three in a row": {"universe": {"in a row": 3}},
+    "off": {"universe": {"usual safeguard": False}},
+}
+"""The safeguard's variants of `scenarios/paper/mnist-safeguard.yaml` → what of them a compact
+result's setting says."""
 
 
 # --- what it comes to --------------------------------------------------------------------------

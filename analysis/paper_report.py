@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 from paper_campaign import Planned, campaign
+from paper_choices import losses_around
 from paper_claims import (
     CONTRADICTED,
     HOLDS,
@@ -22,7 +24,7 @@ from paper_claims import (
     survives_holm,
 )
 from paper_figures import FIGURES, FigureSpec
-from paper_multiverse import Specification, readings, settings, shares_by_choice
+from paper_multiverse import SAFEGUARDS, Specification, readings, settings, shares_by_choice
 from paper_pictures import PICTURES
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from paper_results import (
@@ -37,6 +39,7 @@ from paper_results import (
     Runs,
     accuracy_gap,
     final_accuracy,
+    mean_accuracy_gap,
     time_ratio,
     time_to,
 )
@@ -102,6 +105,7 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         "## Figures\n\n" + _FIGURE_RULES,
         _picture("mnist-selection-over-time", drawn),
         _picture("safeguard", drawn),
+        _safeguards_table(results),
         *(_figure(spec, results) for spec in FIGURES),
         "## Numbers\n\n" + _NUMBER_RULES,
         _numbers_table(results),
@@ -382,6 +386,33 @@ def _beside_dense(results: Results) -> str:
         "sooner to 90 %",
     )
     return f"### Beside sending everything\n\n{_DENSE_RULES}\n\n{_table(header, rows)}"
+
+
+def _safeguards_table(results: Results) -> str:
+    """What each variant of the safeguard does, and what ASCEND is worth with it and without."""
+    off = results.runs("ascend", rounds=400, **SAFEGUARDS["off"])
+    rows = []
+    for name, universe in SAFEGUARDS.items():
+        runs = results.runs("ascend", rounds=400, **universe)
+        if not runs:
+            continue
+        found = [attempt for run in runs.values() for attempt in losses_around(run)]
+        again = sum(attempt.exceeds_again for attempt in found)
+        longer = float(np.median([a.second / a.undone for a in found])) if found else math.nan
+        gap, _ = mean_accuracy_gap(runs, off)
+        undone = sum(run.facts["rollbacks"] for run in runs.values()) / len(runs)
+        second = f"{again} of {len(found)}; {longer:.2f} × the undone round's" if found else ""
+        beside = (
+            ""
+            if name == "off" or math.isnan(gap.least)
+            else f"{100 * gap.least:+.2f} points{_interval(gap)}"
+        )
+        rows.append((name, len(runs), f"{undone:.0f}", second, beside))
+    if not rows:
+        return ""
+    header = ("safeguard", "seeds", "undone rounds of 400", "second attempts above the threshold; their loss",
+              "mean accuracy − that without")  # fmt: skip
+    return _table(header, rows)
 
 
 def _interval(estimate: Estimate) -> str:

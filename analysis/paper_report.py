@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from paper_campaign import Planned, campaign
-from paper_choices import losses_around
+from paper_choices import losses_around, shares_over_time
 from paper_claims import (
     CONTRADICTED,
     HOLDS,
@@ -30,9 +30,13 @@ from paper_reasons import clipped_share, compression_share, fixed_spread, reject
 from paper_results import (
     CONSTANTS,
     EXPLORATION,
+    FIXED,
+    LARGE,
     MEASURES,
+    NAMES,
     POLICIES,
     REWARD,
+    SMALL,
     WEIGHTS,
     Result,
     Results,
@@ -47,7 +51,7 @@ from paper_sentences import sentences
 
 from simfed.report.pictures import save_picture
 from simfed.study.comparison import ratio_text
-from simfed.study.statistics import Estimate
+from simfed.study.statistics import Estimate, mean_interval
 
 __all__ = ["write_report"]
 
@@ -104,6 +108,7 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         _reasons(results),
         "## Figures\n\n" + _FIGURE_RULES,
         _picture("mnist-selection-over-time", drawn),
+        _early_and_late(results),
         _picture("safeguard", drawn),
         _safeguards_table(results),
         *(_figure(spec, results) for spec in FIGURES),
@@ -386,6 +391,27 @@ def _beside_dense(results: Results) -> str:
         "sooner to 90 %",
     )
     return f"### Beside sending everything\n\n{_DENSE_RULES}\n\n{_table(header, rows)}"
+
+
+def _early_and_late(results: Results) -> str:
+    """Each strategy's share of free choices in the first and the last third of the run."""
+    rows = []
+    for k, prototype in itertools.product((1000, 5000), (SMALL, LARGE)):
+        found = [
+            thirds
+            for run in results.runs("ascend", k=k).values()
+            if (thirds := shares_over_time(run, prototype, 3)) is not None
+        ]
+        if not found:
+            continue
+        cells = []
+        for arm in FIXED:
+            early, late = (float(np.mean([of[arm][third] for of in found])) for third in (0, 2))
+            change = mean_interval([of[arm][2] - of[arm][0] for of in found])
+            cells.append(f"{100 * early:.0f} → {100 * late:.0f}{_interval(change)}")
+        rows.append((f"{k:,}", NAMES[prototype], len(found), *cells))
+    header = ("K", "prototype", "seeds", *(f"{NAMES[arm]}: first → last third, % (change)" for arm in FIXED))  # fmt: skip
+    return _table(header, rows) if rows else ""
 
 
 def _safeguards_table(results: Results) -> str:

@@ -429,6 +429,8 @@ def _safeguards_table(results: Results) -> str:
     """What each variant of the safeguard does, and what ASCEND is worth with it and without."""
     off = results.runs("ascend", rounds=400, **SAFEGUARDS["off"])
     rows = []
+    seen: dict[str, tuple[float, float]] = {}
+    """Variant → share of second attempts that exceed again, and their loss over the first's."""
     for name, universe in SAFEGUARDS.items():
         runs = results.runs("ascend", rounds=400, **universe)
         if not runs:
@@ -437,6 +439,7 @@ def _safeguards_table(results: Results) -> str:
         again = sum(attempt.exceeds_again for attempt in found)
         longer = float(np.median([a.second / a.undone for a in found])) if found else math.nan
         gap, _ = mean_accuracy_gap(runs, off)
+        seen[name] = again / max(1, len(found)), longer
         undone = sum(run.facts["rollbacks"] for run in runs.values()) / len(runs)
         second = f"{again} of {len(found)}; {longer:.2f} × the undone round's" if found else ""
         beside = (
@@ -449,7 +452,12 @@ def _safeguards_table(results: Results) -> str:
         return ""
     header = ("safeguard", "seeds", "undone rounds of 400", "second attempts above the threshold; their loss",
               "mean accuracy − that without")  # fmt: skip
-    return f"{_SAFEGUARD_RULES}\n\n{_table(header, rows)}"
+    parts = ("as taken", "nobody forced", "residuals by half", "residuals as sent")
+    if any(name not in seen for name in parts):
+        return _table(header, rows)
+    taken, free, *softer = (seen[name] for name in parts)
+    told_apart = taken[0] > 0.5 > free[0] and all(one[1] < taken[1] for one in softer)
+    return (f"{_SAFEGUARD_RULES}\n\n" if told_apart else "") + _table(header, rows)
 
 
 def _interval(estimate: Estimate) -> str:

@@ -124,7 +124,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "ascend": {"kind": "ascend", "warmup": 5, "c": 3, "ema": 0.1, "reward": _REWARD},
 }
 STUDY_SPEED = 0.15
-STUDY_ROUNDS = 61
+STUDY_ROUNDS = 41
 
 
 def study_scenario(policy: str, k: int, repetition: int) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def test_a_run_that_is_resumed_while_messages_are_handled_goes_on_there(tmp_path
     )  # fmt: skip
     whole = played(plan, tmp_path / "whole")
     for stop in (3, 6, 9):
+
         def give_up(round, time_s, accuracy, stop=stop):
             if round == stop:
                 raise RunFailed("enough")
@@ -91,3 +92,21 @@ def test_a_run_that_is_resumed_while_messages_are_handled_goes_on_there(tmp_path
         again = played(plan, out, resume=True)
         assert again.spans.equals(whole.spans)
         assert again.participations.equals(whole.participations)
+
+
+def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
+    (tmp_path / "board.yaml").write_text(
+        "kind: table\nname: board\n"
+        "training: {lenet5-half: {32: 10 ms}, lenet5: {32: 20 ms}}\n"
+        "compression: {any: {top-k: {1000: 1 ms}}}\n"
+        "handling: {lenet5-half: {1: 40 ms}, lenet5: {1: 50 ms}}\n"
+        "power: {training: 4 W, compression: 1 W, uplink: 2 W, downlink: 1 W, idle: 0 W}\n"
+    )
+    clients = [
+        {"count": 1, "prototype": of, "device": str(tmp_path / "board.yaml")}
+        for of in ("small", "large")
+    ]
+    run = played(scenario(clients=clients), tmp_path / "run")
+    expected_j = [4 * (0.01 + 0.04) + 0.001, 4 * (0.02 + 0.05) + 0.001]
+    assert run.participations["energy_j"].tolist() == pytest.approx(expected_j * 5)
+    assert verify(tmp_path / "run") == []

@@ -193,13 +193,17 @@ def command(*arguments: object) -> None:
 
 def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
     """Profiles of this machine by `calibrate measure` alone: of its clients and of its server."""
+    lenets: list[object] = ["--models", "lenet5-half,lenet5"]
+    wide: list[object] = ["--models", "perceptron", "--k", "30000,40000"]
     asked: dict[str, list[list[object]]] = {
-        "plain": [["--models", "lenet5-half,lenet5", "--k", "3000,5000"]],
+        "server": [[*lenets, "--k", "3000,5000"]],
+        "plain": [[*lenets, "--k", "3000,5000", "--beside", 9]],
         "slow": [
             ["--models", model, "--quota", share, "--beside", 9, "--steps", 5, "--k", "2000,4000"]
             for model, share in zip(("lenet5-half", "lenet5"), SLOW, strict=True)
         ],
-        "long": [["--models", "perceptron", "--k", "30000,40000"]],
+        "long-server": [wide],
+        "long": [[*wide, "--beside", 1]],
     }  # fmt: skip
     found = {}
     for name, calls in asked.items():
@@ -211,8 +215,8 @@ def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
         try:
             for table, options in zip(tables, calls, strict=True):
                 only = "training,compression,handling"
-                if name != "slow":
-                    only += ",decompression,inference,distillation,evaluation"
+                if name.endswith("server"):
+                    only = "decompression,inference,distillation,evaluation"
                 command("calibrate", "measure", "--out", table, *options, "--batch", 32,
                         "--samples", "64,512", "--strategies", "top-k", "--only", only, "--repeat",
                         10)  # fmt: skip
@@ -287,7 +291,7 @@ def play_cases(work: Path, repeat: int, quiet: Quiet) -> None:
         runs = [simfed.load_run(work / "cases" / f"{name}-{i}") for i in range(repeat)]
         reals = [without_first(run) for run in runs]
         kind = {"slow": "slow", "mixed": "slow", "long": "long"}.get(name, "plain")
-        server = profiles["long" if name == "long" else "plain"]
+        server = profiles["long-server" if name == "long" else "server"]
         plans = {
             "measured": from_measuring(CASES[name], profiles[kind], server),
             "fitted": from_deployment(CASES[name], work / "cases" / f"{other}-0", work),

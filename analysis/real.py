@@ -13,7 +13,8 @@ EXP3's deployments. Both go on where they stopped: a deployment that is whole is
 `--hold` and `--release` are shell commands around the rounds that count, to keep other work still.
 `report` writes analysis/REAL.md and its figures from analysis/results-real/*.json.
 
-The first round of a deployment loads what later ones find in memory, and is left out everywhere.
+The first round of a deployment loads what later ones find in memory, and in the second other work
+is being held still; both are left out everywhere.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "analysis" / "results-real"
 PAGE = ROOT / "analysis" / "REAL.md"
 FIGURES = ROOT / "analysis" / "figures"
+FIRST = 3
+"""The first round that counts."""
 
 # ---- what is played ------------------------------------------------------------------------------
 
@@ -150,7 +153,7 @@ class Quiet:
         self._hold, self._release = hold, release
 
     def progress(self, round: int, time_s: float, accuracy: float | None) -> None:
-        """Called after each round: from the second one on they count."""
+        """Called after each round."""
         if round == 1 and self._hold:
             subprocess.run(self._hold, shell=True, check=True)
 
@@ -174,12 +177,12 @@ def deployed(plain: Mapping[str, Any], out: Path, quiet: Quiet) -> Run:
     return simfed.load_run(out)
 
 
-def without_first(run: Run) -> Any:
-    """What `fidelity` looks at, from the second round on."""
+def counting(run: Run) -> Any:
+    """What `fidelity` looks at: the rounds that count."""
     return SimpleNamespace(
         manifest=run.manifest, scenario=run.scenario, spans=run.spans,
-        rounds=run.rounds[run.rounds["round"] > 1],
-        participations=run.participations[run.participations["round"] > 1],
+        rounds=run.rounds[run.rounds["round"] >= FIRST],
+        participations=run.participations[run.participations["round"] >= FIRST],
     )  # fmt: skip
 
 
@@ -238,15 +241,25 @@ def from_measuring(plain: Mapping[str, Any], clients: Path, server: Path) -> dic
 def from_deployment(plain: Mapping[str, Any], run: Path, work: Path) -> dict[str, Any]:
     """The case's scenario with devices and server as another case's deployment had them; links are
     its own."""
+    return _with_devices(plain, *_fitted(run, work))
+
+
+def _fitted(run: Path, work: Path) -> tuple[Path, dict[str, Any]]:
+    """The profile and the scenario that a deployment comes to."""
     profile = work / "calibration" / f"{run.name}.yaml"
     last = len(simfed.load_run(run).rounds)
-    command("calibrate", "fit", "--from", run, "--rounds", f"2:{last}", "--kind", "table",
+    command("calibrate", "fit", "--from", run, "--rounds", f"{FIRST}:{last}", "--kind", "table",
             "--out", profile)  # fmt: skip
-    other = yaml.safe_load(profile.with_suffix(".scenario.yaml").read_text())
+    return profile, yaml.safe_load(profile.with_suffix(".scenario.yaml").read_text())
+
+
+def _with_devices(
+    plain: Mapping[str, Any], profile: Path, like: Mapping[str, Any]
+) -> dict[str, Any]:
     found = copy.deepcopy(dict(plain))
-    for group, like in zip(found["clients"], other["clients"], strict=True):
-        group["device"] = {**like["device"], "profile": str(profile)}
-    found["server"] = other["server"]
+    for group, of in zip(found["clients"], like["clients"], strict=True):
+        group["device"] = {**of["device"], "profile": str(profile)}
+    found["server"] = like["server"]
     return found
 
 
@@ -279,17 +292,18 @@ def verdict(found: Fidelity) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def play_cases(work: Path, repeat: int, quiet: Quiet) -> None:
-    """All cases: deployed, measured, simulated, compared."""
+def play_cases(work: Path, repeat: int, quiet: Quiet, more: Sequence[str]) -> None:
+    """All cases: deployed, measured, simulated, compared. `more`: repeated once more."""
     # repetitions in turn, so that a slow hour falls on all cases
-    for i, name in itertools.product(range(repeat), CASES):
-        if i == 0 or name in FITTED_TO:
+    for i, name in itertools.product(range(repeat + 1), CASES):
+        if i == 0 or (name in FITTED_TO and (i < repeat or name in more)):
             deployed(CASES[name], work / "cases" / f"{name}-{i}", quiet)
     profiles = measured(work, quiet)
     found: dict[str, Any] = {}
     for name, other in FITTED_TO.items():
-        runs = [simfed.load_run(work / "cases" / f"{name}-{i}") for i in range(repeat)]
-        reals = [without_first(run) for run in runs]
+        folders = [work / "cases" / f"{name}-{i}" for i in range(repeat + (name in more))]
+        runs = [simfed.load_run(folder) for folder in folders]
+        reals = [counting(run) for run in runs]
         kind = {"slow": "slow", "mixed": "slow", "long": "long"}.get(name, "plain")
         server = profiles["long-server" if name == "long" else "server"]
         plans = {
@@ -297,7 +311,7 @@ def play_cases(work: Path, repeat: int, quiet: Quiet) -> None:
             "fitted": from_deployment(CASES[name], work / "cases" / f"{other}-0", work),
         }
         sims = {
-            by: without_first(simulated(plan, work / "simulated" / f"{name}-{by}"))
+            by: counting(simulated(plan, work / "simulated" / f"{name}-{by}"))
             for by, plan in plans.items()
         }
         again = [fidelity(a, b) for a, b in itertools.combinations(reals, 2)]
@@ -319,17 +333,14 @@ def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
     order = ("exp3", *(name for name in POLICIES if name != "exp3"))
     for i, policy, k in itertools.product(range(repeat), order, STUDY_K):
         deployed(study_scenario(policy, k, i), work / "study" / f"{policy}-{k}-{i}", quiet)
-    profile, scenario = _study_profile(work)
+    fitted = {k: _fitted(work / "study" / f"exp3-{k}-0", work) for k in STUDY_K}
     found = []
     for i, policy, k in itertools.product(range(repeat), POLICIES, STUDY_K):
         name = f"{policy}-{k}-{i}"
         run = simfed.load_run(work / "study" / name)
-        plan = study_scenario(policy, k, i)
-        for group, like in zip(plan["clients"], scenario["clients"], strict=True):
-            group["device"] = {**like["device"], "profile": str(profile)}
-        plan["server"] = scenario["server"]
+        plan = _with_devices(study_scenario(policy, k, i), *fitted[k])
         sim = simulated(plan, work / "study-simulated" / name, time_only=False)
-        comparison = fidelity(without_first(sim), without_first(run))
+        comparison = fidelity(counting(sim), counting(run))
         found.append(
             {
                 "policy": policy,
@@ -341,44 +352,14 @@ def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
                 "simulated": _learned(sim),
             }
         )
-    _write("study", {"machine": machine(), "speed": STUDY_SPEED, "rounds": STUDY_ROUNDS - 1,
+    _write("study", {"machine": machine(), "speed": STUDY_SPEED, "rounds": STUDY_ROUNDS - FIRST + 1,
                      "repetitions": repeat, "runs": found})  # fmt: skip
-
-
-def _study_profile(work: Path) -> tuple[Path, dict[str, Any]]:
-    """A profile of EXP3's first deployments at all K, and the scenario of the middle one."""
-    folder = work / "calibration"
-    names = [f"exp3-{k}-0" for k in STUDY_K]
-    for name in names:
-        command(
-            "calibrate",
-            "fit",
-            "--from",
-            work / "study" / name,
-            "--rounds",
-            f"2:{STUDY_ROUNDS}",
-            "--kind",
-            "table",
-            "--out",
-            folder / f"{name}.yaml",
-        )
-    profile = folder / "study.yaml"
-    command(
-        "calibrate",
-        "fit",
-        *(folder / f"{name}.csv" for name in names),
-        "--kind",
-        "table",
-        "--out",
-        profile,
-    )
-    return profile, yaml.safe_load((folder / f"{names[1]}.scenario.yaml").read_text())
 
 
 def _learned(run: Run) -> dict[str, Any]:
     """What a run of the study came to."""
     rounds, parts = run.rounds, run.participations
-    later = rounds[rounds["round"] > 1]
+    later = rounds[rounds["round"] >= FIRST]
     tested = run.prototypes.dropna(subset=["test_accuracy"])
     curve = tested.groupby("round")["test_accuracy"].mean()
     share = parts["arm"].value_counts(normalize=True)
@@ -446,8 +427,11 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
         for by, goal in zip(("measured", "fitted"), goals, strict=True):
             error = abs(float(np.mean([v["round"] for v in of[by]])))
             met.append(f"{'met' if error <= goal else 'missed'} ({100 * goal:.0f} %)")
-        named = [float(np.mean([v["named_right"] for v in of[by]])) for by in
-                 ("measured", "fitted", "again") if of[by]]
+        named = [
+            float(np.mean([v["named_right"] for v in of[by]]))
+            for by in ("measured", "fitted", "again")
+            if of[by]
+        ]
         rows.append([
             name, f"{_interval(of['real_round_s'])} s",
             f"{100 * max(again):.1f} %" if again else "–",
@@ -520,7 +504,7 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
         "ms, twice as long as a Raspberry Pi 4) and a link of 50 Mbps both ways: fixed strategies, "
         "EXP3 and ASCEND, which were paid by measured seconds; "
         f"{found['rounds']} rounds that count, {counted(found['repetitions'], 'repetition')} with "
-        "another seed each (five are wanted). Simulations are fitted to EXP3's first deployments; "
+        "another seed each (five are wanted). Simulations are fitted to EXP3's deployment at this K; "
         "all other rows are held out. Simulated / real, with 95 % intervals over repetitions."
     )
     yield _table(["K", "policy", "round, ms", "error of the round", "of the makespan",
@@ -607,13 +591,14 @@ def main() -> None:
     parser.add_argument("what", choices=("cases", "study", "report"))
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "real")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--more", default="", help="cases to repeat once more: slow,mixed")
     parser.add_argument("--hold", help="shell command before rounds that count")
     parser.add_argument("--release", help="shell command after them")
     arguments = parser.parse_args()
     quiet = Quiet(arguments.hold, arguments.release)
     work = arguments.work.resolve()
     if arguments.what == "cases":
-        play_cases(work, arguments.repeat, quiet)
+        play_cases(work, arguments.repeat, quiet, arguments.more.split(","))
     elif arguments.what == "study":
         play_study(work, arguments.repeat, quiet)
     else:

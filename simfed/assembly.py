@@ -474,9 +474,7 @@ class Parts:
         first = [self._task_of_group(i) for i in range(len(self.scenario.clients))]
         work = [
             piece
-            for piece in self.tasks.server_work(
-                [task.who for task in first], self.scenario.rounds
-            )
+            for piece in self.tasks.server_work([task.who for task in first], self.scenario.rounds)
             if device.charges(piece.quantity, piece.model)
         ]
         compressed = any(task.plan.compressed for task in first)

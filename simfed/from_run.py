@@ -14,15 +14,18 @@ a shared link was what limited them.
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
 from simfed.assembly import Parts
+from simfed.device.noise import Measured
+from simfed.device.table import Table
 from simfed.errors import InputError
 from simfed.levels import split_arm
 from simfed.record.read import Run
@@ -30,7 +33,7 @@ from simfed.record.schema import PHASES
 from simfed.scenario import dump_scenario
 from simfed.scenario.distribution import Distribution
 
-__all__ = ["Found", "Served", "by_group", "calibrated", "measurements", "of_server"]
+__all__ = ["Found", "Served", "by_group", "calibrated", "centred", "measurements", "of_server"]
 
 _COLUMNS = (
     "session", "quantity", "model", "dataset", "strategy", "k", "batch_size", "samples", "seconds",
@@ -98,6 +101,27 @@ def measurements(
     if not rows:
         raise InputError("rounds with uploads that arrived", where="--from", got="none")
     return text.getvalue()
+
+
+def centred(document: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    """A fitted profile whose rows, with its scatter, have the means that were measured.
+
+    Scatter is one law for all rows of a kind of work, around medians. Where rows scatter unlike one
+    another (work under a quota passes at once or waits, so that a median is the one or the other),
+    medians with that law have other means. Laws stay as they are.
+    """
+    means: dict[tuple[str, str, str, float], list[float]] = {}
+    for row in table.rows:
+        means.setdefault((*row.key, row.size), []).append(row.seconds)
+    found: dict[str, Any] = copy.deepcopy(dict(document))
+    noise = {name: Measured.read(node, name).mean for name, node in found.get("noise", {}).items()}
+    for (quantity, model, strategy, size), seconds in means.items():
+        node = found[quantity][model]
+        rows = node[strategy] if strategy else node
+        if quantity in noise and "law" not in rows:
+            middle_s = float(np.mean(seconds)) / noise[quantity]
+            rows[int(size) if size.is_integer() else size] = f"{middle_s:.6g} s"
+    return found
 
 
 def of_server(run: Run, *, rounds: tuple[int, int] | None = None) -> Served:

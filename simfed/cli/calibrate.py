@@ -158,6 +158,8 @@ def fit(
     table = read_table(tables or beside)
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_works(table))
     document = dict(calibration.document)
+    if measured is not None:
+        document = measured.centred(document, table)
     if description:
         document = {"kind": kind, "name": document["name"], "description": description, **document}
     text = profile_text(document, _HEADERS[kind])
@@ -269,6 +271,13 @@ class _Measured:
 
         text = measurements(self._run, self._parts, rounds=self._rounds, host=host)
         return self._written(out.with_suffix(".csv"), text)
+
+    @staticmethod
+    def centred(document: dict[str, Any], table: Table) -> dict[str, Any]:
+        """The profile with the means of the run's rows."""
+        from simfed.from_run import centred
+
+        return centred(document, table)
 
     def scenario(self, out: Path, profile: str, noise: bool) -> Path:
         """The file beside `out` with its scenario as it came to be."""

@@ -4,6 +4,7 @@ import shutil
 from types import SimpleNamespace
 
 import deploy_worlds as worlds
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -12,6 +13,10 @@ from typer.testing import CliRunner
 import simfed
 from simfed.cli import main
 from simfed.cli.app import app
+from simfed.device import load_profile
+from simfed.device.calibrate import fit_profile, profile_text
+from simfed.device.table import read_table
+from simfed.from_run import centred
 from simfed.report.fidelity import fidelity
 
 
@@ -175,3 +180,23 @@ def test_what_a_scenario_said_of_its_devices_gives_way_to_what_was_measured(tmp_
     assert said == {"auxiliary": "0.001 s"}
     again = simfed.run(out.with_suffix(".scenario.yaml"), progress=False, workers=1)
     assert again.participations["training_s"].max() < 5
+
+
+def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_path):
+    """One model's work is mostly short and sometimes long, the other's the other way round."""
+    rng = np.random.default_rng(5)
+    lines = ["quantity,model,strategy,k,seconds"]
+    for model, chance in (("lenet5-half", 0.4), ("lenet5", 0.6)):
+        seconds = np.where(rng.random(200) < chance, rng.uniform(1.0, 3.0, 200), 0.1)
+        lines += [f"compression,{model},top-k,1000,{s!r}" for s in seconds.tolist()]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(lines))
+    table = read_table([path])
+    document = centred(fit_profile(table, kind="table", name="x").document, table)
+    (tmp_path / "x.yaml").write_text(profile_text(document, "made here"))
+    profile = load_profile(tmp_path / "x.yaml")
+    noise = profile.noise["compression"]
+    for model in ("lenet5-half", "lenet5"):
+        nominal_s = profile.seconds("compression", model=model, strategy="top-k", k=1000)
+        measured = [row.seconds for row in table.of(("compression", model, "top-k"))]
+        assert nominal_s * noise.mean == pytest.approx(np.mean(measured), rel=1e-4)

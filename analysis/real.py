@@ -504,8 +504,8 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
         "ms, twice as long as a Raspberry Pi 4) and a link of 50 Mbps both ways: fixed strategies, "
         "EXP3 and ASCEND, which were paid by measured seconds; "
         f"{found['rounds']} rounds that count, {counted(found['repetitions'], 'repetition')} with "
-        "another seed each (five are wanted). Simulations are fitted to EXP3's deployment at this K; "
-        "all other rows are held out. Simulated / real, with 95 % intervals over repetitions."
+        "another seed each (five are wanted). Simulations are fitted to EXP3's deployment at this "
+        "K; all other rows are held out. Simulated / real, with 95 % intervals over repetitions."
     )
     yield _table(["K", "policy", "round, ms", "error of the round", "of the makespan",
                   "accuracy at the end, %", "Top-K played, %"], rows)  # fmt: skip

@@ -95,7 +95,7 @@ class Measured:
             ):
                 raise InputError(f"a number from 0 to {high:g}", where=f"{where}.{name}", got=value)
             values.append(float(value))
-        return cls(*values)
+        return cls(values[0], values[1], values[2])
 
     def written(self) -> dict[str, Any]:
         """Inverse of `read`."""

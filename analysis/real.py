@@ -377,7 +377,8 @@ def machine() -> str:
     from simfed.measure import this_machine
 
     of = this_machine("cpu", 1)
-    return ", ".join([of["machine"], of["cpu"], counted(available_cores(), "core"), of["torch"]])
+    torch = f"PyTorch {of['torch']}"
+    return ", ".join([of["machine"], of["cpu"], counted(available_cores(), "core"), torch])
 
 
 def _write(name: str, found: Mapping[str, Any]) -> None:
@@ -425,8 +426,8 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
         again = [abs(v["round"]) for v in of["again"]]
         met = []
         for by, goal in zip(("measured", "fitted"), goals, strict=True):
-            error = abs(float(np.mean([v["round"] for v in of[by]])))
-            met.append(f"{'met' if error <= goal else 'missed'} ({100 * goal:.0f} %)")
+            within = sum(abs(v["round"]) <= goal for v in of[by])
+            met.append(f"{within} of {len(of[by])} within {100 * goal:.0f} %")
         named = [
             float(np.mean([v["named_right"] for v in of[by]]))
             for by in ("measured", "fitted", "again")
@@ -448,13 +449,13 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
             means["server"] = np.mean([v["server"] for v in of[by]], axis=0)
             phases.append([name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in
                                        means.values())])  # fmt: skip
-    repetitions = max(len(of["real_round_s"]) for of in found["cases"].values())
+    made = sorted({len(of["real_round_s"]) for of in found["cases"].values()})
     pairs = ", ".join(f"{a} ← {b}" for a, b in found["fitted_to"].items())
     rounds = ", ".join(str(of["rounds"]) for of in found["cases"].values())
     yield "## Simulations against deployments"
     yield (
-        f"On one machine ({found['machine']}), {counted(repetitions, 'deployment')} of each case, "
-        f"of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
+        f"On one machine ({found['machine']}), {' or '.join(map(str, made))} deployments of each "
+        f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
         f"buckets, `slow` and `mixed` with quotas of {SLOW[0]:g} (small models) and {SLOW[1]:g} "
         "(large ones) of a processor. `measured`: profiles of `calibrate measure` alone (under the "
         "quota, beside nine others, where the case has one). `fitted`: devices and server of "

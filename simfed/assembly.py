@@ -32,7 +32,7 @@ from simfed.distributions import Choice, Law
 from simfed.errors import InputError, InputErrors, listed
 from simfed.faults import Exponential, Faults, Messages, Rhythm
 from simfed.fleet import Fleet, forgotten_links
-from simfed.learn.catalogue import ModelFacts, facts
+from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.levels import energy_of, split_arm
 from simfed.method import Work
 from simfed.record.read import Run, open_run
@@ -139,7 +139,8 @@ class Parts:
     @cached_property
     def tasks(self) -> Tasks:
         """Who is asked to do what, and what it weighs."""
-        return Tasks(self.scenario, self.facts, self.samples_of)
+        tests = dataset_facts(self.scenario.dataset.name).test_samples
+        return Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
 
     def samples_of(self, client: int) -> int:
         """How many training samples a client owns."""
@@ -158,8 +159,6 @@ class Parts:
         try:
             self._check_data()
         except InputError:
-            from simfed.learn.catalogue import dataset_facts
-
             return [max(1, dataset_facts(data.name).train_samples // clients)] * clients
         split = deal(
             load_dataset(data.name).train_labels,
@@ -306,8 +305,6 @@ class Parts:
 
     def _check_data(self) -> None:
         """Every client owns a sample, and no shard is empty."""
-        from simfed.learn.catalogue import dataset_facts
-
         data, clients = self.scenario.dataset, self.scenario.client_count
         samples = dataset_facts(data.name).train_samples
         public = self.scenario.public_dealt
@@ -377,6 +374,7 @@ class Parts:
                 processor.nominal_s("compression", model=model, strategy=codec, k=k)
         phases = {work.quantity for work in task.plan.work}
         phases |= {"compression"} if task.plan.compressed else set()
+        phases |= {"handling"} if processor.charges("handling", model) else set()
         for work in self._unpacking(index):
             with suppress(InputError):  # a warning says that it is not known
                 processor.nominal_s(
@@ -474,7 +472,11 @@ class Parts:
         if device is None:
             return
         first = [self._task_of_group(i) for i in range(len(self.scenario.clients))]
-        work = self.tasks.server_work([task.who for task in first], 1)
+        work = [
+            piece
+            for piece in self.tasks.server_work([task.who for task in first], self.scenario.rounds)
+            if device.charges(piece.quantity, piece.model)
+        ]
         compressed = any(task.plan.compressed for task in first)
         for phase in {piece.quantity for piece in work} | (
             {"decompression"} if compressed else set()

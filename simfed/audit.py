@@ -25,7 +25,7 @@ from simfed.faults import Fate
 from simfed.levels import energy_of, split_arm
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run, with_turns
-from simfed.record.schema import CLIENT_KINDS, HELD_UP
+from simfed.record.schema import CLIENT_KINDS, HANDLING, HELD_UP
 from simfed.scenario.load import import_plugins
 from simfed.tasks import pull_for
 
@@ -445,6 +445,7 @@ def _energy_is_power_by_time(run: Run, parts: Parts) -> Broken:
         quantities = {
             (w.kind or w.quantity, w.name or w.kind or w.quantity): w.quantity for w in task.work
         }
+        quantities[HANDLING, HANDLING] = HANDLING
         spent_s = {
             "downlink": row["downlink_s"], "uplink": row["uplink_s"], "idle": row["waiting_s"],
             "compression": row["compression_s"],
@@ -546,11 +547,13 @@ def _work_is_that_of_the_plans(run: Run, parts: Parts) -> Broken:
             continue
         if parts.faults is not None and span["kind"] in HELD_UP:
             continue
-        plan = parts.tasks.task(*key, versions[key]).plan
+        task = parts.tasks.task(*key, versions[key])
         units = {
             (work.kind or work.quantity, work.name or work.kind or work.quantity)
-            for work in plan.work
+            for work in task.plan.work
         }
+        if parts.device(task.client).charges(HANDLING, task.model):
+            units.add((HANDLING, HANDLING))
         if changes is not None:
             units.add(("decompression", changes.strategy))
         if (span["kind"], span["name"]) not in units:

@@ -8,18 +8,26 @@ The model has its right shape, the samples are random. One call is one row; noth
 here. Cases take turns in an order that is shuffled anew in every repeat, so a slow minute falls on
 all of them; each is called once beforehand, untimed.
 
-What else runs on the machine should not show. One thread on a CPU is timed by the time it spent on
-the processor (`clock: cpu`), anything else by the wall clock. A call during which the operating
-system took the processor away, so that it came back to cold caches, is marked as `preempted` and,
-if it is short, followed by another.
+A call is made as a round makes it: once, after a rest, with caches that hold other things by then
+(`Plan.pace_s`; 0: one call after the other, with warm caches). Training is as many steps in a row
+as the plan says.
 
-What is not measured: reading of data, evaluation, and what a run does around these calls (drawing
+What else runs on the machine should not show, unless the plan asks for it. One thread on a CPU is
+timed by the time it spent on the processor (`clock: cpu`), anything else by the wall clock. A call
+during which the operating system took the processor away is marked as `preempted` and, if it is
+short, followed by another. Under a quota of processor time, or beside other processes of the
+plan's, the wall clock counts all that: seconds are then those of a whole processor (wall time times
+the quota), so that a scenario's `speed` of that share gives back what was measured.
+
+What is not measured: reading of data, sockets, and what a run does around these calls (drawing
 seeds, recording). On CUDA every call is timed between two synchronisations.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import multiprocessing
 import os
 import platform
 import sys
@@ -36,6 +44,7 @@ import torch
 
 from simfed.compress import Chain, ErrorFeedback, Payload, codec_from_spec, feedback_for
 from simfed.compress.selection import beside
+from simfed.cores import cpu_groups, home_group, make_group
 from simfed.device.profile import QUANTITIES, codec_key
 from simfed.device.table import MACHINE_COLUMNS
 from simfed.errors import InputError, Interrupted, listed
@@ -45,6 +54,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
+from simfed.learn.parcel import pack, unpack
 from simfed.learn.passes import passes_of
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.rehearsal import Rehearsal, rehearsals
@@ -73,7 +83,7 @@ COLUMNS = (
 _LINEAR_ALGEBRA = ("powersgd", "svd")
 """Codecs that call NumPy's."""
 
-_SETTING = ("machine", "cpu", "governor", "device", "threads")
+_SETTING = ("machine", "cpu", "governor", "device", "threads", "manner")
 """What must not change within one table."""
 
 _TRIES = 3
@@ -81,6 +91,9 @@ _TRIES = 3
 
 _SLICE_S = 0.01
 """Longer calls hardly ever have a shared processor to themselves; they are not tried again."""
+
+_OTHER_THINGS = 48 * 2**20
+"""Bytes that caches hold when a round begins: more than most have."""
 
 _FILLER = 2
 """Batch of the training that only makes something to compress."""
@@ -113,6 +126,23 @@ class Plan:
     repeat: int = 20
     threads: int = 1
     device: str = "cpu"
+    pace_s: float = 0.02
+    """Rest before each call, after which caches hold other things; 0: neither."""
+    steps: int = 1
+    """Training steps in a row, of which a measurement is the mean."""
+    quota: float | None = None
+    """Share of one processor that this process, and each beside it, may use."""
+    beside: int = 0
+    """Other processes that train meanwhile."""
+
+    @property
+    def manner(self) -> str:
+        """How calls are made, in words."""
+        words = [f"rested {self.pace_s:g} s and cold" if self.pace_s else "in a loop"]
+        words += [f"{self.steps} steps in a row"] if self.steps > 1 else []
+        words += [f"quota {self.quota:g}"] if self.quota is not None else []
+        words += [f"beside {self.beside}"] if self.beside else []
+        return ", ".join(words)
 
     def cases(self, model: str, dataset: str) -> list[Case]:
         """All cases of one model."""
@@ -130,6 +160,8 @@ class Plan:
             "inference": [("", s) for s in sorted(set(self.samples))],
             "distillation": [("", s) for s in sorted(set(self.samples))],
             "auxiliary": [],
+            "handling": [("", 1)],
+            "evaluation": [("", s) for s in sorted({min(self.samples), max(self.samples)})],
         }
         found = [Case(q, strategy, x) for q in self.quantities for strategy, x in sizes[q]]
         return found + (self._auxiliary(model, dataset) if "auxiliary" in self.quantities else [])
@@ -181,7 +213,7 @@ def measure(
     """
     _check(plan)
     out = Path(out)
-    machine = this_machine(plan.device, plan.threads)
+    machine = {**this_machine(plan.device, plan.threads), "manner": plan.manner}
     done = _rows_in(out, machine)
     wanted: dict[tuple[str, Case], tuple[str, str, Case]] = {}
     for model, dataset in plan.models:
@@ -194,7 +226,7 @@ def measure(
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     try:
-        with _appending(out) as file:
+        with _surroundings(plan), _appending(out) as file:
             writer = csv.DictWriter(file, COLUMNS)
             if file.tell() == 0:
                 writer.writeheader()
@@ -263,11 +295,17 @@ def _check(plan: Plan) -> None:
         raise InputError("a CUDA device that PyTorch can see", where="--device", got="cuda")
     for name, values in (
         ("--k", plan.ks), ("--batch", plan.batches), ("--samples", plan.samples),
-        ("--repeat", (plan.repeat,)), ("--threads", (plan.threads,)),
+        ("--repeat", (plan.repeat,)), ("--threads", (plan.threads,)), ("--steps", (plan.steps,)),
     ):  # fmt: skip
         for value in values:
             if value < 1:
                 raise InputError("whole numbers of at least 1", where=name, got=value)
+    if not 0 <= plan.pace_s < 3600:
+        raise InputError("seconds from 0 to 3600", where="--paced", got=plan.pace_s)
+    if plan.quota is not None and not 0.001 <= plan.quota <= 1:
+        raise InputError("a share from 0.001 to 1", where="--quota", got=plan.quota)
+    if not 0 <= plan.beside <= 1000:
+        raise InputError("a whole number from 0 to 1000", where="--beside", got=plan.beside)
     for quantity in plan.quantities:
         if quantity not in QUANTITIES:
             raise InputError(f"kinds of work: {listed(QUANTITIES)}", where="--only", got=quantity)
@@ -290,8 +328,78 @@ def _writes_all(strategy: str) -> bool:
 
 
 def _alone_on_a_cpu(plan: Plan) -> bool:
-    """Whether the process's time on processors is the time that its one thread took."""
-    return plan.device == "cpu" and plan.threads == 1
+    """Whether the process's time on processors is the time that its one thread took, and all that
+    is asked for."""
+    return plan.device == "cpu" and plan.threads == 1 and not _disturbed(plan)
+
+
+def _disturbed(plan: Plan) -> bool:
+    """Whether waiting for the processor is part of what is asked for."""
+    return plan.quota is not None or plan.beside > 0
+
+
+@contextlib.contextmanager
+def _surroundings(plan: Plan) -> Iterator[None]:
+    """While this process is under the plan's quota, and beside the others that it asks for.
+    Raises: `InputError` where there can be no quota."""
+    above = cpu_groups() if plan.quota is not None else None
+    if plan.quota is not None and above is None:
+        raise InputError(
+            "a system that gives quotas of processor time", where="--quota",
+            got="no cgroup with the `cpu` controller that can be written",
+        )  # fmt: skip
+    context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+
+        def limit(process: int) -> None:
+            if above is None or plan.quota is None:
+                return
+            group, home = above / f"simfed-measure-{process}", home_group(above)
+            make_group(group, plan.quota, "--quota")
+            stack.callback(_empty, group, home)
+            (group / "cgroup.procs").write_text(str(process))
+
+        ready = context.Semaphore(0)
+        for number in range(plan.beside):
+            model, dataset = plan.models[number % len(plan.models)]
+            other = context.Process(
+                target=_train_for_ever, args=(model, dataset, plan, ready), daemon=True
+            )
+            other.start()
+            stack.callback(_end, other)
+            ready.acquire()  # it has loaded all that it needs
+            assert other.pid is not None
+            limit(other.pid)
+        limit(os.getpid())
+        yield
+
+
+def _train_for_ever(model: str, dataset: str, plan: Plan, ready: Any) -> None:
+    """What a process beside the measuring one does."""
+    torch.set_num_threads(1)
+    bench = _Bench(model, facts(model, dataset), replace(plan, device="cpu", strategies=()))
+    ready.release()
+    while os.getppid() == multiprocessing.parent_process().pid:  # type: ignore[union-attr]
+        bench.train(min(plan.batches))
+
+
+def _end(process: Any) -> None:
+    process.kill()
+    process.join()
+
+
+def _empty(group: Path, home: Path) -> None:
+    """Remove a group; what is left in it goes back to where it was."""
+    for _ in range(100):
+        for process in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (home / "cgroup.procs").write_text(process)
+        try:
+            group.rmdir()
+        except OSError:  # the last one is still on its way out
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _appending(out: Path) -> TextIO:
@@ -401,23 +509,40 @@ class _Bench:
         }
         self._states: dict[str, Any] = {}
         self._rehearsals = rehearsed or {}
+        self._others = np.zeros(_OTHER_THINGS if plan.pace_s else 0, np.uint8)
 
     def time(self, case: Case) -> tuple[float, int]:
         """Make one call of a case: its seconds, and how often it was preempted."""
         with exact_float32(), same_algorithms():  # as in a run
             call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
             self._wait()
+            if self._plan.pace_s:
+                self._others += 1
+                time.sleep(self._plan.pace_s)
             before, begin = _preemptions(), self._clock()
             call()
             self._wait()
             seconds = self._clock() - begin
-        return seconds, _preemptions() - before
+            preempted = 0 if _disturbed(self._plan) else _preemptions() - before
+        if case.quantity == "training":
+            seconds /= self._plan.steps
+        return seconds * (self._plan.quota or 1.0), preempted
+
+    def train(self, batch: int) -> None:
+        """One training step."""
+        with exact_float32(), same_algorithms():
+            self._step(batch)
 
     # ---- one method per kind of work: prepares a call and returns it -----------------------------
 
     def _training(self, case: Case) -> Callable[[], object]:
         """From the received weights to the gradient, added to the residual."""
-        return lambda: self._step(case.size)
+
+        def call() -> None:
+            for _ in range(self._plan.steps):
+                self._step(case.size)
+
+        return call
 
     def _compression(self, case: Case) -> Callable[[], object]:
         """From residual + gradient to the payload."""
@@ -461,6 +586,31 @@ class _Bench:
                 for part in self._server_passes.chunks(*stretch(case.size, parts, number)):
                     self._distil(part)
             self._server.weights.sub_(self._gradient, alpha=0.0)
+
+        return call
+
+    def _handling(self, case: Case) -> Callable[[], object]:
+        """A model comes as bytes and is taken up, and a gradient goes as bytes."""
+        down = {"weights": self._server.weights, "buffers": self._server.statistics}
+        sent = pack({}, {name: np.asarray(of.cpu()) for name, of in down.items()})
+
+        def call() -> None:
+            _, parts = unpack(sent)
+            came = {name: torch.tensor(part) for name, part in parts.items()}
+            self._client.weights.copy_(came["weights"])
+            self._client.statistics.copy_(came["buffers"])
+            pack({}, {"update": np.asarray(self._residual.cpu())})
+
+        return call
+
+    def _evaluation(self, case: Case) -> Callable[[], object]:
+        """Right answers and the loss on samples of a test set."""
+        labels = torch.zeros(case.size, dtype=torch.long, device=self._public.device)
+
+        def call() -> None:
+            for part in self._server_passes.chunks(0, case.size):
+                logits = self._server_passes.logits(self._public[part])
+                (logits.argmax(1) == labels[part]).sum(), cross_entropy(logits, labels[part])
 
         return call
 

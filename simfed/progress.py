@@ -18,11 +18,15 @@ class RunProgress:
     """Round, simulated time, accuracy and time left of one run; used as a context manager.
 
     Call it with each finished round. Writes to standard error, so that output can be piped; `title`
-    comes first, once the run can begin.
+    comes first, once the run can begin. `seconds`: what the run's are.
     """
 
-    def __init__(self, rounds: int, *, quiet: bool = False, title: str | None = None) -> None:
+    def __init__(
+        self, rounds: int, *, quiet: bool = False, title: str | None = None,
+        seconds: str = "simulated",
+    ) -> None:  # fmt: skip
         self._rounds = rounds
+        self._seconds = seconds
         self._first: int | None = None
         self._quiet = quiet
         self._title = title
@@ -67,7 +71,7 @@ class RunProgress:
             done = round - self._first
             left = (now - self._begun) / done * (self._rounds - round)
             print(
-                f"round {round}/{self._rounds}  simulated {format_duration(simulated_s)}"
+                f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
                 f"  accuracy {known.strip()}  left {format_duration(left)}",
                 file=sys.stderr,
                 flush=True,
@@ -80,7 +84,7 @@ class RunProgress:
         bar = Progress(
             TextColumn("round {task.completed}/{task.total}"),
             BarColumn(bar_width=None),
-            TextColumn("simulated {task.fields[simulated]}"),
+            TextColumn(f"{self._seconds} {{task.fields[simulated]}}"),
             TextColumn("accuracy {task.fields[accuracy]}"),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),

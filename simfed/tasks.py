@@ -21,7 +21,10 @@ from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 
-__all__ = ["NO_COMPRESSION", "Tasks", "policy_of", "pull_for"]
+__all__ = ["NO_COMPRESSION", "SERVER", "Tasks", "policy_of", "pull_for"]
+
+SERVER = "server"
+"""In place of a model's name: what the server handles at a merge is no client's messages."""
 
 NO_COMPRESSION = "dense"
 """The arm of a participation that compresses nothing."""
@@ -50,13 +53,15 @@ class Tasks:
     """The tasks of a scenario's clients, and their sizes.
 
     facts: prototype → the facts of its model. samples_of: client → training samples it owns; asked
-    only by plans that depend on it.
+    only by plans that depend on it. test_samples: of the test set.
     """
 
     def __init__(
-        self, scenario: Scenario, facts: Mapping[str, Facts], samples_of: Callable[[int], int]
-    ) -> None:
+        self, scenario: Scenario, facts: Mapping[str, Facts], samples_of: Callable[[int], int],
+        *, test_samples: int = 0,
+    ) -> None:  # fmt: skip
         self.scenario = scenario
+        self._test_samples = test_samples
         self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {
@@ -257,11 +262,21 @@ class Tasks:
         return self._known[key]
 
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
-        """What the server works at this merge, beside decompression: what the method says, and the
-        compression of every prototype's change where changes travel down."""
+        """What the server works at this merge, beside decompression: what the method says, the
+        compression of every prototype's change where changes travel down, and, for servers that
+        know what it takes, the rest of a merge and the evaluation that is due."""
         arrived = list(arrived)
-        work = self.method.server_work(self.setting, arrived, round)
-        return [*work, *self._packing(round)] if self._changes is not None else work
+        work = [*self.method.server_work(self.setting, arrived, round)]
+        if self._changes is not None:
+            work += self._packing(round)
+        work.append(Work("handling", SERVER, 1))
+        due = self.scenario.evaluation.due(round, self.scenario.rounds)
+        if due and self._test_samples and not self.method.personal:
+            work += [
+                Work("evaluation", of.model, self._test_samples, name=f"evaluation of {name}")
+                for name, of in self.setting.prototypes.items()
+            ]
+        return work
 
     def _packing(self, round: int) -> Iterable[Work]:
         if not self._charge.downlink:

@@ -21,6 +21,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 GATHERED = (
     "README.md", "CHANGELOG.md", "scenarios/README.md", "calibration/README.md",
+    "analysis/REAL.md",
     "analysis/RESULTS.md",
 )  # fmt: skip
 NOTEBOOK = "docs/tour.ipynb"

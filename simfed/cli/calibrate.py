@@ -57,6 +57,23 @@ def measure(
         str | None, typer.Option(help="Kinds of work, if not all: training, compression, …")
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of PyTorch.")] = 1,
+    paced: Annotated[
+        float,
+        typer.Option(
+            help="Seconds of rest before each call, after which caches are cold, as in a round; "
+            "0: call after call."
+        ),
+    ] = 0.02,
+    steps: Annotated[
+        int, typer.Option(help="Local steps in a row that make one measurement of training.")
+    ] = 1,
+    quota: Annotated[
+        float | None,
+        typer.Option(help="Share of a processor to measure under, such as 0.1 (Linux, root)."),
+    ] = None,
+    beside: Annotated[
+        int, typer.Option(help="Processes that train meanwhile, under the same quota.")
+    ] = 0,
     repeat: Annotated[int, typer.Option(help="Measurements per case, in all.")] = 20,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
 ) -> None:
@@ -79,6 +96,10 @@ def measure(
         repeat=repeat,
         threads=threads,
         device=device,
+        pace_s=paced,
+        steps=steps,
+        quota=quota,
+        beside=beside,
     )
     for note in plan.threads_beside():
         print(f"note: {note}", file=sys.stderr)
@@ -107,7 +128,7 @@ def fit(
     ] = None,
     host: Annotated[
         bool,
-        typer.Option(help="Count time of the run's hosts that is no phase as local work."),
+        typer.Option(help="Also what the run's hosts took beside the phases, as handling."),
     ] = True,
     out: Annotated[Path, typer.Option(help="Profile to write (YAML).")],
     kind: Annotated[
@@ -120,7 +141,8 @@ def fit(
     choice.
 
     Of a run, the measurements go to a table beside the profile, and so does the run's scenario with
-    the profile and the rates and speeds that its groups came to: OUT.csv and OUT.scenario.yaml.
+    the profile, the rates and speeds that its groups came to, and what its server took: OUT.csv and
+    OUT.scenario.yaml.
     """
     from simfed.device.calibrate import fit_profile, profile_text
     from simfed.device.table import read_table
@@ -131,10 +153,13 @@ def fit(
         raise InputError("tables, or --from RUN", where="fit")
     if from_ is None and rounds is not None:
         raise InputError("only with --from RUN", where="--rounds", got=rounds)
-    beside = _measured(from_, rounds, host, out, name or out.stem) if from_ is not None else []
-    table = read_table(tables or beside[:1])
+    measured = None if from_ is None else _Measured(from_, rounds)
+    beside = [] if measured is None else [measured.table(out, host)]
+    table = read_table(tables or beside)
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_works(table))
     document = dict(calibration.document)
+    if measured is not None:
+        document = measured.centred(document, table)
     if description:
         document = {"kind": kind, "name": document["name"], "description": description, **document}
     text = profile_text(document, _HEADERS[kind])
@@ -143,6 +168,10 @@ def fit(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError("a file that can be written", where=str(out), got=error.strerror) from None
+    if measured is not None:
+        known = set(document.get("noise", {}))
+        noise = {"training", "compression", *(["handling"] if host else [])} <= known
+        beside.append(measured.scenario(out, name or out.stem, noise))
     _print(_fit_table(calibration))
     for note in calibration.notes:
         print(f"note: {note}")
@@ -224,26 +253,46 @@ def show(
 # ---- arguments ---------------------------------------------------------------------------------
 
 
-def _measured(run: Path, rounds: str | None, host: bool, out: Path, profile: str) -> list[Path]:
-    """What a deployed run measured: the table, and the scenario with what it comes to."""
-    from simfed.assembly import parts_of_run
-    from simfed.from_run import by_group, calibrated, measurements
-    from simfed.record.read import open_run
-    from simfed.report.timeline import parse_rounds
+class _Measured:
+    """What a deployed run measured."""
 
-    opened = open_run(run)
-    parts = parts_of_run(opened, run)
-    chosen = None if rounds is None else parse_rounds(rounds, len(opened.rounds))
-    written = {
-        ".csv": measurements(opened, parts, rounds=chosen, host=host),
-        ".scenario.yaml": calibrated(
-            parts, profile, by_group(opened, parts, rounds=chosen, host=host)
-        ),
-    }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for suffix, text in written.items():
-        out.with_suffix(suffix).write_text(text, encoding="utf-8")
-    return [out.with_suffix(suffix) for suffix in written]
+    def __init__(self, run: Path, rounds: str | None) -> None:
+        from simfed.assembly import parts_of_run
+        from simfed.record.read import open_run
+        from simfed.report.timeline import parse_rounds
+
+        self._run = open_run(run)
+        self._parts = parts_of_run(self._run, run)
+        self._rounds = None if rounds is None else parse_rounds(rounds, len(self._run.rounds))
+
+    def table(self, out: Path, host: bool) -> Path:
+        """The file beside `out` with its participations as rows."""
+        from simfed.from_run import measurements
+
+        text = measurements(self._run, self._parts, rounds=self._rounds, host=host)
+        return self._written(out.with_suffix(".csv"), text)
+
+    @staticmethod
+    def centred(document: dict[str, Any], table: Table) -> dict[str, Any]:
+        """The profile with the means of the run's rows."""
+        from simfed.from_run import centred
+
+        return centred(document, table)
+
+    def scenario(self, out: Path, profile: str, noise: bool) -> Path:
+        """The file beside `out` with its scenario as it came to be."""
+        from simfed.from_run import by_group, calibrated, of_server
+
+        groups = by_group(self._run, self._parts, rounds=self._rounds)
+        server = of_server(self._run, rounds=self._rounds)
+        text = calibrated(self._parts, profile, groups, server, noise=noise)
+        return self._written(out.with_suffix(".scenario.yaml"), text)
+
+    @staticmethod
+    def _written(path: Path, text: str) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
 
 
 def _names(text: str, where: str) -> list[str]:

@@ -18,10 +18,9 @@ from simfed.cli.inspect import (
     Resume,
     RunFolder,
 )
-from simfed.cli.run import draw, folder_for, summarise
+from simfed.cli.run import make_run
 from simfed.errors import InputError
 from simfed.interrupt import sigterm_is_ctrl_c
-from simfed.units import counted
 
 __all__ = ["deploy", "join", "serve"]
 
@@ -64,7 +63,6 @@ def serve(
     from simfed.deploy.serving import Listening
     from simfed.deploy.serving import serve as serve_scenario
     from simfed.deploy.tls import server_tls
-    from simfed.progress import RunProgress
     from simfed.scenario import load_scenario, parse_assignment
 
     host, port = address(listen, "--listen")
@@ -75,8 +73,6 @@ def serve(
             raise InputError("seconds above 0", where=name, got=number)
     if at_least is not None and at_least < 1:
         raise InputError("a whole number of at least 1", where="--at-least", got=at_least)
-    if resume and out is None:
-        raise InputError("--out DIR of the run to go on with", where="--resume")
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
     listed = load_scenario(
         scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
@@ -86,22 +82,16 @@ def serve(
         server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
         join_within, at_least, Patience(silence_s=silence),
     )  # fmt: skip
-    with folder_for(out, listed.name) as folder, sigterm_is_ctrl_c():
-        clients, length = counted(listed.client_count, "client"), counted(listed.rounds, "round")
-        title = f"{listed.name}: {clients}, {length} → {folder}"
-
-        def told(host: str, port: int) -> None:
-            if not quiet:
-                print(f"{listed.name}: clients join {_shown(host, port)}", file=sys.stderr)
-
-        result = serve_scenario(
+    say = _say(quiet)
+    make_run(
+        listed, out,
+        lambda folder, progress: serve_scenario(
             listed, folder, listening=listening, source=scenario, device=device, resume=resume,
-            overwrite=overwrite, progress=RunProgress(listed.rounds, quiet=quiet, title=title),
-            told=told, say=_say(quiet),
-        )  # fmt: skip
-    drawn = draw(result, folder) if figures else []
-    if not quiet:
-        summarise(result, drawn)
+            overwrite=overwrite, progress=progress, say=say,
+            told=lambda host, port: say(f"{listed.name}: clients join {_shown(host, port)}"),
+        ),
+        resume=resume, figures=figures, quiet=quiet, seconds="measured",
+    )  # fmt: skip
 
 
 def join(
@@ -160,26 +150,20 @@ def deploy(
 ) -> None:
     """Serve a scenario to one process per client on this machine, for trying."""
     from simfed.deploy.local import deploy as deploy_here
-    from simfed.progress import RunProgress
     from simfed.scenario import load_scenario, parse_assignment
 
-    if resume and out is None:
-        raise InputError("--out DIR of the run to go on with", where="--resume")
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
     listed = load_scenario(
         scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
     )
-    with folder_for(out, listed.name) as folder, sigterm_is_ctrl_c():
-        clients, length = counted(listed.client_count, "process"), counted(listed.rounds, "round")
-        title = f"{listed.name}: {clients}, {length} → {folder}"
-        result = deploy_here(
+    make_run(
+        listed, out,
+        lambda folder, progress: deploy_here(
             listed, folder, shaped=shaped, source=scenario, allow_plugins=allow_plugins,
-            resume=resume, overwrite=overwrite,
-            progress=RunProgress(listed.rounds, quiet=quiet, title=title), say=_say(quiet),
-        )  # fmt: skip
-    drawn = draw(result, folder) if figures else []
-    if not quiet:
-        summarise(result, drawn)
+            resume=resume, overwrite=overwrite, progress=progress, say=_say(quiet),
+        ),
+        resume=resume, figures=figures, quiet=quiet, seconds="measured",
+    )  # fmt: skip
 
 
 def address(text: str, where: str) -> tuple[str, int]:

@@ -30,8 +30,10 @@ from simfed.units import counted, format_duration
 
 if TYPE_CHECKING:
     from simfed.experiment import RunResult
+    from simfed.progress import RunProgress
+    from simfed.scenario import Scenario
 
-__all__ = ["draw", "drawing_beside", "folder_for", "run", "summarise", "verify"]
+__all__ = ["draw", "drawing_beside", "folder_for", "make_run", "run", "summarise", "verify"]
 
 
 def run(
@@ -62,7 +64,6 @@ def run(
 ) -> None:
     """Run a scenario and write its run directory."""
     from simfed import experiment
-    from simfed.progress import RunProgress
     from simfed.scenario import load_scenario, parse_assignment
 
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
@@ -74,33 +75,48 @@ def run(
     loaded = load_scenario(
         scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
     )
+    result = make_run(
+        loaded, out,
+        lambda folder, progress: experiment.run(
+            loaded, folder, source=scenario, workers=workers, device=device, time_only=time_only,
+            resume=resume, overwrite=overwrite, progress=progress,
+        ),
+        resume=resume, figures=figures, quiet=quiet,
+    )  # fmt: skip
+    if timings:
+        _print_timings(result)
+
+
+def make_run(
+    loaded: Scenario,
+    out: str | None,
+    play: Callable[[Path, RunProgress], RunResult],
+    *,
+    resume: bool,
+    figures: bool,
+    quiet: bool,
+    seconds: str = "simulated",
+) -> RunResult:
+    """`play` a scenario into its folder, draw it, and say what came of it. `seconds`: what they
+    are."""
+    from simfed.progress import RunProgress
+
     if resume and out is None:
         raise InputError("--out DIR of the run to go on with", where="--resume")
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
+    clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(folder_for(out, loaded.name))
         stack.enter_context(sigterm_is_ctrl_c())
         pictures = stack.enter_context(drawing_beside()) if figures else None
-        clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
-        result = experiment.run(
-            loaded,
-            folder,
-            source=scenario,
-            workers=workers,
-            device=device,
-            time_only=time_only,
-            resume=resume,
-            overwrite=overwrite,
-            progress=RunProgress(
-                loaded.rounds, quiet=quiet, title=f"{loaded.name}: {clients}, {length} → {folder}"
-            ),
-        )
+        title = f"{loaded.name}: {clients}, {length} → {folder}"
+        progress = RunProgress(loaded.rounds, quiet=quiet, title=title, seconds=seconds)
+        result = play(folder, progress)
         drawn = pictures(result, folder) if pictures is not None else []
     if not quiet:
         summarise(result, drawn)
-    if timings:
-        _print_timings(result)
+    return result
 
 
 def verify(

@@ -27,16 +27,16 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from simfed.assembly import Parts
+from simfed.cores import cpu_groups, make_group
 from simfed.deploy.warden import Warden
 from simfed.errors import InputError, listed
 from simfed.net import Star, Topology
 from simfed.net.topology import Direction
 from simfed.scenario.distribution import Distribution
 
-__all__ = ["Shaped", "commands", "missing", "quota", "shape"]
+__all__ = ["Shaped", "commands", "missing", "shape"]
 
 _MOST = 1000
-_CGROUP = Path("/sys/fs/cgroup")
 _BLOCK = 4096
 """Addresses of one deployment, of 198.18.0.0/15, which is set aside for tests of networks."""
 
@@ -68,7 +68,7 @@ def shape(parts: Parts, warden: Warden) -> Shaped:
     for namespace in _namespaces(tag, topology.clients):
         warden.will(run=["ip", "netns", "del", namespace])
     warden.will(run=["ip", "link", "del", f"sf{tag}"])
-    for command in commands(topology, tag):
+    for command in commands(topology, tag, _cubic()):
         _run(command)
     prefixes = {
         client: [
@@ -110,7 +110,7 @@ def missing(topology: Topology, speeds: Sequence[float]) -> list[str]:
                 found.append(f"`{kind}` queues in this kernel (module sch_{kind})")
     finally:
         _works(["ip", "netns", "del", probe])
-    if min(speeds, default=1.0) < 1.0 and _cpu_groups() is None:
+    if min(speeds, default=1.0) < 1.0 and cpu_groups() is None:
         found.append("cgroup with the `cpu` controller that can be written")
     return found
 
@@ -118,9 +118,10 @@ def missing(topology: Topology, speeds: Sequence[float]) -> list[str]:
 _WAYS: tuple[Direction, Direction] = ("up", "down")
 
 
-def commands(topology: Topology, tag: str) -> Iterator[list[str]]:
+def commands(topology: Topology, tag: str, route: Sequence[str] = ()) -> Iterator[list[str]]:
     """All that puts up the network, in order; everything is inside namespaces of this tag, but for
-    the server's end of one pair of interfaces and the route through it."""
+    the server's end of one pair of interfaces and the route through it. `route`: options of the
+    routes between server and clients, both ways."""
     router, outside = f"simfed-{tag}", f"sf{tag}"
     send, receive = _server_rates(topology)
     yield ["ip", "netns", "add", router]
@@ -132,7 +133,7 @@ def commands(topology: Topology, tag: str) -> Iterator[list[str]]:
     yield ["ip", "-n", router, "addr", "add", f"{_address(tag, 0, 2)}/30", "dev", "s"]
     yield ["ip", "-n", router, "link", "set", "s", "up"]
     through = ["via", str(_address(tag, 0, 2)), "dev", outside]
-    yield ["ip", "route", "add", f"{_address(tag, 0, 0)}/20", *through]
+    yield ["ip", "route", "add", f"{_address(tag, 0, 0)}/20", *through, *route]
     yield from _queue(["tc"], outside, send, 0.0)
     yield from _queue(["tc", "-n", router], "s", receive, 0.0)
     for client in range(topology.clients):
@@ -148,19 +149,9 @@ def commands(topology: Topology, tag: str) -> Iterator[list[str]]:
         yield ["ip", "-n", router, "link", "set", pair, "up"]
         yield ["ip", "-n", inside, "addr", "add", f"{far}/30", "dev", "eth0"]
         yield ["ip", "-n", inside, "link", "set", "eth0", "up"]
-        yield ["ip", "-n", inside, "route", "add", "default", "via", str(near)]
+        yield ["ip", "-n", inside, "route", "add", "default", "via", str(near), *route]
         yield from _queue(["tc", "-n", inside], "eth0", rates[0], up.latency_s)
         yield from _queue(["tc", "-n", router], pair, rates[1], down.latency_s)
-
-
-def quota(speed: float) -> tuple[int, int]:
-    """(µs of processor time, in so many µs) of a share; no quota is below 1 ms, the kernel's least.
-
-    >>> quota(0.25), quota(0.02)
-    ((2500, 10000), (2000, 100000))
-    """
-    period = 10_000 if speed >= 0.1 else 100_000
-    return max(round(speed * period), 1000), period
 
 
 def _queue(tc: list[str], device: str, rate: float, latency_s: float) -> Iterator[list[str]]:
@@ -219,40 +210,23 @@ def _address(tag: str, pair: int, end: int) -> IPv4Address:
     return IPv4Address("198.18.0.0") + block * _BLOCK + 4 * pair + end
 
 
-def _cpu_groups() -> Path | None:
-    """The folder in which groups with a quota are made: of version 2, else of version 1."""
-    for folder, needed in ((_CGROUP, "cgroup.controllers"), (_CGROUP / "cpu", "cgroup.procs")):
-        known = folder / needed
-        if not known.exists() or not os.access(folder, os.W_OK):
-            continue
-        if needed == "cgroup.procs":
-            return folder
-        if "cpu" in known.read_text().split():
-            return folder
-    return None
+def _cubic() -> list[str]:
+    """CUBIC for what is sent that way, where this kernel has it: nearly every Linux sends so, and
+    the network model; with BBR, say, short messages share a link in another way."""
+    known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    has_it = known.exists() and "cubic" in known.read_text().split()
+    return ["congctl", "cubic"] if has_it else []
 
 
 def _limited(tag: str, client: int, speed: float, warden: Warden) -> list[str]:
     """A command before a client's that puts it into a group with its share."""
     if speed >= 1.0:
         return []
-    above = _cpu_groups()
+    above = cpu_groups()
     assert above is not None
-    group, (share, period) = above / f"simfed-{tag}-{client}", quota(speed)
+    group = above / f"simfed-{tag}-{client}"
     warden.will(remove=str(group))
-    try:
-        if (above / "cgroup.controllers").exists():
-            (above / "cgroup.subtree_control").write_text("+cpu")
-        group.mkdir()
-        if (group / "cpu.max").exists():
-            (group / "cpu.max").write_text(f"{share} {period}")
-        else:
-            (group / "cpu.cfs_period_us").write_text(str(period))
-            (group / "cpu.cfs_quota_us").write_text(str(share))
-    except OSError as error:
-        raise InputError(
-            "a cgroup with a quota", where="--shaped", got=f"{group}: {error.strerror}"
-        ) from None
+    make_group(group, speed, "--shaped")
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 
 

@@ -237,7 +237,9 @@ def _across_models(
     quantity: str, table: Table, models: Mapping[str, ModelWork]
 ) -> list[tuple[CurveReport, Sample]]:
     """Laws for models that were not measured, from at least two that were."""
-    found = []
+    found: list[tuple[CurveReport, Sample]] = []
+    if QUANTITIES[quantity].beside:
+        return found
     strategies = dict.fromkeys(key[2] for key in table.keys if key[0] == quantity)
     for strategy in strategies:
         keys = [k for k in table.keys if k[0] == quantity and k[2] == strategy and k[1] in models]

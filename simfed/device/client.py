@@ -20,7 +20,7 @@ from simfed.seeding import Streams
 
 __all__ = ["Device", "Processor", "build_device", "build_processor"]
 
-_LIKE_TRAINING = ("inference", "distillation", "auxiliary")
+_LIKE_TRAINING = ("inference", "distillation", "auxiliary", "handling", "evaluation")
 """Work of the same processor at full load, as far as a profile does not know better."""
 
 
@@ -45,6 +45,13 @@ class Processor:
             return self.assume[quantity]
         found = self.profile.seconds(quantity, model=model, strategy=strategy, **size)
         return found * self.scale[quantity] if quantity in self.scale else found
+
+    def charges(self, quantity: str, model: str) -> bool:
+        """Whether this work takes time: all does but what a host does beside the method, where
+        neither the profile nor the scenario knows of it."""
+        if not QUANTITIES[quantity].beside or quantity in self.assume:
+            return True
+        return self.profile.has(quantity, model=model)
 
     def noise_of(self, phase: str) -> Lognormal | Measured | None:
         """The scatter of one kind of work."""
@@ -94,6 +101,10 @@ class Device:
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device; see `Processor.nominal_s`."""
         return self.processor.nominal_s(quantity, model=model, strategy=strategy, **size)
+
+    def charges(self, quantity: str, model: str) -> bool:
+        """Whether this work takes time; see `Processor.charges`."""
+        return self.processor.charges(quantity, model)
 
     def duration_s(
         self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0

@@ -4,6 +4,8 @@ Two kinds. `lognormal` is a scenario's assumption: factors of mean 1 with a coef
 variation. `measured` is what a calibration found: factors around the *median* (a profile's laws and
 rows are medians), log-normal in the body, and where the data show it, now and then a straggler that
 takes longer by an exponentially distributed share; their mean is above 1 and that is intended.
+Where no such law has the mean that was measured (work under a quota of processor time either passes
+at once or waits for the next period), the factors' own quantiles stand in its place.
 
 What is ignored: that slow calls come in bursts. Draws are independent.
 """
@@ -20,6 +22,9 @@ import numpy as np
 from simfed.errors import InputError
 
 __all__ = ["Lognormal", "Measured", "fit_noise"]
+
+_MEAN_OFF = math.log(1.1)
+_QUANTILES = 41
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,14 @@ class Measured:
     probability: float = 0.0
     excess: float = 0.0
     """Mean of a straggler's extra time, as a share of its time."""
+    quantiles: tuple[float, ...] = ()
+    """In place of all that: factors at evenly spaced probabilities from 0 to 1, straight between
+    them."""
 
     def factor(self, rng: np.random.Generator) -> float:
+        if self.quantiles:
+            last = len(self.quantiles) - 1
+            return float(np.interp(rng.random() * last, np.arange(last + 1), self.quantiles))
         normal, uniform, extra = rng.standard_normal(), rng.random(), rng.standard_exponential()
         straggles = uniform < self.probability
         return math.exp(self.log_sd * normal) * (1 + (self.excess * extra if straggles else 0.0))
@@ -54,12 +65,20 @@ class Measured:
 
         >>> round(Measured(0.1, probability=0.01, excess=2.0).mean, 4)
         1.0251
+        >>> Measured(0.0, quantiles=(1.0, 1.0, 3.0)).mean
+        1.5
         """
+        if self.quantiles:
+            ends = (self.quantiles[0] + self.quantiles[-1]) / 2
+            return (sum(self.quantiles) - ends) / (len(self.quantiles) - 1)
         return math.exp(self.log_sd**2 / 2) * (1 + self.probability * self.excess)
 
     @classmethod
     def read(cls, node: Any, where: str) -> Measured:
-        """From a profile's `{log_sd: …, straggler: {probability: …, excess: …}}`."""
+        """From a profile's `{log_sd: …, straggler: {probability: …, excess: …}}`, or
+        `{quantiles: […]}`."""
+        if isinstance(node, Mapping) and "quantiles" in node:
+            return cls(0.0, quantiles=_quantiles(node, where))
         straggler = node.get("straggler", {}) if isinstance(node, Mapping) else None
         if not isinstance(straggler, Mapping) or set(node) - {"log_sd", "straggler"}:
             raise InputError("log_sd and, if there are any, straggler", where=where, got=node)
@@ -76,10 +95,12 @@ class Measured:
             ):
                 raise InputError(f"a number from 0 to {high:g}", where=f"{where}.{name}", got=value)
             values.append(float(value))
-        return cls(*values)
+        return cls(values[0], values[1], values[2])
 
     def written(self) -> dict[str, Any]:
         """Inverse of `read`."""
+        if self.quantiles:
+            return {"quantiles": [float(f"{factor:.4g}") for factor in self.quantiles]}
         found: dict[str, Any] = {"log_sd": float(f"{self.log_sd:.4g}")}
         if self.probability:
             found["straggler"] = {
@@ -89,12 +110,35 @@ class Measured:
         return found
 
 
+def _quantiles(node: Mapping[str, Any], where: str) -> tuple[float, ...]:
+    values = node["quantiles"]
+    allowed = f"{where}.quantiles", "at least two numbers above 0, ascending, and nothing beside"
+    if len(node) != 1 or not isinstance(values, list) or len(values) < 2:
+        raise InputError(allowed[1], where=allowed[0], got=node)
+    for value in values:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
+            raise InputError(allowed[1], where=allowed[0], got=value)
+    if values != sorted(values):
+        raise InputError(allowed[1], where=allowed[0], got=values)
+    return tuple(float(value) for value in values)
+
+
 def fit_noise(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
-    """Maximum likelihood of `factors` (time over the median of its size, at least 20 of them).
+    """The law of `factors` (time over the median of its size, at least 20 of them); their own
+    quantiles where its mean is further than 10 % from theirs. Needs scipy."""
+    law = _fit_law(factors)
+    if abs(math.log(law.mean / float(np.mean(factors)))) <= _MEAN_OFF:
+        return law
+    return Measured(0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES))))
+
+
+def _fit_law(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
+    """Maximum likelihood.
 
     A straggler tail is kept where Akaike's criterion asks for its two parameters by a wide margin
     (10) and at least 3 calls are more likely stragglers than not. A straggler's own log-normal
-    scatter is neglected beside its excess. Needs scipy.
+    scatter is neglected beside its excess.
     """
     from scipy import optimize
 

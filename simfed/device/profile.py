@@ -2,7 +2,9 @@
 
 Kinds of work ("quantities"): one local training step on a batch, compression and decompression of
 one gradient to K entries by a strategy, inference and one distillation step on a set of samples,
-and one step of a method's auxiliary work (a generator, a discriminator) by the name of that work. A
+one step of a method's auxiliary work (a generator, a discriminator) by the name of that work, the
+handling of a participation's messages, and the evaluation of a model on the test set. The last two
+are what a real host does beside the method: they take time only where they are known. A
 `table` profile is exact at its measured rows; a `law` profile holds fitted laws; a `published` one
 is made of what others measured and says how far to trust it. Where none knows a quantity, that is
 an error that names it: nothing ever takes zero seconds by accident.
@@ -61,6 +63,9 @@ class Quantity:
     size: str
     """Keyword of its size in `Profile.seconds`."""
     per_strategy: bool = False
+    beside: bool = False
+    """Work of a host beside the method's: it takes time only where it is known, and is not
+    estimated for models that were not measured."""
 
     @property
     def variable(self) -> str:
@@ -77,6 +82,8 @@ QUANTITIES: dict[str, Quantity] = {
         Quantity("inference", "samples"),
         Quantity("distillation", "samples"),
         Quantity("auxiliary", "samples"),
+        Quantity("handling", "samples", beside=True),
+        Quantity("evaluation", "samples", beside=True),
     )
 }
 """Every kind of work, by name."""

@@ -121,7 +121,10 @@ class HostedWorkload:
         of_models = {
             name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
         }
-        self.tasks = Tasks(scenario, of_models, lambda client: len(self.data.owned[client]))
+        self.tasks = Tasks(
+            scenario, of_models, lambda client: len(self.data.owned[client]),
+            test_samples=len(self.data.test_labels),
+        )  # fmt: skip
         self.kit = Kit(scenario, streams, self.data, self.tasks.setting)
         worker = _Worker(self.method, self.kit)
         on_cpu = self.data.device.type == "cpu"
@@ -543,8 +546,8 @@ class HostedWorkload:
     # ---- the server ------------------------------------------------------------------------------
 
     def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
-        every = self.scenario.evaluation.every
-        if (round % every and round != self.scenario.rounds) or not len(self.data.test_labels):
+        due = self.scenario.evaluation.due(round, self.scenario.rounds)
+        if not due or not len(self.data.test_labels):
             return {}, {}
         with self._spending("evaluation"):
             if self.method.personal:

@@ -151,7 +151,10 @@ class LearningWorkload:
             self.engine = AcceleratorEngine(scenario, streams, self.data)
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)  # processes share the work, threads would only wait for each other
-        self.tasks = Tasks(scenario, self.engine.facts, lambda client: len(self.data.owned[client]))
+        self.tasks = Tasks(
+            scenario, self.engine.facts, lambda client: len(self.data.owned[client]),
+            test_samples=len(self.data.test_labels),
+        )  # fmt: skip
         self._method = cast(Batched, scenario.method.made)
         self.version = 0
         self._accepted: list[Mapping[str, float]] = []
@@ -555,7 +558,8 @@ class LearningWorkload:
         """Local losses before and after, and the evaluation if it is due, in one go."""
         waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
         units: list[Unit] = [MeasureLoss(u.task.client, u.task.key) for u in waiting]
-        tests = self.engine.evaluation_units() if evaluate and self._evaluates(round) else []
+        due = self.scenario.evaluation.due(round, self.scenario.rounds)
+        tests = self.engine.evaluation_units() if evaluate and due else []
         results = self.engine.run([*units, *tests])
         for upload, result in zip(waiting, results, strict=False):
             upload.loss_after = result.numbers[0]
@@ -576,9 +580,6 @@ class LearningWorkload:
                 continue
             if not rejected and local.data != "batch":
                 self._losses[client] = (self.version + 1, upload.loss_after)
-
-    def _evaluates(self, round: int) -> bool:
-        return round % self.scenario.evaluation.every == 0 or round == self.scenario.rounds
 
     # ---- plain facts -----------------------------------------------------------------------------
 

@@ -70,6 +70,11 @@ class Run:
         """The hash over everything simulated; equal means the same trajectory."""
         return str(self.manifest["fingerprint"])
 
+    @property
+    def seconds(self) -> str:
+        """What its seconds are, in a word: `measured` where clients were real, else `simulated`."""
+        return "measured" if self.manifest.get("mode") == "deployed" else "simulated"
+
     @cached_property
     def scenario(self) -> dict[str, Any]:
         """The resolved scenario as plain values."""

@@ -28,6 +28,7 @@ __all__ = [
     "CHOICES",
     "CLIENT_KINDS",
     "FORMAT",
+    "HANDLING",
     "HELD_UP",
     "HOST",
     "MESSAGE_NAMES",
@@ -59,6 +60,10 @@ CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "off
 of the method's local work, which counts as `training_s`. On the server's track kinds are those
 of its work (`decompression`, and whatever the method says), on a link's the kind is `busy`."""
 
+
+HANDLING = "handling"
+"""`spans.kind` in a simulated run whose device profiles know what handling messages takes. On a
+client's track it is local work."""
 
 HELD_UP = ("frozen", "timeout")
 """`spans.kind` with `faults`, named after the phase that it is part of: the device stood still, or

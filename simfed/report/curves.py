@@ -40,9 +40,14 @@ def accuracy_figure(
         frames.curves(run, label) for run, label in zip(chosen, frames.labels(chosen), strict=True)
     ]
     if len(parts) == 1:
-        return curve_figure(parts[0], x=x, y=y, colour="prototype", width_in=width_in)
-    means = [part[part["prototype"] == frames.headline(part)] for part in parts]
-    return curve_figure(pd.concat(means), x=x, y=y, colour="run", width_in=width_in)
+        figure = curve_figure(parts[0], x=x, y=y, colour="prototype", width_in=width_in)
+    else:
+        means = [part[part["prototype"] == frames.headline(part)] for part in parts]
+        figure = curve_figure(pd.concat(means), x=x, y=y, colour="run", width_in=width_in)
+    (axes,) = figure.axes
+    if all(run.seconds == "measured" for run in chosen):
+        axes.set_xlabel(axes.get_xlabel().replace("simulated", "measured"))
+    return figure
 
 
 @picture_style()

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.errors import InputError
-from simfed.record.schema import HOST, PHASES
+from simfed.record.schema import HANDLING, HOST, PHASES
 from simfed.report.style import phase as look_of
 from simfed.units import format_duration
 
@@ -34,7 +34,8 @@ ASSUMPTIONS = {
     "training": "how long training takes: the device profile, `speed` and noise",
     "compression": "how long compression takes: the device profile",
     "upload": "how uploads go up: capacities, latency and sharing of links, their true size",
-    HOST: "hosts take no time beside the phases (serialising, waking up, waiting for a processor)",
+    HOST: "what hosts do beside the phases (serialising, waking up): no time, unless a profile "
+    "knows of `handling`",
     "server": "the server's work: without `server.device` it takes no simulated time",
 }
 """What each part of a simulated round stands on."""
@@ -140,11 +141,26 @@ def _participations(run: Run) -> pd.DataFrame:
     told_s = rows[list(PHASES)].sum(axis=1)
     host_s = (rows["finished_at_s"] - rows["started_at_s"] - told_s).clip(lower=0.0)
     if run.manifest.get("mode") != "deployed":
-        host_s = 0.0 * host_s
+        host_s = _handling_s(run, rows)  # which is local work there
+        rows = rows.assign(training_s=rows["training_s"] - host_s)
     rows = rows.assign(host_s=host_s, elapsed_s=rows[list(_WORK)].sum(axis=1) + host_s)
     arrived = rows["outcome"].isin(("aggregated", "late"))
     kept = ["round", "client", "turn", "arm", *_WORK, "host_s", "elapsed_s"]
     return rows.loc[arrived, kept]
+
+
+def _handling_s(run: Run, rows: pd.DataFrame) -> pd.Series:
+    """Seconds of simulated handling of messages in each of these participations."""
+    spans = run.spans
+    spans = spans[(spans["kind"] == HANDLING) & spans["client"].notna()]
+    key = ["round", "client", "turn"]
+    spans = spans.sort_values(["round", "client", "started_at_s"])
+    spans = spans.assign(
+        turn=spans.groupby(["round", "client"]).cumcount(),
+        handling_s=spans["finished_at_s"] - spans["started_at_s"],
+    )
+    found = rows[key].merge(spans[[*key, "handling_s"]], on=key, how="left")
+    return found["handling_s"].fillna(0.0).set_axis(rows.index)
 
 
 def _rounds(simulated: Run, real: Run) -> pd.DataFrame:

@@ -168,7 +168,7 @@ def _figure(
     for ax, link in zip(axes[len(groups) + 1 :], links, strict=True):
         _draw_link(ax, timeline, link, at, (capacities or {}).get(link))
     _draw_rounds(axes, timeline, at, level)
-    since = "simulated time"
+    since = f"{timeline.run.seconds} time"
     if origin:
         since = f"time since the start of round {timeline.rounds['round'].iloc[0]}"
     axes[-1].set_xlabel(f"{since} ({unit})")

@@ -142,6 +142,8 @@ class _Content:
 
     def __init__(self, runs: dict[str, Run], words: dict[str, dict[int, str]]) -> None:
         self.runs, self.words = runs, words
+        kinds = {run.seconds for run in runs.values()}
+        self.clock = f"{kinds.pop()} time" if len(kinds) == 1 else "time"
         self.varies: dict[str, Mapping[str, frames.Steps]] = {}
         self.tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
         self.learned = bool(self.tidy["accuracy"].notna().any())
@@ -175,6 +177,7 @@ class _Content:
             key="learning",
             title="Learning curves",
             y=y,
+            clock=self.clock,
             about=(
                 "Measured on the test set; the distillation loss is the students' distance "
                 "from the clients' joint answer, before each step."
@@ -204,7 +207,7 @@ class _Content:
             for label, run in self.runs.items()
             if run.rounds["critical_client"].notna().any()
         }
-        found = [panels.time_panel(seconds)] if seconds else []
+        found = [panels.time_panel(seconds, self.clock)] if seconds else []
         tables: list[Table] = []
         if blamed:
             found.append(panels.round_length_panel(blamed))
@@ -330,7 +333,11 @@ class _Content:
             tables.append(compare.links_table(label if len(self.runs) > 1 else "", table))
         if not use:
             return {}
-        return {"title": "Links", "panels": [panels.utilisation_panel(use)], "tables": tables}
+        return {
+            "title": "Links",
+            "panels": [panels.utilisation_panel(use, clock=self.clock)],
+            "tables": tables,
+        }
 
     def scenario(self) -> dict[str, Any]:
         texts = [
@@ -387,10 +394,11 @@ def _subtitle(runs: Sequence[Run]) -> str:
     (run,) = runs
     clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
     up, down = run.rounds["uplink_bytes"].sum(), run.rounds["downlink_bytes"].sum()
+    end_s = run.rounds["finished_at_s"].max() if len(run.rounds) else 0
     words = [
         f"{clients:,} clients",
         f"{len(run.rounds):,} rounds",
-        f"{format_duration(run.rounds['finished_at_s'].max() if len(run.rounds) else 0)} simulated",
+        f"{format_duration(end_s)} {run.seconds}",
         f"{format_bytes(up)} up and {format_bytes(down)} down",
         f"seed {run.manifest.get('seed', '?')}",
     ]

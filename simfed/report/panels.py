@@ -40,6 +40,7 @@ Spec = dict[str, Any]
 MOST_POINTS = 4_000
 """Of all curves of one panel."""
 MOST_CLIENT_BARS = 80
+SIMULATED = "simulated time"
 MOST_CELLS = 5_000
 _TYPES = {
     "f8": np.float64,
@@ -115,13 +116,15 @@ def curves_panel(
     colour: str = "run",
     dash: str | None = "prototype",
     band: tuple[str, str] | None = None,
+    clock: str = SIMULATED,
 ) -> Panel:
-    """Curves of a tidy frame (see `frames.curves`) with selectors for both axes.
+    """Curves of a tidy frame (see `frames.curves`) with selectors for both axes; `clock`: the name
+    of the time axis.
 
     One curve per value of the columns `colour` and `dash`. `y`: measure → its label. `band`:
     columns of a lower and an upper bound that are drawn as a band around the (single) measure.
     """
-    x, scales = _x_axes(tidy)
+    x, scales = _x_axes(tidy, clock)
     names = list(dict.fromkeys(tidy[colour]))
     kinds = list(dict.fromkeys(tidy[dash])) if dash else [None]
     dashes = sorted(kinds, key=lambda name: name != frames.MEAN)
@@ -168,17 +171,17 @@ def curves_panel(
         "series": series,
         "band": band,
     }
-    return Panel(key, title, about, spec, tuple(notes), _curve_table(tidy, y, title))
+    return Panel(key, title, about, spec, tuple(notes), _curve_table(tidy, y, title, clock))
 
 
 def _line_colour(label: object, position: int) -> str:
     return "ink" if label == frames.MEAN else SERIES_COLOURS[position % len(SERIES_COLOURS)]
 
 
-def _x_axes(tidy: pd.DataFrame) -> tuple[list[Spec], dict[str, float]]:
+def _x_axes(tidy: pd.DataFrame, clock: str) -> tuple[list[Spec], dict[str, float]]:
     time_scale, unit = time_unit(float(tidy["at_s"].max()) if len(tidy) else 1.0)
     axes = [
-        {"key": "at_s", "label": f"simulated time ({unit})"},
+        {"key": "at_s", "label": f"{clock} ({unit})"},
         {"key": "round", "label": "round"},
     ]
     scales = {"at_s": time_scale, "round": 1.0}
@@ -206,7 +209,7 @@ def _thinned(length: int, most: int) -> np.ndarray[Any, Any]:
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
 
 
-def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str) -> Table:
+def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str, clock: str) -> Table:
     shown = tidy.dropna(subset=list(y), how="all")
     measured = shown.dropna(subset=[next(iter(y))])
     shown = measured if len(measured) else shown
@@ -221,7 +224,7 @@ def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str) -> Tabl
         )
         for row in shown.to_dict("records")
     ]
-    header = ("run", "prototype", "round", "simulated time", "sent by clients", *y.values())
+    header = ("run", "prototype", "round", clock, "sent by clients", *y.values())
     return limited(
         Table(caption, header, rows, frozenset(range(2, len(header)))), "prototypes.parquet"
     )
@@ -248,7 +251,7 @@ def number(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
+def time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> Panel:
     """Stacked bars: each client's seconds per phase over the whole run. Label → `phase_seconds` by
     client and prototype."""
     options, rows, notes = {}, [], []
@@ -262,7 +265,7 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
             notes.append(
                 f"{label}: the {MOST_CLIENT_BARS} of {len(frame):,} clients that were busy longest."
             )
-        options[label] = _time_bars(shown, most_s)
+        options[label] = _time_bars(shown, most_s, clock)
         rows += [
             (label, f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}",
              *(format_duration(row[kind]) for kind in PHASES if kind in row))
@@ -284,7 +287,7 @@ def time_panel(seconds: Mapping[str, pd.DataFrame]) -> Panel:
     )
 
 
-def _time_bars(frame: pd.DataFrame, most_s: float) -> tuple[list[Spec], Spec]:
+def _time_bars(frame: pd.DataFrame, most_s: float, clock: str) -> tuple[list[Spec], Spec]:
     """`most_s`: the end of the axis, the same for every run of a page."""
     kinds = [kind for kind in PHASES if kind in frame and frame[kind].sum() > 0]
     scale, unit = time_unit(most_s)
@@ -306,7 +309,7 @@ def _time_bars(frame: pd.DataFrame, most_s: float) -> tuple[list[Spec], Spec]:
     layout = {
         "barmode": "stack", "bargap": 0.25, "height": 130 + 17 * len(frame),
         "xaxis": {
-            "title": {"text": f"simulated time ({unit})"}, "range": [0, 1.02 * most_s / scale],
+            "title": {"text": f"{clock} ({unit})"}, "range": [0, 1.02 * most_s / scale],
         },
         "yaxis": {"type": "category", "autorange": "reversed", "dtick": 1, "showgrid": False},
         "legend": {"traceorder": "normal"},
@@ -637,7 +640,9 @@ def _faint(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.16)"
 
 
-def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) -> Panel:
+def utilisation_panel(
+    links: Mapping[str, pd.DataFrame], most_links: int = 6, clock: str = SIMULATED
+) -> Panel:
     """How full links were over time. Label → `frames.link_utilisation`, the links that matter most
     first."""
     options, notes = {}, []
@@ -682,7 +687,7 @@ def utilisation_panel(links: Mapping[str, pd.DataFrame], most_links: int = 6) ->
                 }
             )
         layout = {
-            "xaxis": {"title": {"text": f"simulated time ({unit})"}, "range": [0, last_s / scale]},
+            "xaxis": {"title": {"text": f"{clock} ({unit})"}, "range": [0, last_s / scale]},
             "yaxis": {"title": {"text": "share of capacity (%)"}, "range": [0, 103]},
             "showlegend": True,
         }

@@ -70,7 +70,7 @@ def _facts(run: Run) -> Table:
     if len(rounds):
         longest = rounds.iloc[int(rounds["duration_s"].argmax())]
         table.add_row(
-            "simulated time",
+            f"{run.seconds} time",
             f"{format_duration(rounds['finished_at_s'].max())},"
             f" {format_duration(rounds['duration_s'].median())} a round (median)",
         )

@@ -140,6 +140,10 @@ class Assumed(Section):
     auxiliary: Duration | None = Field(
         default=None, description="of a step of a method's own networks, whichever"
     )
+    handling: Duration | None = Field(
+        default=None, description="of a participation's messages; of a merge, where it is a server"
+    )
+    evaluation: Duration | None = Field(default=None, description="of a model on the test set")
 
 
 class Scale(Section):
@@ -152,6 +156,8 @@ class Scale(Section):
     inference: Positive | None = Field(default=None, description="of the public set")
     distillation: Positive | None = Field(default=None, description="of steps on the public set")
     auxiliary: Positive | None = Field(default=None, description="of a method's own networks")
+    handling: Positive | None = Field(default=None, description="of messages")
+    evaluation: Positive | None = Field(default=None, description="of models on the test set")
 
 
 _SHORT = "short for the same key of `assume`"
@@ -195,6 +201,8 @@ class Device(Section):
     inference: Duration | None = Field(default=None, description=_SHORT)
     distillation: Duration | None = Field(default=None, description=_SHORT)
     auxiliary: Duration | None = Field(default=None, description=_SHORT)
+    handling: Duration | None = Field(default=None, description=_SHORT)
+    evaluation: Duration | None = Field(default=None, description=_SHORT)
 
     @model_validator(mode="before")
     @classmethod

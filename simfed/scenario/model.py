@@ -434,6 +434,10 @@ class Evaluation(Section):
         description="also in each client's own label mix; methods with personal models always do",
     )
 
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether models are evaluated after this of so many rounds."""
+        return round % self.every == 0 or round == rounds
+
 
 class Precision(Section):
     """Number format of the passes over the public set (the clients' logits, distillation).

@@ -15,7 +15,7 @@ from simfed.method import Work
 from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
-from simfed.record.schema import HOST
+from simfed.record.schema import HANDLING, HOST
 
 __all__ = ["Flight", "Leg", "Unit"]
 
@@ -65,6 +65,8 @@ class Flight:
     started_at_s: float
     shared_loss: Mapping[str, float] = field(default_factory=dict)
     """Of each prototype, as far as known, at the version that it trains on."""
+    handled: bool = False
+    """Its device's profile knows what it takes to handle its messages."""
     step: int = 0
     """How many of `steps` are done."""
     phase: str = "download"
@@ -143,6 +145,8 @@ class Flight:
         found: list[tuple[str, Work | None]] = []
         if self.task.downlink_bytes > 0:
             found.append(("download", None))
+        if self.handled:
+            found.append((HANDLING, Work("handling", self.task.model, 1)))
         for work in self.task.work:
             found.append((work.kind or work.quantity, work))
         for of_plan in plan.up.values():

@@ -398,10 +398,12 @@ class Simulation:
 
     def _story_of(self, flight: Flight) -> Story:
         """The client's part."""
+        device = self._population.device(flight.client)
+        flight.handled = device.charges("handling", flight.task.model)
         return participation(
             self._env,
             flight,
-            self._population.device(flight.client),
+            device,
             self._network,
             self._size_of,
             self._landed,

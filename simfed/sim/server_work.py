@@ -1,9 +1,10 @@
 """What the server's processor does between the last upload and the next round.
 
 One after another on one processor: rebuild each compressed field's dense vector, then what the
-method says it works at a merge. Clients wait meanwhile. What is ignored: overlap with uploads that
-are still under way, averaging (a pass over the weights), and the evaluation on the test set, which
-is the experimenter's.
+method says it works at a merge; then, where the server's device knows what they take, the rest of
+what a host does at a merge (`handling`) and the evaluation of each prototype on the test set.
+Clients wait meanwhile. What is ignored: overlap with uploads that are still under way, averaging
+(a pass over the weights), and the evaluation of models of clients' own.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def play_work(
     The processor's noise and load are applied to each kind of work as a whole and spread over its
     pieces in proportion.
     """
-    pieces = [*decompressions(flights), *work]
+    every = (*decompressions(flights), *work)
+    pieces = [piece for piece in every if device.charges(piece.quantity, piece.model)]
     nominal = [(piece, piece.times * nominal_seconds(piece, device)) for piece in pieces]
     done: list[Done] = []
     for kind in dict.fromkeys(piece.kind or piece.quantity for piece, _ in nominal):

@@ -109,11 +109,16 @@ class Crowd:
         assert not any(thread.is_alive() for thread in self.threads)
 
 
-def deployed(plan, out=None, *, listening=None, crowd=None, told=None, slow=None, **options):
-    """The run of a scenario with three clients on threads; `slow`: see `slowed`."""
+def deployed(
+    plan, out=None, *, listening=None, crowd=None, before=None, told=None, slow=None, **options
+):
+    """The run of a scenario with three clients on threads; `slow`: see `slowed`. `before`, `told`:
+    called before and after they begin."""
     crowd = crowd or Crowd()
 
     def begin(host, port):
+        if before is not None:
+            before(host, port)
         crowd.begin(host, port)
         if told is not None:
             told(host, port)

@@ -4,6 +4,7 @@ import shutil
 from types import SimpleNamespace
 
 import deploy_worlds as worlds
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -12,6 +13,10 @@ from typer.testing import CliRunner
 import simfed
 from simfed.cli import main
 from simfed.cli.app import app
+from simfed.device import load_profile
+from simfed.device.calibrate import fit_profile, profile_text
+from simfed.device.table import read_table
+from simfed.from_run import centred
 from simfed.report.fidelity import fidelity
 
 
@@ -39,6 +44,7 @@ def run(rows, server_s=0.0, mode="full"):
     return SimpleNamespace(
         participations=pd.DataFrame(parts), rounds=pd.DataFrame(rounds, columns=columns),
         manifest={"mode": mode}, scenario={"aggregation": {"mode": "synchronous"}},
+        spans=pd.DataFrame(columns=["kind", "round", "client", "started_at_s", "finished_at_s"]),
     )  # fmt: skip
 
 
@@ -121,3 +127,76 @@ def test_only_real_seconds_become_a_profile(pair, tmp_path, capsys):
     assert main(["calibrate", "fit", "--from", simulated, "--out", out]) == 2
     assert "a deployed run, whose seconds are real" in capsys.readouterr().err
     assert main(["calibrate", "fit", "--out", out]) == 2
+
+
+def test_simulated_handling_of_messages_stands_against_the_time_of_hosts():
+    simulated = run([(1, 0, 1.0, 1.5, 0.0, 1.0), (2, 0, 1.0, 1.5, 0.0, 1.0)])
+    spans = [("handling", r, 0, 3.5 * (r - 1) + 1.0, 3.5 * (r - 1) + 1.5) for r in (1, 2)]
+    columns = ["kind", "round", "client", "started_at_s", "finished_at_s"]
+    simulated.spans = pd.DataFrame(spans, columns=columns)
+    real = run([(r, 0, 1.0, 1.0, 0.0, 1.0, 0.5) for r in (1, 2)], mode="deployed")
+    phases = fidelity(simulated, real).phases.set_index("phase")
+    assert phases.loc["training", ["simulated_s", "real_s"]].tolist() == pytest.approx([1.0, 1.0])
+    assert phases.loc["host", ["simulated_s", "real_s"]].tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_becomes(
+    pair, tmp_path
+):
+    """And a simulation of it takes these seconds."""
+    _, real = pair
+    out = tmp_path / "here.yaml"
+    assert (
+        main(["calibrate", "fit", "--from", str(real), "--kind", "table", "--out", str(out)]) == 0
+    )
+    said = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())
+    server = said["server"]["device"]["assume"]
+    assert set(server) >= {"handling", "evaluation", "inference"}
+    there = simfed.load_run(real)
+    spans = there.spans[there.spans["track"] == "server"]
+    spans = spans.assign(seconds=spans["finished_at_s"] - spans["started_at_s"])
+    tests = spans["name"] == "evaluation"
+    merge_s = spans[~tests].groupby("round")["seconds"].sum().median()
+    again = simfed.run(out.with_suffix(".scenario.yaml"), progress=False, workers=1)
+    of_server = again.rounds["server_s"]
+    assert of_server.iloc[0] == pytest.approx(merge_s, rel=1e-3)
+    evaluation_s = of_server.iloc[-1] - of_server.iloc[0]
+    assert evaluation_s == pytest.approx(spans[tests]["seconds"].median(), rel=1e-3)
+    assert set(again.spans["kind"]) >= {"handling", "evaluation"}
+    main(["calibrate", "fit", "--from", str(real), "--no-host", "--kind", "table", "--out",
+          str(out)])  # fmt: skip
+    assert "handling" not in yaml.safe_load(out.read_text())
+
+
+def test_what_a_scenario_said_of_its_devices_gives_way_to_what_was_measured(tmp_path):
+    clients = [{"count": 3, "prototype": "small", "device": {"assume": {"training": "9 s",
+                "compression": "9 s", "auxiliary": "1 ms"}}}]  # fmt: skip
+    worlds.deployed(worlds.scenario(method="fedavg", clients=clients), tmp_path / "real")
+    out = tmp_path / "here.yaml"
+    main(["calibrate", "fit", "--from", str(tmp_path / "real"), "--kind", "table", "--out",
+          str(out)])  # fmt: skip
+    (group,) = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())["clients"]
+    said = {name: s for name, s in group["device"]["assume"].items() if s is not None}
+    assert said == {"auxiliary": "0.001 s"}
+    again = simfed.run(out.with_suffix(".scenario.yaml"), progress=False, workers=1)
+    assert again.participations["training_s"].max() < 5
+
+
+def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_path):
+    """One model's work is mostly short and sometimes long, the other's the other way round."""
+    rng = np.random.default_rng(5)
+    lines = ["quantity,model,strategy,k,seconds"]
+    for model, chance in (("lenet5-half", 0.4), ("lenet5", 0.6)):
+        seconds = np.where(rng.random(200) < chance, rng.uniform(1.0, 3.0, 200), 0.1)
+        lines += [f"compression,{model},top-k,1000,{s!r}" for s in seconds.tolist()]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(lines))
+    table = read_table([path])
+    document = centred(fit_profile(table, kind="table", name="x").document, table)
+    (tmp_path / "x.yaml").write_text(profile_text(document, "made here"))
+    profile = load_profile(tmp_path / "x.yaml")
+    noise = profile.noise["compression"]
+    for model in ("lenet5-half", "lenet5"):
+        nominal_s = profile.seconds("compression", model=model, strategy="top-k", k=1000)
+        measured = [row.seconds for row in table.of(("compression", model, "top-k"))]
+        assert nominal_s * noise.mean == pytest.approx(np.mean(measured), rel=1e-4)

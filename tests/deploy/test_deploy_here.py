@@ -68,6 +68,15 @@ def test_links_become_token_buckets_and_delays_inside_namespaces():
     assert all("sf00000a" in line for line in outside)  # nothing else of this machine is touched
 
 
+def test_both_ends_send_with_the_congestion_control_of_the_network_model():
+    star = Star(2, up_bytes_per_s=1e6)
+    plain = list(shaping.commands(star, "00000a"))
+    routed = list(shaping.commands(star, "00000a", ["congctl", "cubic"]))
+    changed = [a for a, b in zip(routed, plain, strict=True) if a != b]
+    assert len(changed) == 3  # the server's way to all clients, and each client's to it
+    assert all("route" in line and line[-2:] == ["congctl", "cubic"] for line in changed)
+
+
 def test_what_shaping_lacks_is_named(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", "")

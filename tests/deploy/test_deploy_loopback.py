@@ -60,6 +60,22 @@ def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(tmp_path
     assert all(abs(c["ahead_s"]) <= c["unsure_s"] + 1e-3 for c in real.manifest["clocks"].values())
 
 
+@pytest.mark.parametrize("residuals", ["restored", "as-sent"])
+def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(tmp_path, residuals):
+    """Whatever becomes of what they had sent, they go on from the bits of the simulation."""
+    rollback = {"threshold": 1.0, "max_consecutive": 2}
+    plan = worlds.scenario(
+        rounds=6, safeguard={"rollback": rollback, "residuals": residuals},
+        policy={"kind": "uniform", "strategy": "random-k"},
+    )  # fmt: skip
+    real = worlds.deployed(plan, tmp_path / "real")
+    simulated = simfed.run(plan, progress=False, workers=1)
+    assert real.rounds["rolled_back"].equals(simulated.rounds["rolled_back"])
+    assert 0 < real.rounds["rolled_back"].sum() < 6
+    assert_same_learning(real, simulated)
+    assert verify(tmp_path / "real") == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "method",

@@ -14,6 +14,7 @@ from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
 from simfed.device.spread import coverage, interval_factor, spread_of, typical_of
 from simfed.device.table import Row, Table, read_table
+from simfed.errors import InputError
 
 K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
 SIZES = {
@@ -284,3 +285,28 @@ def test_it_is_said_why_rows_were_dropped_and_of_what(tmp_path):
     note = next(note for note in notes if "left out (" in note)
     assert note.startswith("6 of 15 rows left out (6 of training): the operating system gave the")
     assert "column `preempted`" in note
+
+
+def test_noise_that_no_law_describes_is_kept_as_quantiles(tmp_path):
+    """Work under a quota: it passes at once, or waits for some of the next period."""
+    rng = np.random.default_rng(4)
+    factors = np.where(rng.random(400) < 0.45, 0.1, rng.uniform(0.7, 2.5, 400))
+    found = fit_noise(factors / np.median(factors))
+    assert found.quantiles
+    assert found.mean == pytest.approx(np.mean(factors / np.median(factors)), rel=0.05)
+    draws = [found.factor(np.random.default_rng(i)) for i in range(2000)]
+    assert np.mean(draws) == pytest.approx(found.mean, rel=0.05)
+    assert max(draws) <= found.quantiles[-1]
+    again = Measured.read(found.written(), "noise")
+    assert again.quantiles == pytest.approx(found.quantiles, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [{"quantiles": [1.0]}, {"quantiles": [2.0, 1.0]}, {"quantiles": [0.0, 1.0]},
+     {"quantiles": [1.0, True]}, {"quantiles": [1.0, 2.0], "log_sd": 0.1}, {"quantiles": 3}],
+    ids=str,
+)  # fmt: skip
+def test_quantiles_that_are_none_are_refused(node):
+    with pytest.raises(InputError, match="at least two numbers above 0, ascending"):
+        Measured.read(node, "noise")

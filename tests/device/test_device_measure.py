@@ -1,6 +1,7 @@
 """Measuring: the learning side's own units are called, tables go on where they stopped."""
 
 import csv
+import multiprocessing
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from simfed import measure as measuring
 from simfed.cli import main
 from simfed.compress import ErrorFeedback
+from simfed.cores import cpu_groups, home_group
 from simfed.device.calibrate import fit_profile
 from simfed.device.load import load_profile
 from simfed.device.profile import ModelWork
@@ -262,3 +264,101 @@ def test_threads_of_linear_algebra_are_spoken_of(monkeypatch):
     assert named.threads_beside() == []
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     assert Plan(models=named.models, strategies=("top-k",)).threads_beside() == []
+
+
+FEW = {**SMALL, "quantities": ("training",), "batches": (2,), "repeat": 2}
+
+
+def test_a_table_holds_measurements_of_one_manner(tmp_path):
+    out = tmp_path / "table.csv"
+    measure(Plan(**FEW, pace_s=0.0), out)
+    assert {row["manner"] for row in rows_of(out)} == {"in a loop"}
+    with pytest.raises(InputError, match=r"manner rested 0\.001 s and cold"):
+        measure(Plan(**FEW, pace_s=0.001), out)
+    plan = Plan(**FEW, steps=5, quota=0.1, beside=3)
+    assert plan.manner == "rested 0.02 s and cold, 5 steps in a row, quota 0.1, beside 3"
+
+
+def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things(monkeypatch):
+    rests = []
+    monkeypatch.setattr(measuring.time, "sleep", rests.append)
+    known = facts("lenet5-half", "mnist-mini")
+    bench = measuring._Bench("lenet5-half", known, Plan(**FEW, pace_s=0.5))
+    bench.time(Case("training", "", 2))
+    assert rests == [0.5]
+    assert bench._others.max() == bench._others.min() == 1
+    measuring._Bench("lenet5-half", known, Plan(**FEW, pace_s=0.0)).time(Case("training", "", 2))
+    assert rests == [0.5]
+
+
+def test_training_is_the_mean_of_as_many_steps_as_are_asked_for(monkeypatch):
+    clock = iter([0.0, 6.0])
+    bench = measuring._Bench(
+        "lenet5-half", facts("lenet5-half", "mnist-mini"), Plan(**FEW, pace_s=0.0, steps=3)
+    )
+    steps = []
+    monkeypatch.setattr(bench, "_step", steps.append)
+    bench._clock = lambda: next(clock)
+    assert bench.time(Case("training", "", 2))[0] == 2.0
+    assert steps == [2, 2, 2]
+
+
+def test_handling_takes_up_the_model_that_came_and_evaluation_goes_through_all_samples():
+    plan = Plan(**{**SMALL, "quantities": ("handling", "evaluation")}, pace_s=0.0)
+    known = facts("lenet5-half", "mnist-mini")
+    cases = plan.cases("lenet5-half", "mnist-mini")
+    assert [(case.quantity, case.size) for case in cases] == [
+        ("handling", 1), ("evaluation", 8), ("evaluation", 16)
+    ]  # fmt: skip
+    bench = measuring._Bench("lenet5-half", known, plan)
+    bench._client.weights.zero_()
+    for case in cases:
+        assert bench.time(case)[0] > 0
+    assert torch.equal(bench._client.weights, bench._server.weights)
+
+
+def test_under_a_quota_seconds_are_wall_time_times_the_share_and_the_group_is_gone_after(tmp_path):
+    """Or a sentence says what is missing."""
+    out, above = tmp_path / "table.csv", cpu_groups()
+    plan = Plan(**FEW, pace_s=0.0, quota=0.5)
+    if above is None:
+        with pytest.raises(InputError, match="a system that gives quotas of processor time"):
+            measure(plan, out)
+        return
+    home = home_group(above)
+    measure(plan, out)
+    assert {row["clock"] for row in rows_of(out)} == {"wall"}
+    assert {row["preempted"] for row in rows_of(out)} == {"0"}
+    assert home_group(above) == home
+    assert not list(above.glob("simfed-measure-*"))
+    bench = measuring._Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
+    clock = iter([0.0, 6.0])
+    bench._clock = lambda: next(clock)
+    assert bench.time(Case("training", "", 2))[0] == 3.0
+
+
+@pytest.mark.long
+def test_processes_train_beside_the_measuring_one_and_end_with_it(tmp_path):
+    quota = 0.5 if cpu_groups() is not None else None
+    plan = Plan(**FEW, pace_s=0.0, beside=2, quota=quota)
+    seen = []
+    measure(
+        plan, tmp_path / "table.csv",
+        progress=lambda *_: seen.append(len(multiprocessing.active_children())),
+    )  # fmt: skip
+    assert set(seen) == {2}
+    assert multiprocessing.active_children() == []
+    if quota is not None:
+        assert not list(cpu_groups().glob("simfed-measure-*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pace_s": -1.0}, "seconds from 0 to 3600"), ({"quota": 0.0}, "a share from 0.001 to 1"),
+        ({"beside": -1}, "a whole number from 0 to 1000"), ({"steps": 0}, "of at least 1"),
+    ],
+)  # fmt: skip
+def test_manners_that_cannot_be_are_refused(tmp_path, changes, said):
+    with pytest.raises(InputError, match=said):
+        measure(Plan(**FEW, **changes), tmp_path / "table.csv")

@@ -41,6 +41,9 @@ class Fixed:
     def nominal_s(self, quantity, *, model, strategy="", **size):
         return self.seconds[quantity]
 
+    def charges(self, quantity, model):
+        return quantity in self.seconds or quantity not in ("handling", "evaluation")
+
     def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
         return nominal_s
 

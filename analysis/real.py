@@ -1,0 +1,612 @@
+"""Simulations held against deployments on this machine: the numbers of analysis/REAL.md.
+
+    sudo python analysis/real.py cases [--work runs/real] [--repeat 3] [--hold CMD --release CMD]
+    sudo python analysis/real.py study [--work runs/real] [--repeat 2] …
+    python analysis/real.py report
+
+`cases` deploys five kinds of fleets (dedicated links, a shared server link, slow processors, a
+mixed fleet, long transfers) with shaped links and processor quotas, several times each, measures
+this machine, and simulates each case twice: from `calibrate measure` alone, and from `calibrate fit
+--from` the deployment of another case with the same devices. `study` deploys ten slow clients
+behind each strategy, EXP3 and ASCEND at three K, and simulates the same from profiles fitted to
+EXP3's deployments. Both go on where they stopped: a deployment that is whole is not made again.
+`--hold` and `--release` are shell commands around the rounds that count, to keep other work still.
+`report` writes analysis/REAL.md and its figures from analysis/results-real/*.json.
+
+The first round of a deployment loads what later ones find in memory, and in the second other work
+is being held still; both are left out everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from scipy import stats
+
+import simfed
+from simfed.cores import available_cores
+from simfed.deploy.local import deploy
+from simfed.report.fidelity import Fidelity, fidelity
+from simfed.report.pictures import picture_style, save_picture
+from simfed.report.style import SERIES_COLOURS
+from simfed.units import counted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from simfed.record.read import Run
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "analysis" / "results-real"
+PAGE = ROOT / "analysis" / "REAL.md"
+FIGURES = ROOT / "analysis" / "figures"
+FIRST = 3
+"""The first round that counts."""
+
+# ---- what is played ------------------------------------------------------------------------------
+
+TCP = {"model": "tcp", "tcp": {"handshake": False, "header": "66 B"}}
+"""Connections stay open; token buckets count the head of every segment."""
+NOMINAL = {"training": "6 ms", "compression": "0.5 ms"}
+"""What the scenarios say before anything was measured; deployments do not look at it."""
+
+
+def _group(count: int, prototype: str, speed: float, up: float, down: float) -> dict[str, Any]:
+    return {
+        "count": count, "prototype": prototype, "device": {"assume": NOMINAL, "speed": speed},
+        "link": {"up": f"{up} Mbps", "down": f"{down} Mbps"},
+    }  # fmt: skip
+
+
+def _case(
+    name: str, rounds: int, clients: list[dict[str, Any]], k: int, steps: int,
+    server: Mapping[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    models = {"small": "lenet5-half", "large": "lenet5", "wide": "perceptron"}
+    used = {group["prototype"] for group in clients}
+    return {
+        "name": name, "seed": 1, "rounds": rounds,
+        "dataset": {"name": "mnist-mini", "public": 64, "partition": {"kind": "dirichlet",
+                                                                      "alpha": 0.5}},
+        "prototypes": {name: {"model": of} for name, of in models.items() if name in used},
+        "client_order": "round-robin", "clients": clients,
+        "network": {**TCP, **({"server": dict(server)} if server else {})},
+        "compression": {"k": k, "index_code": "fixed"},
+        "training": {"batch_size": 32, "local_steps": steps},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "evaluation": {"every": 10}, "checkpoint": {"every": 0},
+    }  # fmt: skip
+
+
+SLOW = 0.15, 0.1
+"""Shares of a processor of the small models' and the large models' devices."""
+CASES = {
+    of["name"]: of
+    for of in (
+        _case("dedicated", 21, [_group(5, "small", 1, 0.3, 2), _group(5, "large", 1, 0.25, 3)],
+              3000, 1),
+        _case("shared", 21, [_group(5, "small", 1, 20, 20), _group(5, "large", 1, 20, 20)], 5000, 1,
+              {"receive": "3 Mbps", "send": "16 Mbps"}),
+        _case("slow", 21, [_group(5, "small", SLOW[0], 4, 20), _group(5, "large", SLOW[1], 4, 20)],
+              2000, 10),
+        _case("mixed", 21, [_group(5, "small", SLOW[0], 0.5, 10),
+                            _group(5, "large", SLOW[1], 2, 10)], 4000, 3),
+        _case("long", 9, [_group(2, "wide", 1, 0.5, 2), _group(2, "wide", 1, 0.7, 3)], 40_000, 1),
+        _case("long-other", 6, [_group(2, "wide", 1, 0.9, 4), _group(2, "wide", 1, 0.8, 5)], 30_000,
+              1),
+    )
+}  # fmt: skip
+FITTED_TO = {
+    "dedicated": "shared", "shared": "dedicated", "slow": "mixed", "mixed": "slow",
+    "long": "long-other",
+}  # fmt: skip
+"""Case → the other one whose deployment its simulation may know: the same devices at other work."""
+GOALS = {
+    "dedicated": (0.03, 0.03), "long": (0.03, 0.03), "shared": (0.05, 0.05), "slow": (0.10, 0.05),
+    "mixed": (0.10, 0.05),
+}  # fmt: skip
+"""How far off a simulation may be: from measuring alone, from another deployment."""
+
+STUDY_K = (1000, 5000, 10_000)
+_REWARD = {"rho": 0.6, "beta": 0.4, "clip": [-1, 1]}
+POLICIES: dict[str, dict[str, Any]] = {
+    **{s: {"kind": "uniform", "strategy": s} for s in ("top-k", "random-k", "periodic-k")},
+    "exp3": {"kind": "exp3", "mixing": 0.1, "reward": _REWARD},
+    "ascend": {"kind": "ascend", "warmup": 5, "c": 3, "ema": 0.1, "reward": _REWARD},
+}
+STUDY_SPEED = 0.15
+STUDY_ROUNDS = 41
+
+
+def study_scenario(policy: str, k: int, repetition: int) -> dict[str, Any]:
+    """Ten clients as slow as small boards, on links of 50 Mbps."""
+    groups = [_group(5, of, STUDY_SPEED, 50, 50) for of in ("small", "large")]
+    return {
+        **_case(f"{policy}-{k}", STUDY_ROUNDS, groups, k, 1),
+        "seed": repetition,
+        "dataset": {"name": "mnist", "public": 256, "partition": {"kind": "dirichlet",
+                                                                  "alpha": 0.5}},
+        "training": {"batch_size": 32, "learning_rate": 0.02, "local_steps": 1},
+        "policy": POLICIES[policy], "evaluation": {"every": 20},
+    }  # fmt: skip
+
+
+# ---- deployments ---------------------------------------------------------------------------------
+
+
+class Quiet:
+    """Holds other work still while rounds count."""
+
+    def __init__(self, hold: str | None, release: str | None) -> None:
+        self._hold, self._release = hold, release
+
+    def progress(self, round: int, time_s: float, accuracy: float | None) -> None:
+        """Called after each round."""
+        if round == 1 and self._hold:
+            subprocess.run(self._hold, shell=True, check=True)
+
+    def over(self) -> None:
+        """Other work may go on."""
+        if self._release:
+            subprocess.run(self._release, shell=True, check=False)
+
+
+def deployed(plain: Mapping[str, Any], out: Path, quiet: Quiet) -> Run:
+    """The deployment of a scenario, made unless it is there."""
+    if not (out / "summary.json").exists():
+        shutil.rmtree(out, ignore_errors=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        print(f"deploying {out}", file=sys.stderr)
+        try:
+            deploy(simfed.Scenario.model_validate(plain), out, shaped=True,
+                   progress=quiet.progress)  # fmt: skip
+        finally:
+            quiet.over()
+    return simfed.load_run(out)
+
+
+def counting(run: Run) -> Any:
+    """What `fidelity` looks at: the rounds that count."""
+    return SimpleNamespace(
+        manifest=run.manifest, scenario=run.scenario, spans=run.spans,
+        rounds=run.rounds[run.rounds["round"] >= FIRST],
+        participations=run.participations[run.participations["round"] >= FIRST],
+    )  # fmt: skip
+
+
+def command(*arguments: object) -> None:
+    """A `simfed` command."""
+    subprocess.run([sys.executable, "-m", "simfed", *map(str, arguments)], check=True)
+
+
+# ---- simulations ---------------------------------------------------------------------------------
+
+
+def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
+    """Profiles of this machine by `calibrate measure` alone: of its clients and of its server."""
+    lenets: list[object] = ["--models", "lenet5-half,lenet5"]
+    wide: list[object] = ["--models", "perceptron", "--k", "30000,40000"]
+    asked: dict[str, list[list[object]]] = {
+        "server": [[*lenets, "--k", "3000,5000"]],
+        "plain": [[*lenets, "--k", "3000,5000", "--beside", 9]],
+        "slow": [
+            ["--models", model, "--quota", share, "--beside", 9, "--steps", 5, "--k", "2000,4000"]
+            for model, share in zip(("lenet5-half", "lenet5"), SLOW, strict=True)
+        ],
+        "long-server": [wide],
+        "long": [[*wide, "--beside", 1]],
+    }  # fmt: skip
+    found = {}
+    for name, calls in asked.items():
+        profile = found[name] = work / "calibration" / f"measured-{name}.yaml"
+        if profile.exists():
+            continue
+        tables = [work / "calibration" / f"measured-{name}-{i}.csv" for i in range(len(calls))]
+        quiet.progress(1, 0.0, None)
+        try:
+            for table, options in zip(tables, calls, strict=True):
+                only = "training,compression,handling"
+                if name.endswith("server"):
+                    only = "decompression,inference,distillation,evaluation"
+                command("calibrate", "measure", "--out", table, *options, "--batch", 32,
+                        "--samples", "64,512", "--strategies", "top-k", "--only", only, "--repeat",
+                        10)  # fmt: skip
+        finally:
+            quiet.over()
+        command("calibrate", "fit", *tables, "--kind", "table", "--out", profile)
+    return found
+
+
+def from_measuring(plain: Mapping[str, Any], clients: Path, server: Path) -> dict[str, Any]:
+    """The case's scenario with profiles that nobody has deployed."""
+    found = copy.deepcopy(dict(plain))
+    for group in found["clients"]:
+        group["device"] = {"profile": str(clients), "speed": group["device"]["speed"]}
+    found["server"] = {"device": {"profile": str(server)}}
+    return found
+
+
+def from_deployment(plain: Mapping[str, Any], run: Path, work: Path) -> dict[str, Any]:
+    """The case's scenario with devices and server as another case's deployment had them; links are
+    its own."""
+    return _with_devices(plain, *_fitted(run, work))
+
+
+def _fitted(run: Path, work: Path) -> tuple[Path, dict[str, Any]]:
+    """The profile and the scenario that a deployment comes to."""
+    profile = work / "calibration" / f"{run.name}.yaml"
+    last = len(simfed.load_run(run).rounds)
+    command("calibrate", "fit", "--from", run, "--rounds", f"{FIRST}:{last}", "--kind", "table",
+            "--out", profile)  # fmt: skip
+    return profile, yaml.safe_load(profile.with_suffix(".scenario.yaml").read_text())
+
+
+def _with_devices(
+    plain: Mapping[str, Any], profile: Path, like: Mapping[str, Any]
+) -> dict[str, Any]:
+    found = copy.deepcopy(dict(plain))
+    for group, of in zip(found["clients"], like["clients"], strict=True):
+        group["device"] = {**of["device"], "profile": str(profile)}
+    found["server"] = like["server"]
+    return found
+
+
+def simulated(plain: Mapping[str, Any], out: Path, *, time_only: bool = True) -> Run:
+    """Its simulation, anew."""
+    path = out.with_suffix(".yaml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(plain), sort_keys=False))
+    return simfed.run(path, out, time_only=time_only, overwrite=True, progress=False, workers=1)
+
+
+# ---- what is kept --------------------------------------------------------------------------------
+
+
+def verdict(found: Fidelity) -> dict[str, Any]:
+    """A comparison in a few numbers; the round's error is that of the medians."""
+    rounds = found.rounds
+    return {
+        "round": float(rounds["simulated_s"].median() / rounds["real_s"].median() - 1),
+        "makespan": found.makespan_error,
+        "named_right": found.named_right,
+        "same_choices": found.same_choices,
+        "phases": {
+            row.phase: [float(row.simulated_s), float(row.real_s)]
+            for row in found.phases.itertuples()
+        },
+        "server": [
+            float(rounds["simulated_server_s"].mean()), float(rounds["real_server_s"].mean())
+        ],
+    }  # fmt: skip
+
+
+def play_cases(work: Path, repeat: int, quiet: Quiet, more: Sequence[str]) -> None:
+    """All cases: deployed, measured, simulated, compared. `more`: repeated once more."""
+    # repetitions in turn, so that a slow hour falls on all cases
+    for i, name in itertools.product(range(repeat + 1), CASES):
+        if i == 0 or (name in FITTED_TO and (i < repeat or name in more)):
+            deployed(CASES[name], work / "cases" / f"{name}-{i}", quiet)
+    profiles = measured(work, quiet)
+    found: dict[str, Any] = {}
+    for name, other in FITTED_TO.items():
+        folders = [work / "cases" / f"{name}-{i}" for i in range(repeat + (name in more))]
+        runs = [simfed.load_run(folder) for folder in folders]
+        reals = [counting(run) for run in runs]
+        kind = {"slow": "slow", "mixed": "slow", "long": "long"}.get(name, "plain")
+        server = profiles["long-server" if name == "long" else "server"]
+        plans = {
+            "measured": from_measuring(CASES[name], profiles[kind], server),
+            "fitted": from_deployment(CASES[name], work / "cases" / f"{other}-0", work),
+        }
+        sims = {
+            by: counting(simulated(plan, work / "simulated" / f"{name}-{by}"))
+            for by, plan in plans.items()
+        }
+        again = [fidelity(a, b) for a, b in itertools.combinations(reals, 2)]
+        stragglers = [run.rounds["critical_client"].value_counts() for run in reals]
+        found[name] = {
+            "rounds": len(reals[0].rounds),
+            "real_round_s": [float(run.rounds["duration_s"].median()) for run in reals],
+            "real_makespan_s": [float(run.rounds["duration_s"].sum()) for run in reals],
+            "real_server_s": [float(run.rounds["server_s"].mean()) for run in reals],
+            "again": [verdict(of) for of in again],
+            "most_common": [float(of.iloc[0] / of.sum()) for of in stragglers],
+            **{by: [verdict(fidelity(sim, run)) for run in reals] for by, sim in sims.items()},
+        }
+    _write("cases", {"machine": machine(), "fitted_to": FITTED_TO, "cases": found})
+
+
+def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
+    """The platform experiment: deployed, and simulated from EXP3's deployments."""
+    order = ("exp3", *(name for name in POLICIES if name != "exp3"))
+    for i, policy, k in itertools.product(range(repeat), order, STUDY_K):
+        deployed(study_scenario(policy, k, i), work / "study" / f"{policy}-{k}-{i}", quiet)
+    fitted = {k: _fitted(work / "study" / f"exp3-{k}-0", work) for k in STUDY_K}
+    found = []
+    for i, policy, k in itertools.product(range(repeat), POLICIES, STUDY_K):
+        name = f"{policy}-{k}-{i}"
+        run = simfed.load_run(work / "study" / name)
+        plan = _with_devices(study_scenario(policy, k, i), *fitted[k])
+        sim = simulated(plan, work / "study-simulated" / name, time_only=False)
+        comparison = fidelity(counting(sim), counting(run))
+        found.append(
+            {
+                "policy": policy,
+                "k": k,
+                "repetition": i,
+                "fitted": policy == "exp3",
+                **verdict(comparison),
+                "real": _learned(run),
+                "simulated": _learned(sim),
+            }
+        )
+    _write("study", {"machine": machine(), "speed": STUDY_SPEED, "rounds": STUDY_ROUNDS - FIRST + 1,
+                     "repetitions": repeat, "runs": found})  # fmt: skip
+
+
+def _learned(run: Run) -> dict[str, Any]:
+    """What a run of the study came to."""
+    rounds, parts = run.rounds, run.participations
+    later = rounds[rounds["round"] >= FIRST]
+    tested = run.prototypes.dropna(subset=["test_accuracy"])
+    curve = tested.groupby("round")["test_accuracy"].mean()
+    share = parts["arm"].value_counts(normalize=True)
+    return {
+        "round_s": float(later["duration_s"].median()),
+        "makespan_s": float(later["duration_s"].sum()),
+        "accuracy": {int(r): round(float(a), 4) for r, a in curve.items()},
+        "arms": {str(arm): round(float(of), 4) for arm, of in share.items()},
+        "reward": None if parts["reward"].isna().all() else float(parts["reward"].mean()),
+    }
+
+
+def machine() -> str:
+    """What this machine is, in words."""
+    from simfed.measure import this_machine
+
+    of = this_machine("cpu", 1)
+    torch = f"PyTorch {of['torch']}"
+    return ", ".join([of["machine"], of["cpu"], counted(available_cores(), "core"), torch])
+
+
+def _write(name: str, found: Mapping[str, Any]) -> None:
+    def rounded(value: Any) -> Any:
+        if isinstance(value, float):
+            return float(f"{value:.5g}")
+        if isinstance(value, Mapping):
+            return {key: rounded(of) for key, of in value.items()}
+        return [rounded(of) for of in value] if isinstance(value, list) else value
+
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(rounded(found), indent=1) + "\n")
+    print(RESULTS / f"{name}.json")
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def _off(errors: Sequence[float]) -> str:
+    """Relative errors of the repetitions: their mean and, of several, the range."""
+    mean = f"{100 * float(np.mean(errors)):+.1f} %"
+    if len(errors) < 2:
+        return mean
+    return f"{mean} ({100 * min(errors):+.1f} … {100 * max(errors):+.1f})"
+
+
+def _interval(values: Sequence[float]) -> str:
+    """Mean ± the half-width of its 95 % interval (Student's t)."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return f"{mean:.3g}"
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return f"{mean:.3g} ± {half:.2g}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
+    rows, phases = [], []
+    for name, of in found["cases"].items():
+        goals = GOALS[name]
+        again = [abs(v["round"]) for v in of["again"]]
+        met = []
+        for by, goal in zip(("measured", "fitted"), goals, strict=True):
+            within = sum(abs(v["round"]) <= goal for v in of[by])
+            met.append(f"{within} of {len(of[by])} within {100 * goal:.0f} %")
+        named = [
+            float(np.mean([v["named_right"] for v in of[by]]))
+            for by in ("measured", "fitted", "again")
+            if of[by]
+        ]
+        rows.append([
+            name, f"{_interval(of['real_round_s'])} s",
+            f"{100 * max(again):.1f} %" if again else "–",
+            _off([v["round"] for v in of["measured"]]), met[0],
+            _off([v["round"] for v in of["fitted"]]), met[1],
+            _off([v["makespan"] for v in of["fitted"]]),
+            " / ".join(f"{100 * x:.0f} %" for x in named),
+        ])  # fmt: skip
+        for by in ("measured", "fitted"):
+            means = {
+                phase: np.mean([v["phases"][phase] for v in of[by]], axis=0)
+                for phase in of[by][0]["phases"]
+            }
+            means["server"] = np.mean([v["server"] for v in of[by]], axis=0)
+            phases.append([name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in
+                                       means.values())])  # fmt: skip
+    made = sorted({len(of["real_round_s"]) for of in found["cases"].values()})
+    pairs = ", ".join(f"{a} ← {b}" for a, b in found["fitted_to"].items())
+    rounds = ", ".join(str(of["rounds"]) for of in found["cases"].values())
+    yield "## Simulations against deployments"
+    yield (
+        f"On one machine ({found['machine']}), {' or '.join(map(str, made))} deployments of each "
+        f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
+        f"buckets, `slow` and `mixed` with quotas of {SLOW[0]:g} (small models) and {SLOW[1]:g} "
+        "(large ones) of a processor. `measured`: profiles of `calibrate measure` alone (under the "
+        "quota, beside nine others, where the case has one). `fitted`: devices and server of "
+        f"`calibrate fit --from` one deployment of another case with the same devices ({pairs}). "
+        "Links are as the scenario says in both. Errors are of the median round, simulated over "
+        "real: the mean over the repetitions, and their range."
+    )
+    yield _table(
+        ["case", "real round", "repetitions differ by up to", "`measured`", "goal", "`fitted`",
+         "goal", "`fitted`, makespan", "straggler named: measured / fitted / by reality itself"],
+        rows,
+    )  # fmt: skip
+    yield "Means per participation, and of the server per round, in milliseconds, simulated / real:"
+    yield _table(["case", "by", "download", "training", "compression", "upload", "host", "server"],
+                 phases)  # fmt: skip
+    yield "![Median rounds, simulated and real](figures/real-cases.png)"
+
+
+def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
+    rows = []
+    for k, policy in itertools.product(STUDY_K, POLICIES):
+        of = [r for r in found["runs"] if r["k"] == k and r["policy"] == policy]
+        if not of:
+            continue
+
+        def both(what: Callable[[dict[str, Any]], float], of: list[Any] = of) -> str:
+            return " / ".join(
+                _interval([what(run[side]) for run in of]) for side in ("simulated", "real")
+            )
+
+        def last(run: dict[str, Any]) -> float:
+            return 100 * float(list(run["accuracy"].values())[-1])
+
+        def most(run: dict[str, Any]) -> float:
+            return 100 * float(run["arms"].get("top-k", 0.0))
+
+        rows.append([
+            f"{k:,}", policy, both(lambda run: 1e3 * run["round_s"]),
+            _off([run["round"] for run in of]), _off([run["makespan"] for run in of]),
+            both(last), both(most),
+        ])  # fmt: skip
+    yield "## The platform experiment on one machine"
+    yield (
+        "Ten clients on MNIST (five LeNet5, five of its half, Dirichlet 0.5, one local step of 32 "
+        f"samples), each with {found['speed']:g} of a processor (a LeNet5 step takes it some 45 "
+        "ms, twice as long as a Raspberry Pi 4) and a link of 50 Mbps both ways: fixed strategies, "
+        "EXP3 and ASCEND, which were paid by measured seconds; "
+        f"{found['rounds']} rounds that count, {counted(found['repetitions'], 'repetition')} "
+        "(five are wanted). Simulations are fitted to EXP3's deployment at this "
+        "K; all other rows are held out. Simulated / real, with 95 % intervals over repetitions."
+    )
+    yield _table(["K", "policy", "round, ms", "error of the round", "of the makespan",
+                  "accuracy at the end, %", "Top-K played, %"], rows)  # fmt: skip
+    ascend = [abs(run["round"]) for run in found["runs"] if run["policy"] == "ascend"]
+    yield (
+        f"ASCEND, held out: the median round is off by {100 * float(np.median(ascend)):.1f} % "
+        f"(median), at most {100 * max(ascend):.1f} %. Fixed strategies cannot be simulated from "
+        "EXP3's deployments: a client whose policy learns measures its loss on all its samples "
+        "before and after, which takes it four to five times as long as everything else, and which "
+        "a simulation does not know apart from other host time."
+    )
+    yield "![Rounds of the platform experiment](figures/real-study.png)"
+
+
+def write_report() -> None:
+    """The page and its figures from what was kept."""
+    parts = [
+        "# Simulated and real",
+        "Made by `python analysis/real.py report` from `analysis/results-real/`; how to repeat it "
+        "stands at the top of that script. What deployments are, and what is unlike the scenario "
+        "in shaped ones, is said in [docs/deploy.md](../docs/deploy.md).",
+    ]
+    for name, part, figure in (
+        ("cases", _cases_part, _cases_figure), ("study", _study_part, _study_figure)
+    ):  # fmt: skip
+        path = RESULTS / f"{name}.json"
+        if path.exists():
+            found = json.loads(path.read_text())
+            parts += part(found)
+            with picture_style():
+                save_picture(figure(found), FIGURES / f"real-{name}.png", dpi=150)
+    notes = RESULTS / "notes.md"
+    if notes.exists():
+        parts.append(notes.read_text().strip())
+    PAGE.write_text("\n\n".join(parts) + "\n")
+    print(PAGE)
+
+
+def _cases_figure(found: Mapping[str, Any]) -> Figure:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.2, 3.0), layout="constrained")
+    names = list(found["cases"])
+    for j, by in enumerate(("measured", "fitted")):
+        for i, name in enumerate(names):
+            errors = [100 * v["round"] for v in found["cases"][name][by]]
+            axes.plot([i + 0.16 * (2 * j - 1)] * len(errors), errors, "os"[j], ms=5,
+                      color=SERIES_COLOURS[j], label=by if i == 0 else None)  # fmt: skip
+    for i, name in enumerate(names):
+        again = [100 * v["round"] for v in found["cases"][name]["again"]]
+        axes.plot([i] * len(again), again, "_", ms=9, color="#8C8C8C",
+                  label="one repetition to another" if i == 0 else None)  # fmt: skip
+        for j, goal in enumerate(GOALS[name]):
+            at = i + 0.16 * (2 * j - 1)
+            axes.fill_between([at - 0.13, at + 0.13], -100 * goal, 100 * goal, alpha=0.15, lw=0,
+                              color=SERIES_COLOURS[j])  # fmt: skip
+    axes.axhline(0, color="0.4", lw=0.8)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel("error of the median round, %")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _study_figure(found: Mapping[str, Any]) -> Figure:
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(STUDY_K), figsize=(7.2, 2.8), sharey=True,
+                                  layout="constrained")  # fmt: skip
+    for axes, k in zip(panels, STUDY_K, strict=True):
+        for i, policy in enumerate(POLICIES):
+            of = [r for r in found["runs"] if r["k"] == k and r["policy"] == policy]
+            for j, side in enumerate(("real", "simulated")):
+                values = [1e3 * run[side]["round_s"] for run in of]
+                axes.plot([i + 0.14 * (2 * j - 1)] * len(values), values, "os"[j], ms=5,
+                          color=SERIES_COLOURS[j], label=side if i == 0 else None)  # fmt: skip
+        axes.set_title(f"K = {k:,}", fontsize=9)
+        axes.set_xticks(range(len(POLICIES)), list(POLICIES), rotation=30, ha="right")
+        axes.set_ylim(bottom=0)
+    panels[0].set_ylabel("median round, ms")
+    panels[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("cases", "study", "report"))
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "real")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--more", default="", help="cases to repeat once more: slow,mixed")
+    parser.add_argument("--hold", help="shell command before rounds that count")
+    parser.add_argument("--release", help="shell command after them")
+    arguments = parser.parse_args()
+    quiet = Quiet(arguments.hold, arguments.release)
+    work = arguments.work.resolve()
+    if arguments.what == "cases":
+        play_cases(work, arguments.repeat, quiet, arguments.more.split(","))
+    elif arguments.what == "study":
+        play_study(work, arguments.repeat, quiet)
+    else:
+        write_report()
+
+
+if __name__ == "__main__":
+    main()

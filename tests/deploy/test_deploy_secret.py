@@ -1,0 +1,67 @@
+"""TLS, with a certificate that is made here."""
+
+import shutil
+import subprocess
+
+import deploy_worlds as worlds
+import pytest
+
+import simfed
+from simfed.deploy.peers import Patience
+from simfed.deploy.serving import Listening
+from simfed.deploy.tls import client_tls, server_tls
+from simfed.errors import InputError
+
+
+def certificate(folder, name):
+    """(certificate, key) of a server on the loopback, signed by itself; None without `openssl`."""
+    if shutil.which("openssl") is None:
+        return None
+    paths = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+         "subjectAltName=IP:127.0.0.1", "-out", paths[0], "-keyout", paths[1]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return paths
+
+
+def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get_in(tmp_path):
+    ours, theirs = (certificate(tmp_path, name) for name in ("ours", "theirs"))
+    if ours is None or theirs is None:  # what can be said without certificates
+        with pytest.raises(InputError, match="a certificate and its key, in PEM"):
+            server_tls(tmp_path / "none.pem", tmp_path / "none.key")
+        return
+    plan = worlds.scenario(rounds=2)
+    strangers = worlds.Crowd((0, 1), tls=client_tls(theirs[0]), patience_s=3.0)
+    plain = worlds.Crowd((2,), patience_s=3.0)
+
+    def others_first(host, port):
+        for crowd in (strangers, plain):
+            crowd.begin(host, port)
+            crowd.end()
+
+    listening = Listening(
+        patience=Patience(handshake_s=2.0, silence_s=20.0, beat_s=0.2, answer_s=60.0),
+        join_s=60.0, tls=server_tls(*ours),
+    )  # fmt: skip
+    crowd = worlds.Crowd(tls=client_tls(ours[0]))
+    real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
+    assert crowd.errors == {}
+    assert sorted(strangers.errors) == [0, 1]
+    assert all("TLS" in str(error) for error in strangers.errors.values())
+    assert sorted(plain.errors) == [2]
+    simulated = simfed.run(plan, progress=False, workers=1)
+    assert real.prototypes.equals(simulated.prototypes)
+
+
+def test_files_that_are_no_certificates_are_refused_in_a_sentence(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("no certificate")
+    with pytest.raises(InputError, match="a certificate and its key, in PEM"):
+        server_tls(text, text)
+    with pytest.raises(InputError, match="certificates to trust, in PEM"):
+        client_tls(text)
+    with pytest.raises(InputError, match="certificates to trust, in PEM"):
+        client_tls(tmp_path / "missing")

@@ -1,0 +1,112 @@
+"""What real hosts do beside the method takes time in a simulation where it is known, and only
+there."""
+
+import pytest
+
+import simfed
+from simfed.audit import verify
+from simfed.errors import RunFailed
+
+TIMES = {"training": "10 ms", "compression": "1 ms"}
+LATE = {"noise": {"kind": "lognormal", "cv": 0.5}}
+
+
+def scenario(times=TIMES, server=None, **changes):
+    """Two clients behind links of 8 Mbps."""
+    device = {"assume": times, **changes.pop("device", {})}
+    return simfed.Scenario.model_validate(
+        {
+            "name": "tiny", "rounds": 5, "dataset": {"name": "mnist-mini", "public": 8},
+            "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+            "clients": [
+                {"count": 1, "prototype": of, "device": device, "link": {"up": "8 Mbps"}}
+                for of in ("small", "large")
+            ],
+            "client_order": "round-robin",
+            "compression": {"k": 1000}, "policy": {"kind": "uniform", "strategy": "top-k"},
+            "evaluation": {"every": 2},
+            **({} if server is None else {"server": {"device": {"assume": server}}}),
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def played(plan, out=None, **options):
+    return simfed.run(plan, out, time_only=True, progress=False, **options)
+
+
+def seconds(run, kind):
+    spans = run.spans[run.spans["kind"] == kind]
+    return (spans["finished_at_s"] - spans["started_at_s"]).tolist()
+
+
+def test_handling_messages_is_local_work_between_download_and_training(tmp_path):
+    without = played(scenario())
+    run = played(scenario({**TIMES, "handling": "40 ms"}), tmp_path / "run")
+    assert seconds(without, "handling") == []
+    assert seconds(run, "handling") == pytest.approx([0.04] * 10)
+    longer_s = run.participations["training_s"] - without.participations["training_s"]
+    assert longer_s.tolist() == pytest.approx([0.04] * 10)
+    mine = run.spans[(run.spans["client"] == 0) & (run.spans["round"] == 1)]
+    assert [kind for kind in mine["kind"] if kind != "waiting"] == [
+        "handling", "training", "compression", "upload"
+    ]  # fmt: skip
+    assert verify(tmp_path / "run") == []
+
+
+def test_a_slow_processor_handles_slowly_and_a_scaled_one_as_scaled():
+    run = played(scenario({**TIMES, "handling": "40 ms"}, device={"speed": 0.5}))
+    assert seconds(run, "handling") == pytest.approx([0.08] * 10)
+
+
+def test_a_server_that_knows_them_takes_time_for_merges_and_for_evaluations_that_are_due(tmp_path):
+    nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
+    said = {**nothing, "handling": "50 ms", "evaluation": "70 ms"}
+    without = played(scenario(server=nothing))
+    run = played(scenario(server=said), tmp_path / "run")
+    assert without.rounds["server_s"].tolist() == [0.0] * 5
+    # two prototypes, after rounds 2, 4 and the last
+    assert run.rounds["server_s"].tolist() == pytest.approx([0.05, 0.19, 0.05, 0.19, 0.19])
+    tested = run.spans[run.spans["kind"] == "evaluation"]
+    assert set(tested["name"]) == {"evaluation of small", "evaluation of large"}
+    assert set(tested["track"]) == {"server"}
+    assert verify(tmp_path / "run") == []
+
+
+def test_a_run_that_is_resumed_while_messages_are_handled_goes_on_there(tmp_path):
+    plan = scenario(
+        {**TIMES, "handling": "40 ms"}, device=LATE, method="fedasync", rounds=12,
+        aggregation={"mode": "asynchronous", "concurrency": 2}, checkpoint={"every": 1},
+        dataset={"name": "mnist-mini"},
+    )  # fmt: skip
+    whole = played(plan, tmp_path / "whole")
+    for stop in (3, 6, 9):
+
+        def give_up(round, time_s, accuracy, stop=stop):
+            if round == stop:
+                raise RunFailed("enough")
+
+        out = tmp_path / f"stopped-{stop}"
+        with pytest.raises(RunFailed):
+            simfed.run(plan, out, time_only=True, progress=give_up)
+        again = played(plan, out, resume=True)
+        assert again.spans.equals(whole.spans)
+        assert again.participations.equals(whole.participations)
+
+
+def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
+    (tmp_path / "board.yaml").write_text(
+        "kind: table\nname: board\n"
+        "training: {lenet5-half: {32: 10 ms}, lenet5: {32: 20 ms}}\n"
+        "compression: {any: {top-k: {1000: 1 ms}}}\n"
+        "handling: {lenet5-half: {1: 40 ms}, lenet5: {1: 50 ms}}\n"
+        "power: {training: 4 W, compression: 1 W, uplink: 2 W, downlink: 1 W, idle: 0 W}\n"
+    )
+    clients = [
+        {"count": 1, "prototype": of, "device": str(tmp_path / "board.yaml")}
+        for of in ("small", "large")
+    ]
+    run = played(scenario(clients=clients), tmp_path / "run")
+    expected_j = [4 * (0.01 + 0.04) + 0.001, 4 * (0.02 + 0.05) + 0.001]
+    assert run.participations["energy_j"].tolist() == pytest.approx(expected_j * 5)
+    assert verify(tmp_path / "run") == []

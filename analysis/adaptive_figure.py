@@ -219,7 +219,7 @@ def adaptive_figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 4.0), layout="constrained")
+    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3, width_ratios=[1.5, 1, 1])
     _draw_ratios(left, found, held_out)
@@ -239,7 +239,10 @@ def _draw_ratios(ax: Axes, found: Sequence[Setting], held_out: Sequence[Setting]
     y, places, names = 0.0, [], []
     for of in (*found, *held_out):
         head = of.name + (" (held out)" if of in held_out else "")
-        ax.text(0.32, y, f"{head}; best: {of.best}", fontsize=6, va="center", weight="bold")
+        ax.text(
+            0.32, y, f"{head}; best: {of.best}", fontsize=6, va="center", weight="bold",
+            bbox={"color": "white", "pad": 0.5},
+        )  # fmt: skip
         for arm, one in of.arms.items():
             if arm == of.best:
                 continue
@@ -288,6 +291,10 @@ def _draw_levels(ax: Axes, plays: pd.DataFrame) -> None:
     ):
         ax.loglog(rows["mbps"], rows["k"], ".", ms=3, alpha=0.6, color=colour, label=name)
     ax.set(xlabel="a client's uplink while sending (Mbps)", ylabel="K, mean from round 11 on")
+    ax.set_xticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    ax.set_yticks([30, 100, 300, 1000, 3000], ["30", "100", "300", "1,000", "3,000"])
+    ax.tick_params(which="minor", length=0, labelbottom=False, labelleft=False)
+    ax.set_xlim(0.04, 40)
     ax.legend(frameon=False, fontsize=6, loc="lower right")
 
 

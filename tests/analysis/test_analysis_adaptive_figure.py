@@ -120,4 +120,4 @@ def test_the_registered_studies_are_what_they_say(name, runs):
     plan = plan_study(STUDIES / f"{name}.yaml")
     assert len(plan.runs) == runs
     assert plan.seeds == tuple(range(10))
-    assert plan.arms_axis == ARM
+    assert plan.arms_axis.name == ARM

@@ -42,6 +42,7 @@ __all__ = [
     "compact",
     "packed",
     "run_hash",
+    "setting_of",
     "unpacked",
     "work_off",
 ]
@@ -86,13 +87,15 @@ PHASES = (
     Phase("weights", "mnist-weights"),
     Phase("exploration", "mnist-exploration"),
     Phase("large-k", "mnist-large-k"),
-    Phase("multiverse", "multiverse"),
+    Phase("multiverse", "multiverse", {_K: (1000,)}),
+    Phase("safeguard", "mnist-safeguard"),
     Phase("dense", "mnist-dense"),
+    Phase("multiverse-5000", "multiverse", {_K: (5000,)}),
     Phase("multiverse-setup", "multiverse-setup"),
     Phase("cifar10-k", "cifar10-k", {_K: (100_000, 2_000_000)}, needs_gpu=True),
     Phase("cifar10-k-middle", "cifar10-k", {_K: (500_000,)}, needs_gpu=True),
-    Phase("cifar10-alpha", "cifar10-alpha", needs_gpu=True),
-    Phase("cifar10-bandwidth", "cifar10-bandwidth", needs_gpu=True),
+    Phase("cifar10-weights", "cifar10-weights", needs_gpu=True),
+    Phase("cifar10-exploration", "cifar10-exploration", needs_gpu=True),
     Phase("cifar10-reduced", "cifar10-reduced-k"),
 )
 
@@ -256,7 +259,7 @@ def compact(run: Run, folder: Path) -> dict[str, Any]:
     return {
         "address": folder.name,
         "fingerprint": run.fingerprint,
-        "setting": _setting(run.scenario),
+        "setting": setting_of(run.scenario),
         "seed": run.scenario["seed"],
         "simulated_s": summary["simulated_s"],
         "uplink_bytes": summary["uplink_bytes"],
@@ -281,7 +284,7 @@ def compact(run: Run, folder: Path) -> dict[str, Any]:
     }
 
 
-def _setting(scenario: Mapping[str, Any]) -> dict[str, Any]:
+def setting_of(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """The coordinates of a run in the paper's evaluation; None where one has no meaning."""
     policy, reward = scenario["policy"], scenario["policy"].get("reward") or {}
     learns = policy["kind"] != "uniform"
@@ -317,9 +320,24 @@ def _universe(scenario: Mapping[str, Any]) -> dict[str, Any]:
         "usual safeguard": (True, on),
         "compression ×": (1, scale.get("compression", 1)),
         "local steps": (1, training["local_steps"]),
+        **_safeguard(scenario["safeguard"]),
         "distillation ×": (1, (rate or training["learning_rate"]) / training["learning_rate"]),
     }
     return {name: here for name, (taken, here) in taken_and_here.items() if here != taken}
+
+
+def _safeguard(section: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Its keys: as taken, and here. Where it is off, nothing but that counts."""
+    if section["rollback"] is None:
+        return {}
+    at_once = section["rollback"]["max_consecutive"]
+    return {
+        "residuals": ({"kind": "restored"}, section["residuals"]),
+        "reference": ({"kind": "last-accepted"}, section["reference"]),
+        "forces": ("top-k", section["forces"]),
+        "threshold": (2.0, section["rollback"]["threshold"]),
+        "in a row": (1, at_once),
+    }
 
 
 def _profiles(folder: Path) -> dict[str, str]:

@@ -6,6 +6,7 @@ and one line style beside it, so that a print without colour still reads.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "FigureSpec", "Panel"]
+__all__ = ["COLOURS", "FIGURES", "FigureSpec", "Panel", "axes_in"]
 
 COLOURS = arm_colours(POLICIES)
 _DASHES: dict[str, Any] = {
@@ -263,13 +264,25 @@ def _sensitivity(spec: FigureSpec, results: Results) -> Figure:
 
 
 def _axes(count: int, height_in: float, columns: int) -> tuple[Figure, list[Axes]]:
+    rows = math.ceil(count / columns)
+    figure, axes = axes_in((height_in,) * rows, (1.0,) * columns)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def axes_in(heights_in: Sequence[float], widths: Sequence[float]) -> tuple[Figure, list[Axes]]:
+    """Rows of so many inches, columns of such relative widths; the axes row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = math.ceil(count / columns)
-    figure = Figure(figsize=(_WIDTH_IN, height_in * rows + 0.45), layout="constrained")
+    figure = Figure(figsize=(_WIDTH_IN, sum(heights_in) + 0.45), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+    grid = figure.add_gridspec(
+        len(heights_in), len(widths), height_ratios=heights_in, width_ratios=widths
+    )
+    cells = itertools.product(range(len(heights_in)), range(len(widths)))
+    return figure, [figure.add_subplot(grid[cell]) for cell in cells]
 
 
 def _percent_axis(ax: Axes) -> None:
@@ -312,6 +325,12 @@ def _by_model(ks: Sequence[int], models: Sequence[str], policies: tuple[str, ...
     )
 
 
+def _grids(task: str) -> tuple[Panel, ...]:
+    only = ("ascend",)
+    pairs = (Panel(f"(ρ, β) = {r:g}, {b:g}", {"rho": r, "beta": b}, only, task) for r, b in WEIGHTS)
+    return (*pairs, *(Panel(f"c = {c}", {"c": c}, only, task) for c in CONSTANTS))
+
+
 _ADAPTIVE = ("ascend", "exp3")
 _CIFAR_MODELS = ("resnet18", "wresnet40-2")
 FIGURES: tuple[FigureSpec, ...] = (
@@ -328,20 +347,18 @@ FIGURES: tuple[FigureSpec, ...] = (
                tuple(Panel(f"{b} Mbps", {"up_mbps": b}) for b in (5, 50, 500)), 5, _curves),
     FigureSpec("mnist-sensitivity", "MNIST: ASCEND's sensitivity",
                "K 1,000, α 0.5, 50 Mbps; dots are seeds, diamonds their means.",
-               (*(Panel(f"(ρ, β) = {r:g}, {b:g}", {"rho": r, "beta": b}, ("ascend",)) for r, b in WEIGHTS),
-                *(Panel(f"c = {c}", {"c": c}, ("ascend",)) for c in CONSTANTS)), 3, _sensitivity),
+               _grids("mnist"), 3, _sensitivity),
     FigureSpec("mnist-large-k", "MNIST: accuracy at K = 5,000 and 10,000",
                "α 0.5, 50 Mbps. The source's runs at these K were on devices whose times are not published.",
                _k_panels((5000, 10_000)), 5, _curves),
     FigureSpec("cifar10-k", "CIFAR-10: accuracy by K", "α 0.5, 50 Mbps, 300 rounds.",
                _k_panels((100_000, 500_000, 2_000_000), "cifar10"), 3, _curves),
-    FigureSpec("cifar10-alpha", "CIFAR-10: accuracy by label skew", "K 100,000, 50 Mbps, 300 rounds.",
-               tuple(Panel(f"α = {a:g}", {"alpha": a}, task="cifar10") for a in (0.1, 0.5, 1)), 3, _curves),
-    FigureSpec("cifar10-bandwidth", "CIFAR-10: accuracy by bandwidth", "K 100,000, α 0.5, 300 rounds.",
-               tuple(Panel(f"{b} Mbps", {"up_mbps": b}, task="cifar10") for b in (5, 50, 500)), 3, _curves),
     FigureSpec("cifar10-selection", "CIFAR-10: strategies chosen, by prototype and K",
                "Rounds of free choice. Dotted: a third.",
                _by_model((100_000, 2_000_000), _CIFAR_MODELS, _ADAPTIVE, "cifar10"), 3, _selection),
+    FigureSpec("cifar10-sensitivity", "CIFAR-10: ASCEND's sensitivity",
+               "K 100,000, α 0.5, 50 Mbps; dots are seeds, diamonds their means.",
+               _grids("cifar10"), 3, _sensitivity),
     FigureSpec("cifar10-reduced", "CIFAR-10, reduced to what a CPU can compute",
                "Not the source's experiment: 40 rounds, 64 public images (bfloat16), probes of 64, one seed.",
                _k_panels((100_000, 2_000_000), "cifar10-reduced"), 1, _curves),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 from paper_campaign import Planned, campaign
+from paper_choices import losses_around, shares_over_time
 from paper_claims import (
     CONTRADICTED,
+    HOLDS,
+    MISSING,
+    UNDECIDED,
     VERDICTS,
     Check,
     Judged,
@@ -18,24 +24,34 @@ from paper_claims import (
     survives_holm,
 )
 from paper_figures import FIGURES, FigureSpec
+from paper_multiverse import SAFEGUARDS, Specification, readings, settings, shares_by_choice
+from paper_pictures import PICTURES
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from paper_results import (
     CONSTANTS,
     EXPLORATION,
+    FIXED,
+    LARGE,
     MEASURES,
+    NAMES,
     POLICIES,
     REWARD,
+    SMALL,
     WEIGHTS,
     Result,
     Results,
     Runs,
+    accuracy_gap,
     final_accuracy,
+    mean_accuracy_gap,
+    time_ratio,
     time_to,
 )
+from paper_sentences import sentences
 
 from simfed.report.pictures import save_picture
 from simfed.study.comparison import ratio_text
-from simfed.study.statistics import Estimate
+from simfed.study.statistics import Estimate, mean_interval
 
 __all__ = ["write_report"]
 
@@ -52,7 +68,11 @@ def write_report(folder: Path, into: Path) -> str:
         if spec.runs(results):
             save_picture(spec.draw(spec, results), into / "figures" / f"{spec.name}.png", dpi=_DPI)
             drawn.append(spec.name)
-    (into / "RESULTS.md").write_text(results_text(results), encoding="utf-8")
+    for picture in PICTURES.values():
+        if (figure := picture.draw(results)) is not None:
+            save_picture(figure, into / "figures" / f"{picture.name}.png", dpi=_DPI)
+            drawn.append(picture.name)
+    (into / "RESULTS.md").write_text(results_text(results, drawn), encoding="utf-8")
     took_s = time.perf_counter() - began_s
     return f"{len(results.all)} runs, {len(drawn)} figures, {into / 'RESULTS.md'} in {took_s:.1f} s"
 
@@ -62,11 +82,13 @@ def campaign_results(folder: Path) -> Results:
     return Results(folder, {planned.hash for planned in campaign()})
 
 
-def results_text(results: Results) -> str:
-    """The page."""
-    judged = judge(results)
+def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
+    """The page; `drawn`: the pictures that there are."""
+    judged, read = judge(results), list(readings(results))
     parts = [
         _HEAD,
+        _picture("at-a-glance", drawn),
+        _hurried(results, judged, read),
         _standing(results, judged),
         _claims_table(judged),
         _ONE_NUMBER,
@@ -76,10 +98,19 @@ def results_text(results: Results) -> str:
         _reading_table(judged, results),
         "### By other measures of accuracy\n\n" + _MEASURE_RULES,
         _measures_table(results, judged),
+        "## In other universes\n\n" + _UNIVERSE_RULES,
+        _readings_table(read),
+        _settings_table(results),
+        _picture("open-points", drawn),
+        _beside_dense(results),
         "### Every comparison\n\n" + _COMPARISON_RULES,
         _comparisons(judged),
         _reasons(results),
         "## Figures\n\n" + _FIGURE_RULES,
+        _picture("mnist-selection-over-time", drawn),
+        _early_and_late(results),
+        _picture("safeguard", drawn),
+        _safeguards_table(results),
         *(_figure(spec, results) for spec in FIGURES),
         "## Numbers\n\n" + _NUMBER_RULES,
         _numbers_table(results),
@@ -101,14 +132,26 @@ Resource-Efficient Federated Knowledge Distillation*) run again with simfed, and
 runs.
 
 Judged are accuracy, simulated time and choices on MNIST. Not judged are the source's theory (see
-[docs/theory.md](../docs/theory.md)), what it says of communication saved against sending everything, its measurements
-on devices, and, without a GPU, CIFAR-10."""
+[docs/theory.md](../docs/theory.md)), its measurements on devices, and, without a GPU, CIFAR-10."""
 
-_CHOSEN = """The source leaves points open. Taken here is the first value of each line; the others are keys of a scenario,
-and what they change was not tried in this campaign."""
+_CHOSEN = """The source leaves points open. Taken here is the first value of each line; the others are keys of a scenario.
+What five of them change stands [below](#in-other-universes); the others were not tried in this campaign."""
+
+_UNIVERSE_RULES = """How much hangs on what was chosen? First, on how the same runs are *read*: per round or per simulated
+second, after 250, 500 or 1,000 rounds, by the last accuracy or the mean so far, in all combinations. (Per second, two
+runs are compared up to the end of the one that is through with these rounds first.) A claim hangs on a choice by as
+much as the share of readings in which it holds differs between the choice's values."""
+
+_SETTING_RULES = """Then, on the source's *open points*: ASCEND at K = 1,000 in a quarter of all combinations of five of them with
+two values each, three seeds. A number beside a point is what its other value changes by itself, others met equally
+often, with a 95 % interval from one variance for all runs; points whose interval holds 0 are left out. In a quarter of
+all combinations, what one point does cannot be told from how two others act together."""
 
 _MEASURE_RULES = """A claim about accuracy is judged by the last evaluation, as the source's tables are. Where another
 measure of the same runs comes to another verdict, the verdict hangs on that choice. Times do not change with it."""
+
+_DENSE_RULES = """`dense` sends every entry as 32 bits, without indices; the same seeds at 50 Mbps. Uploads alone are charged, so
+that time saved is upload saved."""
 
 _ONE_NUMBER = """The number is that of the comparison which speaks least for the claim (of those with the most
 seeds, where it is not run), with its 95 % interval over seeds: differences in percentage points of test accuracy (or of
@@ -262,6 +305,148 @@ def _measures_table(results: Results, judged: Sequence[Judged]) -> str:
     return _table(("claim", *(words for _, words in MEASURES.values())), rows)
 
 
+# --- other universes ---------------------------------------------------------------------------
+
+
+def _picture(name: str, drawn: Sequence[str]) -> str:
+    if name not in drawn:
+        return ""
+    picture = PICTURES[name]
+    head = f"### {picture.title}\n\n" if name != "at-a-glance" else ""
+    return f"{head}![{picture.title}](figures/{name}.png)\n\n*{picture.says}*"
+
+
+def _hurried(results: Results, judged: Sequence[Judged], read: Sequence[Specification]) -> str:
+    found = sentences(results, judged, read)
+    lines = "\n".join(f"{i}. {sentence}" for i, sentence in enumerate(found, start=1))
+    return f"## In {len(found)} sentences\n\n{lines}" if found else ""
+
+
+def _readings_table(read: Sequence[Specification]) -> str:
+    rows = []
+    for claim in dict.fromkeys(one.claim for one in read):
+        of_claim = [one for one in read if one.claim == claim and one.state != MISSING]
+        if not of_claim:
+            continue
+        name, of_value = next(iter(shares_by_choice(of_claim).items()))
+        most = ", ".join(f"{value} {100 * share:.0f} %" for value, share in of_value.items())
+        rows.append((claim, len(of_claim), *_percentages(of_claim), f"{name}: holds {most}"))
+    header = ("claim", "readings", "holds", "undecided", "contradicted", "hangs most on")
+    return _table(header, rows) if rows else ""
+
+
+def _settings_table(results: Results) -> str:
+    rows = []
+    for question, each, changes in settings(results, 1000):
+        if len(each) < 2:
+            continue
+        words = [
+            f"{e.factor.words} {e.factor.other} {_change_text(e.estimate, question.unit)}"
+            for e in changes
+            if e.clear
+        ]
+        rows.append((question.claim, len(each), *_percentages(each), "; ".join(words) or "none"))
+    header = ("claim", "settings", "holds", "undecided", "contradicted", "points that change it")
+    return f"{_SETTING_RULES}\n\n{_table(header, rows)}" if rows else ""
+
+
+def _percentages(found: Sequence[Specification]) -> list[str]:
+    states = [one.state for one in found]
+    return [
+        f"{100 * states.count(s) / len(states):.0f} %" for s in (HOLDS, UNDECIDED, CONTRADICTED)
+    ]
+
+
+def _change_text(estimate: Estimate, unit: str) -> str:
+    ends = (estimate.least, estimate.low, estimate.high)
+    if unit == "×":
+        least, low, high = (math.exp(end) for end in ends)
+        return f"× {least:.2f} [{low:.2f}, {high:.2f}]"
+    least, low, high = (100 * end for end in ends)
+    return f"{least:+.1f} points [{low:+.1f}, {high:+.1f}]"
+
+
+def _beside_dense(results: Results) -> str:
+    """What is saved against sending everything, by K and policy, over the seeds that both have."""
+    dense = results.runs("dense")
+    rows = []
+    for k, policy in itertools.product((500, 1000, 5000), POLICIES):
+        runs = results.runs(policy, k=k)
+        seeds = sorted(set(runs) & set(dense))
+        if not seeds:
+            continue
+        fewer = [dense[s].facts["uplink_bytes"] / runs[s].facts["uplink_bytes"] for s in seeds]
+        gap, _ = accuracy_gap(runs, dense)
+        sooner = time_ratio(runs, dense, 0.9).ratio
+        rows.append((f"{k:,}", policy, len(seeds), f"{sum(fewer) / len(fewer):.1f} ×",
+                     f"{100 * gap.least:+.2f} points{_interval(gap)}", ratio_text(sooner, 0.95)))  # fmt: skip
+    if not rows:
+        return ""
+    header = (
+        "K",
+        "policy",
+        "seeds",
+        "fewer bytes per run",
+        "final accuracy − dense's",
+        "sooner to 90 %",
+    )
+    return f"### Beside sending everything\n\n{_DENSE_RULES}\n\n{_table(header, rows)}"
+
+
+def _early_and_late(results: Results) -> str:
+    """Each strategy's share of free choices in the first and the last third of the run."""
+    rows = []
+    for k, prototype in itertools.product((1000, 5000), (SMALL, LARGE)):
+        found = [
+            thirds
+            for run in results.runs("ascend", k=k).values()
+            if (thirds := shares_over_time(run, prototype, 3)) is not None
+        ]
+        if not found:
+            continue
+        cells = []
+        for arm in FIXED:
+            early, late = (float(np.mean([of[arm][third] for of in found])) for third in (0, 2))
+            change = mean_interval([of[arm][2] - of[arm][0] for of in found])
+            cells.append(f"{100 * early:.0f} → {100 * late:.0f}{_interval(change)}")
+        rows.append((f"{k:,}", NAMES[prototype], len(found), *cells))
+    header = ("K", "prototype", "seeds", *(f"{NAMES[arm]}: first → last third, % (change)" for arm in FIXED))  # fmt: skip
+    return _table(header, rows) if rows else ""
+
+
+def _safeguards_table(results: Results) -> str:
+    """What each variant of the safeguard does, and what ASCEND is worth with it and without."""
+    off = results.runs("ascend", rounds=400, **SAFEGUARDS["off"])
+    rows = []
+    for name, universe in SAFEGUARDS.items():
+        runs = results.runs("ascend", rounds=400, **universe)
+        if not runs:
+            continue
+        found = [attempt for run in runs.values() for attempt in losses_around(run)]
+        again = sum(attempt.exceeds_again for attempt in found)
+        longer = float(np.median([a.second / a.undone for a in found])) if found else math.nan
+        gap, _ = mean_accuracy_gap(runs, off)
+        undone = sum(run.facts["rollbacks"] for run in runs.values()) / len(runs)
+        second = f"{again} of {len(found)}; {longer:.2f} × the undone round's" if found else ""
+        beside = (
+            ""
+            if name == "off" or math.isnan(gap.least)
+            else f"{100 * gap.least:+.2f} points{_interval(gap)}"
+        )
+        rows.append((name, len(runs), f"{undone:.0f}", second, beside))
+    if not rows:
+        return ""
+    header = ("safeguard", "seeds", "undone rounds of 400", "second attempts above the threshold; their loss",
+              "mean accuracy − that without")  # fmt: skip
+    return _table(header, rows)
+
+
+def _interval(estimate: Estimate) -> str:
+    if math.isnan(estimate.low):
+        return ""
+    return f" [{100 * estimate.low:+.2f}, {100 * estimate.high:+.2f}]"
+
+
 def _open_points() -> str:
     """The table of docs/learning.md."""
     page = Path(__file__).resolve().parents[1] / "docs" / "learning.md"
@@ -374,16 +559,14 @@ def _settings() -> Iterable[tuple[str, str, dict[str, float]]]:
         yield f"α {alpha:g}", "mnist", {"alpha": alpha}
     for up in (5, 500):
         yield f"{up} Mbps", "mnist", {"up_mbps": up}
-    for rho, beta in WEIGHTS:
-        if {"rho": rho, "beta": beta} != REWARD:
-            yield f"(ρ, β) = ({rho:g}, {beta:g})", "mnist", {"rho": rho, "beta": beta}
-    for c in CONSTANTS:
-        if {"c": c} != EXPLORATION:
-            yield f"c = {c}", "mnist", {"c": c}
-    for alpha in (0.1, 1):
-        yield f"cifar10, α {alpha:g}", "cifar10", {"alpha": alpha}
-    for up in (5, 500):
-        yield f"cifar10, {up} Mbps", "cifar10", {"up_mbps": up}
+    for task in ("mnist", "cifar10"):
+        on = f"{task}, " * (task != "mnist")
+        for rho, beta in WEIGHTS:
+            if {"rho": rho, "beta": beta} != REWARD:
+                yield f"{on}(ρ, β) = ({rho:g}, {beta:g})", task, {"rho": rho, "beta": beta}
+        for c in CONSTANTS:
+            if {"c": c} != EXPLORATION:
+                yield f"{on}c = {c}", task, {"c": c}
     for task in ("cifar10", "cifar10-reduced"):
         for k in (100_000, 500_000, 2_000_000):
             yield f"{task}, K {k:,}", task, {"k": k}
@@ -463,28 +646,29 @@ def _left_table(results: Results) -> str:
 
 
 def _runs_table(results: Results) -> str:
+    if not results.all:
+        return ""
+    keys = list(dict.fromkeys(key for one in results.all for key in one.facts["setting"]))
     groups: dict[tuple[str, ...], Runs] = {}
     for result in results.all:
-        setting = result.facts["setting"]
-        name = tuple(_cell(value) for value in setting.values())
+        name = tuple(_cell(result.facts["setting"].get(key)) for key in keys)
         groups.setdefault(name, {})[result.seed] = result
-    if not groups:
-        return ""
-    header = (*results.all[0].facts["setting"], "seed: hash")
     rows = [
         (*name, "<br>".join(f"{seed}: `{runs[seed].hash}`" for seed in sorted(runs)))
         for name, runs in sorted(groups.items())
     ]
-    return _table(header, rows)
+    return _table((*keys, "seed: hash"), rows)
 
 
 def _cell(value: object) -> str:
     """
-    >>> [_cell(v) for v in (None, 50.0, 2_000_000, "top-k")]
-    ['', '50', '2000000', 'top-k']
+    >>> [_cell(v) for v in (None, 50.0, 2_000_000, "top-k", {"credit": "as-printed", "clip": None})]
+    ['', '50', '2000000', 'top-k', 'credit as-printed, clip none']
     """
     if value is None:
         return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_cell(inner) or 'none'}" for key, inner in value.items())
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

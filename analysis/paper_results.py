@@ -48,7 +48,8 @@ __all__ = [
 
 FORMAT = 1
 FIXED = ("top-k", "random-k", "periodic-k")
-POLICIES = (*FIXED, "exp3", "ascend")
+LEARNING = ("exp3", "ascend")
+POLICIES = (*FIXED, *LEARNING)
 SMALL, LARGE = "lenet5-half", "lenet5"
 NAMES = {
     "top-k": "Top-K", "random-k": "Random-K", "periodic-k": "Periodic-K",
@@ -140,7 +141,7 @@ class Setting:
     """What differs from the task's usual K, alpha, bandwidth, weights, exploration."""
 
     def coordinates(self) -> dict[str, Any]:
-        learns = self.policy not in FIXED
+        learns = self.policy in LEARNING
         reward = REWARD if learns else dict.fromkeys(REWARD)
         explores = EXPLORATION if self.policy == "ascend" else dict.fromkeys(EXPLORATION)
         usual = {**_TASKS[self.task], **reward, **explores}

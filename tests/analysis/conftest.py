@@ -12,27 +12,12 @@ sys.path.insert(0, str(ANALYSIS))
 @pytest.fixture(scope="session")
 def planned_hashes():
     """Coordinates and seed → the hash of the campaign's run."""
-    from paper_campaign import campaign
-    from paper_results import FIXED
+    from paper_campaign import campaign, setting_of
 
     found = {}
     for planned in campaign():
         scenario = planned.run.scenario
-        policy = scenario.policy.options.get("strategy", scenario.policy.kind)
-        reward, learns = scenario.policy.reward, policy not in FIXED
-        setting = {
-            "dataset": scenario.dataset.name,
-            "rounds": scenario.rounds,
-            "public": scenario.dataset.public,
-            "k": scenario.compression.k,
-            "alpha": scenario.dataset.partition.alpha,
-            "up_mbps": scenario.clients[0].link.up * 8e-6,
-            "policy": policy,
-            "rho": reward.rho if learns else None,
-            "beta": reward.beta if learns else None,
-            "c": scenario.policy.c if policy == "ascend" else None,
-        }
-        models = tuple(scenario.prototypes)
+        setting, models = setting_of(scenario.model_dump(mode="json")), tuple(scenario.prototypes)
         found[coordinates(setting, scenario.seed)] = (planned.hash, setting, scenario.seed, models)
     return found
 

@@ -45,9 +45,9 @@ def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
 def test_the_report_says_what_there_is_and_is_not(keep, tmp_path):
     write_report(keep(*some_runs()), tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 15 of 342 distinct runs (105 need a GPU); of 22 claims:" in text
+    assert "**So far:** 15 of 407 distinct runs (72 need a GPU); of 24 claims:" in text
     assert "| **not run** |" in text
-    assert "20 not run, 2 not comparable" in text
+    assert "22 not run, 2 not comparable" in text
     drawn = "with fewer than 5 every seed is drawn, and no interval"
     assert f"Mean over 3 seeds; {drawn}; 15 of 25 runs" in text  # MNIST by prototype
     assert "Not run: 0 of 45 runs." in text  # CIFAR-10
@@ -63,7 +63,7 @@ def test_an_empty_folder_makes_a_page_without_figures(tmp_path):
     (tmp_path / "results").mkdir()
     write_report(tmp_path / "results", tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 0 of 342" in text
+    assert "**So far:** 0 of 407" in text
     assert "![" not in text
 
 
@@ -72,16 +72,16 @@ def test_foreign_runs_are_named_and_code_that_nobody_noted_is_said(keep):
     unknown["made_with"]["code"] = None
     folder = keep(facts("top-k", 0), unknown, facts("top-k", 0, k=123))
     text = results_text(campaign_results(folder))
-    assert "2 of 342 distinct runs (105 need a GPU), 1 by code that was not noted;" in text
+    assert "2 of 407 distinct runs (72 need a GPU), 1 by code that was not noted;" in text
     assert re.search(r"Left out, as no run of the campaign: `[0-9a-f]{16}`\.", text)
 
 
 def test_a_first_screen_has_a_line_per_claim(keep):
     text = results_text(Results(keep(*some_runs())))
-    first = text[: text.index("## ")].splitlines()
+    first = text[: text.index("## What was chosen")].splitlines()
     rows = [line for line in first if line.startswith("| ")][2:]
-    assert len(rows) == 22
-    assert len(first) < 45
+    assert len(rows) == 24
+    assert len(first) < 60
     assert "| 3 of 5 |" in next(row for row in rows if "LeNet5-half chooses" in row)
 
 
@@ -166,7 +166,7 @@ STUDY_FILES = sorted(p for p in STUDIES.glob("*.yaml") if "base" in yaml.safe_lo
 @pytest.mark.parametrize("path", STUDY_FILES, ids=lambda p: p.stem)
 def test_studies_expand_into_scenarios_that_can_be_built(path):
     plan = plan_study(path)
-    assert len(plan.runs) >= 10
+    assert len(plan.runs) >= 5
     head = path.read_text()
     assert head.startswith("# Question:")
     assert "\n# Expected:" in head
@@ -198,7 +198,9 @@ def test_figures_ask_for_runs_that_the_campaign_makes(keep, planned_hashes):
     results = campaign_results(keep(*made))
     assert len(results.all) == len(made) == len(campaign())
     shown = {run.hash for figure in FIGURES for run in figure.runs(results)}
-    assert shown == {run.hash for run in results.all}
+    beside = {"multiverse", "multiverse-5000", "multiverse-setup", "safeguard", "dense"}
+    of_figures = {planned.hash for planned in campaign() if planned.phase.name not in beside}
+    assert shown == of_figures
     for figure in FIGURES:
         assert len(figure.runs(results)) == figure.planned
 

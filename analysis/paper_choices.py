@@ -1,0 +1,108 @@
+"""What clients chose in the course of a run, and what the safeguard did: read from the plays and
+distillation losses per round that a compact result carries (`by_round`; results of earlier
+campaigns have none)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from paper_campaign import CHOICES, unpacked
+from paper_results import FIXED, Result
+
+__all__ = ["Attempt", "Plays", "losses_around", "plays_of", "shares_over_time"]
+
+Array = np.ndarray[Any, Any]
+FREE = tuple(CHOICES.index(name) for name in ("explore", "exploit"))
+THRESHOLD = 2.0
+"""Of the safeguard, in all runs of the campaign."""
+
+
+@dataclass(frozen=True)
+class Plays:
+    """A run's plays by client and round, of those of one prototype."""
+
+    arms: tuple[str, ...]
+    arm: Array
+    """(clients, rounds): index in `arms`."""
+    choice: Array
+    """(clients, rounds): index in `CHOICES`."""
+
+
+def plays_of(run: Result, prototype: str) -> Plays | None:
+    """None where the result does not carry them."""
+    kept = run.facts.get("by_round")
+    if kept is None:
+        return None
+    of_client = kept["clients"]
+    code = unpacked(kept["plays"], "uint8", len(of_client), run.facts["setting"]["rounds"])
+    rows = [row for row, client in enumerate(sorted(of_client, key=int)) if of_client[client] == prototype]  # fmt: skip
+    return Plays(tuple(kept["arms"]), code[rows] % 16, code[rows] // 16)
+
+
+def shares_over_time(run: Result, prototype: str, stretches: int) -> dict[str, list[float]] | None:
+    """Strategy → its share of free choices in each of so many equal stretches of the run; NaN where
+    nobody was free. None where the result does not say."""
+    plays = plays_of(run, prototype)
+    if plays is None:
+        return None
+    free = np.isin(plays.choice, FREE)
+    found: dict[str, list[float]] = {}
+    for name in FIXED:
+        played = plays.arm == (plays.arms.index(name) if name in plays.arms else 255)
+        parts = zip(
+            np.array_split(played & free, stretches, axis=1),
+            np.array_split(free, stretches, axis=1),
+            strict=True,
+        )
+        found[name] = [float(a.sum() / b.sum()) if b.any() else np.nan for a, b in parts]
+    return found
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A round that the safeguard undid and those around it, of the prototype that exceeded most."""
+
+    round: int
+    losses: Array
+    """Distillation losses of the rounds before, this one (`at`), and those after, as multiples of
+    their median; NaN where there was no such round."""
+    at: int
+    bound: float
+    """Above which a second attempt exceeds the threshold again, in the same unit."""
+
+    @property
+    def undone(self) -> float:
+        return float(self.losses[self.at])
+
+    @property
+    def second(self) -> float:
+        """The round after: everybody once more, from the same weights."""
+        return float(self.losses[self.at + 1])
+
+    @property
+    def exceeds_again(self) -> bool:
+        return bool(self.second > self.bound)
+
+
+def losses_around(run: Result, before: int = 10, after: int = 10) -> list[Attempt]:
+    """Every undone round of a run whose own predecessor was accepted and which another follows;
+    none where the result does not carry losses."""
+    kept = run.facts.get("by_round")
+    if kept is None:
+        return []
+    rounds = run.facts["setting"]["rounds"]
+    losses = np.array([unpacked(text, "float32", rounds) for text in kept["kd_loss"].values()])
+    undone = set(kept["undone"])
+    found = []
+    for number in kept["undone"]:
+        at = number - 1
+        if at < 1 or number == rounds or number - 1 in undone:
+            continue
+        worst = losses[int(np.argmax(losses[:, at] / losses[:, at - 1]))].astype(float)
+        padded = np.pad(worst, (before, after), constant_values=np.nan)
+        around = padded[at : at + before + after + 1]
+        usual = float(np.nanmedian(around))
+        found.append(Attempt(number, around / usual, before, THRESHOLD * worst[at - 1] / usual))
+    return found

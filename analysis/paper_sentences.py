@@ -1,0 +1,215 @@
+"""Ten sentences that one could quote. Each is made of numbers that are computed here; where the
+results do not support one, there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from paper_choices import losses_around
+from paper_claims import CONTRADICTED, HOLDS, SETTINGS, Check, Judged
+from paper_multiverse import Specification, settings, shares_by_choice
+from paper_reasons import compression_share, fixed_spread
+from paper_results import (
+    FIXED,
+    LARGE,
+    NAMES,
+    SMALL,
+    Results,
+    Runs,
+    accuracy_gap,
+    final_accuracy,
+    mean_accuracy_gap,
+    over_seeds,
+    shares,
+    time_ratio,
+)
+
+from simfed.study.statistics import Estimate
+
+__all__ = ["sentences"]
+
+Unused = object
+Make = Callable[[Results, Sequence[Judged], Sequence[Specification]], str]
+
+
+def sentences(
+    results: Results, judged: Sequence[Judged], read: Sequence[Specification]
+) -> list[str]:
+    """Of what there is, at most ten; `read`: the claims' readings."""
+    found = (make(results, judged, read) for make in _MAKERS)
+    return [sentence for sentence in found if sentence][:10]
+
+
+def _below_top_k(results: Results, *_unused: Unused) -> str:
+    gaps = [
+        mean_accuracy_gap(results.runs("ascend", **s), results.runs("top-k", **s))[0]
+        for _, s in SETTINGS
+    ]
+    if any(math.isnan(gap.low) for gap in gaps):
+        return ""
+    below, clearly = sum(g.least < 0 for g in gaps), sum(g.high < 0 for g in gaps)
+    middle = -float(np.median([g.least for g in gaps]))
+    return (
+        f"Choosing per client does not beat playing Top-K always: averaged over a run, ASCEND's accuracy is below it "
+        f"in {below} of {len(gaps)} settings ({clearly} clearly), by {100 * middle:.1f} points in the middle one."
+    )
+
+
+def _sooner_than_wrong(results: Results, *_unused: Unused) -> str:
+    ratios = []
+    for _, setting in SETTINGS:
+        ascend = results.runs("ascend", **setting)
+        for other in ("random-k", "periodic-k"):
+            ratios.append(time_ratio(ascend, results.runs(other, **setting), 0.9))
+    known = [r for r in ratios if not math.isnan(r.ratio.least)]
+    if len(known) < len(ratios):
+        return ""
+    clear = sum(r.clear > 0 for r in known)
+    middle = float(np.median([r.ratio.least for r in known]))
+    return (
+        f"What it does is spare one the wrong choice: it is clearly sooner at 90 % than Random-K or Periodic-K in "
+        f"{clear} of {len(known)} comparisons, {middle:.1f} times in the middle one."
+    )
+
+
+def _exp3(_results: Results, judged: Sequence[Judged], __: Unused) -> str:
+    checks = _checks(judged, "before-exp3")
+    if not checks:
+        return ""
+    held, lost = (sum(c.state == state for c in checks) for state in (HOLDS, CONTRADICTED))
+    return (
+        f"Against EXP3, the bandit that the source calls inferior, ASCEND is ahead in {held}, behind in {lost} and "
+        f"not told apart in {len(checks) - held - lost} of {len(checks)} comparisons."
+    )
+
+
+def _larger_k(results: Results, judged: Sequence[Judged], read: Sequence[Specification]) -> str:
+    rounds, seconds = (_checks(judged, name) for name in ("larger-k-per-round", "larger-k-per-second"))  # fmt: skip
+    axis = shares_by_choice([s for s in read if s.claim == "A larger K learns faster"]).get("axis")
+    if not rounds or not seconds or axis is None:
+        return ""
+    held = sum(c.state == HOLDS for c in rounds)
+    refuted = sum(c.state == CONTRADICTED for c in seconds)
+    return (
+        f"Whether a larger K learns faster is a matter of the axis: per round it does in {held} of {len(rounds)} "
+        f"comparisons, per simulated second it is refuted in {refuted} of {len(seconds)}; over all readings of these runs "
+        f"the claim holds in {100 * axis['per round']:.0f} % and {100 * axis['per second']:.0f} %."
+    )
+
+
+def _at_5000(results: Results, *_unused: Unused) -> str:
+    spread, seeds = fixed_spread(results, k=5000)
+    if not seeds:
+        return ""
+    paired = time_ratio(results.runs("random-k", k=5000), results.runs("top-k", k=5000), 0.9)
+    return (
+        f"At K = 5,000 the fixed strategies end within {100 * spread:.1f} points of each other, and Random-K is at 90 % "
+        f"{_times(paired.ratio)} as soon as Top-K: there is little left to choose."
+    )
+
+
+def _bandwidth(results: Results, *_unused: Unused) -> str:
+    share = compression_share(results)
+    runs = [results.runs(arm, up_mbps=up) for arm in FIXED for up in (5, 500)]
+    if not share or not all(runs):
+        return ""
+    return (
+        f"With the source's own table of times, {share}, so that no bandwidth can change the order of strategies that "
+        f"send the same number of entries."
+    )
+
+
+def _chosen(results: Results, *_unused: Unused) -> str:
+    runs = results.runs("ascend")
+    if not runs:
+        return ""
+    each = [over_seeds(lambda run, p=p: shares(run, p)["top-k"], runs)[0] for p in (SMALL, LARGE)]
+    words = [f"{NAMES[p]} {100 * e.least:.0f} %" for p, e in zip((SMALL, LARGE), each, strict=True)]
+    return (
+        f"At K = 1,000 both prototypes prefer Top-K, {' and '.join(words)} of their free choices; the even choice of LeNet5 "
+        f"that the source shows is not found."
+    )
+
+
+def _safeguard(results: Results, *_unused: Unused) -> str:
+    runs = results.runs("ascend")
+    found = [attempt for run in runs.values() for attempt in losses_around(run)]
+    if not found:
+        return ""
+    again = np.mean([a.exceeds_again for a in found])
+    worse = np.mean([a.second > a.undone for a in found])
+    return (
+        f"The safeguard against bad rounds mostly makes a worse one: of {len(found)} second attempts "
+        f"{100 * again:.0f} % exceed the threshold again and {100 * worse:.0f} % have a higher loss than the round that was "
+        f"undone."
+    )
+
+
+def _open_points(results: Results, *_unused: Unused) -> str:
+    clear: dict[str, list[str]] = {}
+    asked = 0
+    for question, _, effects in settings(results, 1000):
+        if not effects:
+            return ""
+        asked += 1
+        for effect in effects:
+            if effect.clear:
+                clear.setdefault(f"{effect.factor.words} {effect.factor.other}", []).append(question.short)  # fmt: skip
+    if not asked:
+        return ""
+    if not clear:
+        return f"Of five points that the source leaves open none changes any of {asked} answers clearly at K = 1,000."
+    words = "; ".join(f"*{name}* changes {', '.join(what)}" for name, what in clear.items())
+    return f"Of five points that the source leaves open, at K = 1,000 {words}; the others change none of {asked} answers clearly."
+
+
+def _dense(results: Results, *_unused: Unused) -> str:
+    dense, sparse = results.runs("dense"), results.runs("top-k")
+    seeds = set(dense) & set(sparse)
+    if not seeds:
+        return ""
+    bytes_ratio = np.mean([dense[s].facts["uplink_bytes"] / sparse[s].facts["uplink_bytes"] for s in seeds])  # fmt: skip
+    gap, _ = accuracy_gap(_only(sparse, seeds), _only(dense, seeds))
+    paired = time_ratio(_only(sparse, seeds), _only(dense, seeds), 0.9)
+    return (
+        f"Against sending everything, Top-K with K = 1,000 uploads {bytes_ratio:.0f} times less per run, is at 90 % "
+        f"{_times(paired.ratio)} as soon at 50 Mbps and ends {100 * abs(gap.least):.1f} points "
+        f"{'higher' if gap.least > 0 else 'lower'} ({len(seeds)} seeds)."
+    )
+
+
+def _parameters(results: Results, judged: Sequence[Judged], __: Unused) -> str:
+    checks = _checks(judged, "weights") + _checks(judged, "exploration")
+    if not checks:
+        return ""
+    largest = max(abs(c.estimate.least) for c in checks)
+    best, _ = final_accuracy(results.runs("ascend"))
+    return (
+        f"The reward's weights and the exploration constant hardly matter: over both of the source's grids final accuracy "
+        f"stays within {100 * largest:.1f} points of the {100 * best.least:.1f} % at its own values."
+    )
+
+
+_MAKERS: tuple[Make, ...] = (
+    _below_top_k, _sooner_than_wrong, _exp3, _larger_k, _safeguard, _open_points, _dense, _at_5000,
+    _bandwidth, _chosen, _parameters,
+)  # fmt: skip
+
+
+def _only(runs: Runs, seeds: set[int]) -> Runs:
+    return {seed: runs[seed] for seed in seeds}
+
+
+def _checks(judged: Sequence[Judged], name: str) -> tuple[Check, ...]:
+    """Those of a claim, if it is judged at all."""
+    one = next(j for j in judged if j.claim.name == name)
+    return () if one.verdict == "not run" else one.checks
+
+
+def _times(ratio: Estimate) -> str:
+    least = "" if ratio.is_exact else "at least "
+    if math.isnan(ratio.low):
+        return f"{least}{ratio.least:.2f} times"
+    return f"{least}{ratio.least:.2f} times [{ratio.low:.2f}, {ratio.high:.2f}]"

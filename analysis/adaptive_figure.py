@@ -10,7 +10,7 @@ the tables. Seeds under which an arm of a setting is not finished are left out.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +42,8 @@ SHOWN = "two links"
 """The setting whose curves are drawn."""
 _STYLES = {"fixed": "#7F7F7F", "pair": SERIES_COLOURS[4], "policy": SERIES_COLOURS[0]}
 _BANDIT = SERIES_COLOURS[1]
+_WIDTH = (0.25, 2.2)
+"""Ratios that are shown."""
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -213,18 +215,23 @@ def ends(study: StudyResult) -> pd.DataFrame:
 
 @picture_style()
 def adaptive_figure(
-    found: Sequence[Setting], held_out: Sequence[Setting], bands: pd.DataFrame, plays: pd.DataFrame
+    groups: Mapping[str, Sequence[Setting]], bands: pd.DataFrame, plays: pd.DataFrame
 ) -> Figure:
-    """Ratios by setting; curves of one setting; what K a client was given, by its uplink."""
+    """Ratios by setting; curves of one setting; what K a client was given, by its uplink.
+
+    groups: settings by what is said behind their names.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
+    figure = Figure(figsize=(9.6, 5.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3, width_ratios=[1.5, 1, 1])
-    _draw_ratios(left, found, held_out)
+    _draw_ratios(left, [(of, said) for said, found in groups.items() for of in found])
     left.set_title("a  times as soon as the best fixed K", loc="left", fontsize=8)
-    _draw_curves(middle, next(of for of in found if of.name == SHOWN), bands)
+    _draw_curves(
+        middle, next(of for found in groups.values() for of in found if of.name == SHOWN), bands
+    )
     middle.set_title(f"b  {SHOWN}", loc="left", fontsize=8)
     _draw_levels(right, plays)
     right.set_title("c  K that balance set", loc="left", fontsize=8)
@@ -235,12 +242,11 @@ def _colour(arm: str) -> str:
     return _BANDIT if arm == "ascend" else _STYLES[role(arm)]
 
 
-def _draw_ratios(ax: Axes, found: Sequence[Setting], held_out: Sequence[Setting]) -> None:
+def _draw_ratios(ax: Axes, found: Sequence[tuple[Setting, str]]) -> None:
     y, places, names = 0.0, [], []
-    for of in (*found, *held_out):
-        head = of.name + (" (held out)" if of in held_out else "")
+    for of, said in found:
         ax.text(
-            0.32, y, f"{head}; best: {of.best}", fontsize=6, va="center", weight="bold",
+            0.26, y, f"{of.name}{said}; best: {of.best}", fontsize=6, va="center", weight="bold",
             bbox={"color": "white", "pad": 0.5},
         )  # fmt: skip
         for arm, one in of.arms.items():
@@ -250,18 +256,20 @@ def _draw_ratios(ax: Axes, found: Sequence[Setting], held_out: Sequence[Setting]
             places.append(y)
             names.append(arm)
             ratio, colour = one.paired.ratio, _colour(arm)
-            if not ratio.is_exact:  # a bound alone
-                ax.plot([ratio.most], [y], "<", ms=3, mfc="none", mew=0.7, color=colour)
-                continue
-            ax.plot([ratio.low, ratio.high], [y, y], color=colour, lw=1)
-            ax.plot([ratio.least], [y], "o", ms=3, color=colour)
+            from_, to = max(ratio.low, _WIDTH[0]), min(ratio.high, _WIDTH[1])
+            ax.plot([from_, to], [y, y], color=colour, lw=1, ls="-" if ratio.is_exact else ":")
+            if ratio.is_exact:
+                ax.plot([ratio.least], [y], "o", ms=3, color=colour)
+            else:  # a bound: it was this much sooner at least, or at most
+                mark, place = ("<", ratio.most) if ratio.least == 0 else (">", ratio.least)
+                ax.plot([place], [y], mark, ms=3.5, mfc="white", mew=0.8, color=colour)
         y += 1.6
     ax.axvline(1, color="0.4", lw=0.7)
     ax.set_xscale("log")
-    ticks = [0.4, 0.6, 0.8, 1, 1.25, 1.6]
+    ticks = [0.25, 0.4, 0.6, 0.8, 1, 1.25, 1.6, 2]
     ax.set_xticks(ticks, [f"{x:g}" for x in ticks])
     ax.tick_params(axis="x", which="minor", length=0, labelbottom=False)
-    ax.set_xlim(0.31, 1.9)
+    ax.set_xlim(*_WIDTH)
     ax.set_yticks(places, names, fontsize=5.5)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(y - 0.8, -1)
@@ -309,6 +317,17 @@ def levels_set(participations: pd.DataFrame, latency_s: float = 0.01) -> pd.Data
     return found
 
 
+def times_to(curves: pd.DataFrame, accuracy: float) -> pd.DataFrame:
+    """The times to an accuracy that the study did not name: rows as in its `times`."""
+    runs = [FLEET, ARM, "seed"]
+    there = curves[curves["accuracy"] >= accuracy].groupby(runs, sort=False)["at_s"].min()
+    ends_s = curves.groupby(runs, sort=False)["at_s"].max()
+    found = ends_s.to_frame().assign(reached=ends_s.index.isin(there.index))
+    found.loc[there.index, "at_s"] = there
+    rows: pd.DataFrame = found.reset_index()
+    return rows
+
+
 def at(times: pd.DataFrame, threshold: float) -> pd.DataFrame:
     """The times to one threshold."""
     found: pd.DataFrame = times[np.isclose(times["threshold"], threshold)]
@@ -333,7 +352,13 @@ def main() -> None:
     found = settings(at(study.times, PRIMARY))
     held_out = settings(held.times)
     arguments.figure.parent.mkdir(parents=True, exist_ok=True)
-    figure = adaptive_figure(found, held_out, study.bands, levels_set(study.participations))
+    afterwards = settings(times_to(held.curves, PRIMARY))
+    groups = {
+        "": found,
+        f" (held out, {held.times['threshold'].iloc[0]:.0%})": held_out,
+        f" (held out, {PRIMARY:.0%}, afterwards)": afterwards,
+    }
+    figure = adaptive_figure(groups, study.bands, levels_set(study.participations))
     save_picture(figure, arguments.figure, dpi=200)
     print(table(found), "\n".join(verdicts(found)), sep="\n\n")
     print(
@@ -343,6 +368,8 @@ def main() -> None:
     confirmed = [of.arms["balance"] for of in held_out]
     for one, wins in zip(confirmed, decided(confirmed), strict=True):
         print(f"{one.setting}: {'confirmed' if wins else 'not confirmed'}, {in_full(one)}")
+    print("\nheld out, at 85 %:", table(afterwards), sep="\n\n")
+    print(*(f"{of.name}: {in_full(of.arms['balance'])}" for of in afterwards), sep="\n")
     print("\nat 80 %:", table(settings(at(study.times, 0.8))), sep="\n\n")
     for of in (study, held):
         print(f"\naccuracy at the end:\n{(100 * ends(of)).round(1).to_string()}")

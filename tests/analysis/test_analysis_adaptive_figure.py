@@ -16,6 +16,7 @@ from adaptive_figure import (
     role,
     settings,
     table,
+    times_to,
     verdicts,
 )
 
@@ -86,6 +87,19 @@ def test_holm_asks_more_of_the_smallest():
     assert holm([]) == []
 
 
+def test_times_to_an_accuracy_are_the_first_evaluations_there():
+    curves = pd.DataFrame(
+        [
+            {FLEET: SHOWN, ARM: arm, "seed": 0, "at_s": at_s, "accuracy": accuracy}
+            for arm, accuracies in (("balance", (0.5, 0.86, 0.8)), ("ascend", (0.1, 0.2, 0.84)))
+            for at_s, accuracy in zip((1.0, 2.0, 3.0), accuracies, strict=True)
+        ]
+    )
+    found = times_to(curves, 0.85).set_index(ARM)
+    assert found["at_s"].to_dict() == {"balance": 2.0, "ascend": 3.0}
+    assert found["reached"].to_dict() == {"balance": True, "ascend": False}
+
+
 def test_k_and_rate_are_means_of_later_rounds():
     rows = pd.DataFrame(
         {
@@ -107,7 +121,8 @@ def test_it_is_drawn_and_tabled():
         ]
     )
     plays = pd.DataFrame({FLEET: [SHOWN, "drawn"], "mbps": [0.2, 5.0], "k": [40, 1000]})
-    figure = adaptive_figure(found, settings(times("new")), bands, plays)
+    groups = {"": found, " (held out)": settings(times("new", ascend=[200] * 4))}
+    figure = adaptive_figure(groups, bands, plays)
     left, middle, right = figure.axes
     assert len(left.get_yticks()) == 4 * 4  # every arm but the reference, in four settings
     assert len(middle.lines) == 4 + 1

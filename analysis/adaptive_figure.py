@@ -196,7 +196,9 @@ def pair_against_policies(times: pd.DataFrame, found: Sequence[Setting]) -> list
     for of in found:
         rows = complete(times)
         rows = rows[rows[FLEET] == of.name]
-        for arm in POLICIES if of.best_pair else ():
+        if of.best_pair is None:
+            continue
+        for arm in POLICIES:
             lines.append(f"{of.name}, {arm}: {in_full(against(rows, of.name, arm, of.best_pair))}")
     return lines
 
@@ -276,10 +278,12 @@ def _draw_ratios(ax: Axes, found: Sequence[tuple[Setting, str]]) -> None:
 
 
 def _draw_curves(ax: Axes, of: Setting, bands: pd.DataFrame) -> None:
-    shown = [of.best, of.best_pair, *POLICIES]
+    pairs = [] if of.best_pair is None else [of.best_pair]
+    shown = [of.best, *pairs, *POLICIES]
     for arm in shown:
         rows = bands[(bands["arm"] == arm) & bands["setting"].str.contains(of.name)]
-        label = {of.best: f"best fixed: {arm}", of.best_pair: f"best pair: {arm}"}.get(arm, arm)
+        named = {"fixed": f"best fixed: {arm}", "pair": f"best pair: {arm}"}
+        label = named.get(role(arm), arm)
         ax.plot(rows["at_s"], 100 * rows["accuracy"], color=_colour(arm), lw=1, label=label)
         ax.fill_between(
             rows["at_s"], 100 * rows["low"], 100 * rows["high"], color=_colour(arm), alpha=0.15,

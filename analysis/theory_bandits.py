@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ARMS = ("top-k", "random-k", "periodic-k")
 MEANS = (0.3, 0.7, 0.5)
 """Of the rewards of the arms, where nothing changes."""
+CLOSE = (0.5, 0.6, 0.4)
+"""Of three arms that are harder to tell apart: a tenth from one to the next."""
 
 Floats = NDArray[np.float64]
 Make = Callable[[int, int], Policy]
@@ -42,9 +44,9 @@ Make = Callable[[int, int], Policy]
 # --- worlds ------------------------------------------------------------------------------------
 
 
-def constant(plays: int) -> Floats:
+def constant(plays: int, of: Sequence[float] = MEANS) -> Floats:
     """Means (plays, arms) that never change."""
-    return np.tile(MEANS, (plays, 1))
+    return np.tile(of, (plays, 1))
 
 
 def changing(plays: int, changes: int) -> Floats:
@@ -74,6 +76,10 @@ class Story:
     """Per play."""
     explored: NDArray[np.bool_]
     """Per play, whether the policy called it exploration."""
+    exploited: NDArray[np.bool_]
+    """Per play, whether the policy called it exploitation: neither of the two in a warm-up."""
+    played: NDArray[np.int64]
+    """Per play, which arm."""
 
     @property
     def average(self) -> Floats:
@@ -88,14 +94,15 @@ def play(policy: Policy, means: Floats, seed: int) -> Story:
     pays = streams("rewards").random(means.shape) < means
     index = {arm: i for i, arm in enumerate(policy.arms)}
     played = np.empty(len(means), np.int64)
-    explored = np.empty(len(means), bool)
+    choices = []
     for t in range(len(means)):
         pull = policy.pull(rng)
         played[t] = at = index[pull.arm]
-        explored[t] = pull.choice == "explore"
+        choices.append(pull.choice)
         policy.update(pull, float(pays[t, at]))
     regret = means.max(axis=1) - means[np.arange(len(means)), played]
-    return Story(regret, explored)
+    called = np.array(choices)
+    return Story(regret, called == "explore", called == "exploit", played)
 
 
 # --- policies, tuned as their sources say --------------------------------------------------------
@@ -226,6 +233,41 @@ def slope(total: Floats, x: Sequence[float] | Floats) -> Interval:
     return interval([np.polyfit(np.log(x), np.log(row), 1)[0] for row in total])
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Regret so far (seeds, plays) of one policy, by what its plays were called."""
+
+    exploited: Floats
+    explored: Floats
+    """Of the warm-up, too."""
+    fewest: Floats
+    """Plays so far of the arm that was played least."""
+
+    @property
+    def total(self) -> Floats:
+        return self.exploited + self.explored
+
+
+def regret_parts(make: Make, plays: int, seeds: int, means: Sequence[float] = CLOSE) -> Parts:
+    """Regret of choosing by what is known, apart from that of finding out."""
+    world = constant(plays, means)
+    stories = [play(make(plays, 0), world, seed) for seed in range(seeds)]
+    exploited = np.array([np.cumsum(story.regret * story.exploited) for story in stories])
+    total = np.array([np.cumsum(story.regret) for story in stories])
+    counts = np.array(
+        [[np.cumsum(story.played == arm) for arm in range(len(means))] for story in stories]
+    )
+    return Parts(exploited, total - exploited, counts.min(axis=1).astype(float))
+
+
+def certain_plays(plays: int, c: float = 3.0, warmup: int = 5, arms: int = len(ARMS)) -> Floats:
+    """How many plays of each arm ASCEND's schedule sees to so far on average, whatever rewards say:
+    `warmup` at its beginning and Σ ε_t/arms of exploration."""
+    epsilon = np.minimum(1, c / np.sqrt(np.arange(1, plays + 1)))
+    epsilon[: warmup * arms] = 0
+    return warmup + np.cumsum(epsilon) / arms
+
+
 def best_arm_shares(make: Make, plays: int, seeds: int) -> NDArray[np.bool_]:
     """Whether the best arm was played (seeds, plays), where it is overtaken half way."""
     world = overtaken(plays)
@@ -238,6 +280,14 @@ def best_arm_shares(make: Make, plays: int, seeds: int) -> NDArray[np.bool_]:
 GRID = (1000, 2000, 4000, 8000, 16000)
 EXP3_GRID = (4000, 8000, 16000, 32000, 64000)
 SIZES = tuple((t, m) for m in (1, 3, 9) for t in GRID[1:])
+LONG = 100_000
+"""Plays, to see what is linear in them and what is not."""
+STEPS: dict[str, Make] = {
+    "step 0.1": kind("ascend"),
+    "step 0.03": kind("ascend", ema=0.03),
+    "step 1/n": kind("ascend", ema="1/n"),
+}
+"""ASCEND by the step of its utilities."""
 FLOOR = 0.1 * (max(MEANS) - sum(MEANS) / len(MEANS))
 """What a mixing of 0.1 costs per play, however well the best arm is known."""
 
@@ -327,6 +377,49 @@ def moving_figure(seeds: int, say: Callable[[str], None]) -> Figure:
     return figure
 
 
+def steps_figure(seeds: int, say: Callable[[str], None]) -> Figure:
+    """ASCEND's regret by the step of its utilities, and how often its schedule plays every arm."""
+    figure, (left, middle, right) = _panels(3)
+    t = np.arange(1, LONG + 1)
+    shown = np.unique(np.geomspace(100, LONG, 120).astype(int)) - 1
+    for colour, (name, make) in zip(SERIES_COLOURS, STEPS.items(), strict=False):
+        parts = regret_parts(make, LONG, 4 * seeds)
+        exploited, root = parts.exploited.mean(axis=0), parts.total / np.sqrt(t)
+        # from nothing a logarithm cannot be drawn
+        left.loglog(t[shown], np.maximum(exploited, 0.1)[shown], color=colour, lw=0.9, label=name)
+        middle.semilogx(t[shown], root.mean(axis=0)[shown], color=colour, lw=0.9)
+        right.loglog(t[shown], parts.fewest.mean(axis=0)[shown], color=colour, lw=0.9)
+        for at in (1000, 10_000, LONG):
+            say(
+                f"{name}, {at:,} plays: exploitation {interval(parts.exploited[:, at - 1] / at)} "
+                f"per play, exploration {interval(parts.explored[:, at - 1] / at)}, R/√T "
+                f"{interval(root[:, at - 1])}; least-played arm "
+                f"{interval(parts.fewest[:, at - 1])} times"
+            )
+        if name != "step 1/n":
+            ends = [10_000, 30_000, LONG]
+            say(f"{name}: slope {slope(parts.exploited[:, [e - 1 for e in ends]], ends)}")
+        else:
+            left.loglog(
+                t[shown], parts.explored.mean(axis=0)[shown], ":", color="0.3", lw=0.9,
+                label="exploration, any step",
+            )  # fmt: skip
+    left.set(xlabel="plays T", ylabel="regret of exploitation", ylim=(0.1, 5000))
+    left.legend(frameon=False, fontsize=5.5, loc="upper left")
+    middle.set(xlabel="plays T", ylabel="all regret / √T", ylim=(0, None))
+    right.loglog(t[shown], certain_plays(LONG)[shown], "k--", lw=0.8, label="h + Σ ε/3")
+    right.loglog(t[shown], 0.02 * t[shown], ":", color="0.4", lw=0.8, label="in proportion to T")
+    right.set(xlabel="plays T", ylabel="plays of the least-played arm", ylim=(2, 5000))
+    right.legend(frameon=False, loc="upper left")
+    powers = {100: "10²", 1000: "10³", 10_000: "10⁴", 100_000: "10⁵"}
+    _log_ticks(left, list(powers), [0.1, 1, 10, 100, 1000])
+    _log_ticks(right, list(powers), [10, 100, 1000])
+    middle.tick_params(which="minor", length=0)
+    for ax in (left, middle, right):
+        ax.set_xticks(list(powers), list(powers.values()))
+    return figure
+
+
 def _log_ticks(ax: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
     """Ticks of a log-log panel, as plain numbers."""
     ax.set_xticks(xs, [f"{x:,g}" for x in xs])
@@ -349,9 +442,16 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--only", choices=["still", "steps", "moving"], help="one figure alone")
     arguments = parser.parse_args()
     arguments.figures.mkdir(parents=True, exist_ok=True)
-    for name, draw in (("still", still_figure), ("moving", moving_figure)):
+    for name, draw in (
+        ("still", still_figure),
+        ("steps", steps_figure),
+        ("moving", moving_figure),
+    ):
+        if arguments.only not in (None, name):
+            continue
         with picture_style():
             figure = draw(arguments.seeds, print)
             save_picture(figure, arguments.figures / f"theory-bandits-{name}.png", dpi=220)

@@ -23,6 +23,7 @@ from simfed.contract import Task
 from simfed.errors import InputError, InputErrors
 from simfed.faults import Fate
 from simfed.levels import energy_of, split_arm
+from simfed.policy import Spent
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run, with_turns
 from simfed.record.schema import CLIENT_KINDS, HANDLING, HELD_UP
@@ -314,6 +315,8 @@ def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
             if one.pull is None:
                 continue
             policy, lost = policies[one.row["client"]], one.row["outcome"] in ("dropped", "failed")
+            if policy.watches_time and not lost:
+                policy.watch(one.pull, one.spent)
             if lost or one.row["choice"] == "forced":
                 policy.void(one.pull)
             elif policy.learns and one.row["reward"] is None:
@@ -335,6 +338,12 @@ class _Pulled:
     @property
     def where(self) -> str:
         return f"round {self.row['round']}, client {self.row['client']}"
+
+    @property
+    def spent(self) -> Spent:
+        row = self.row
+        work_s = row["training_s"] + row["compression_s"]
+        return Spent(row["downlink_s"], work_s, row["uplink_s"], row["slack_s"] or 0.0)
 
 
 def _pull_again(

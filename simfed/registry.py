@@ -350,6 +350,7 @@ REGISTRIES: dict[str, Registry] = {
                 "thompson": "simfed.policy:Thompson",
                 "adaptive-k": "simfed.policy:AdaptiveK",
                 "energy-share": "simfed.policy:EnergyShare",
+                "balance": "simfed.policy:Balance",
             },
         ),
         Registry(

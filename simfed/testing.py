@@ -35,7 +35,7 @@ from simfed.compress.codec import Layout, as_codec
 from simfed.errors import InputError
 from simfed.levels import checked_level
 from simfed.method import Arrival, Field, Method, Who
-from simfed.policy import CHOICES, Policy, Pull
+from simfed.policy import CHOICES, Policy, Pull, Spent
 from simfed.registry import import_part, registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -320,7 +320,8 @@ def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
     - `values` has a number per arm; reading it, or `state`, changes nothing;
     - `state` is strict JSON, from which an equal policy goes on alike, at any time;
     - rewards may come late or not at all (`void`); forced pulls are worth nothing;
-    - with `learns = False`, rewards make no difference.
+    - with `learns = False`, rewards make no difference;
+    - with `watches_time`, what participations took is told to `watch`.
     """
 
     def make() -> Policy:
@@ -364,6 +365,8 @@ def _story(
         _check_values(policy)
         pull = policy.pull(streams("policy", client, round))
         _check_pull(policy, pull)
+        if policy.watches_time and round % 7 != 3:
+            policy.watch(pull, Spent(*streams("spent", client, round).exponential(1.0, 4).tolist()))
         if round % 7 == 3:
             policy.void(pull)
         elif round % 7 != 4:

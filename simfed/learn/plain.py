@@ -53,8 +53,8 @@ def plain_rounds(
     """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator, and
     what a selection is told that a participation took.
 
-    Raises: `InputError` for a server that does not wait for everybody, and for clients that leave
-    or fail: what is learned then hangs on the clock.
+    Raises: `InputError` for a server that does not wait for everybody, for clients that leave or
+    fail, and for policies that watch time: what is learned then hangs on the clock.
     """
     _require_no_clock(scenario)
     selecting = Selecting(
@@ -113,6 +113,14 @@ def _require_no_clock(scenario: Scenario) -> None:
             "clients that are always there and never fail, in learning without a clock",
             where="clients",
         )
+    for group in scenario.clients:
+        policy = scenario.policy_of_group(group)
+        if policy.watches_time:
+            raise InputError(
+                "a policy that needs no time in learning without a clock",
+                where="policy.kind",
+                got=policy.kind,
+            )
 
 
 def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:

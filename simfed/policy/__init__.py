@@ -8,7 +8,8 @@ the methods of `Policy`, checked by `simfed.testing.check_policy`.
 
 from simfed.policy.adaptive import AdaptiveK
 from simfed.policy.ascend import Ascend
-from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, check_option
+from simfed.policy.balance import Balance
+from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, Spent, check_option
 from simfed.policy.build import build_policy
 from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
 from simfed.policy.factored import Factored
@@ -21,6 +22,7 @@ __all__ = [
     "CHOICES",
     "AdaptiveK",
     "Ascend",
+    "Balance",
     "Bandit",
     "Choice",
     "DiscountedUcb",
@@ -33,6 +35,7 @@ __all__ = [
     "Pull",
     "Replay",
     "SlidingWindowUcb",
+    "Spent",
     "Thompson",
     "Ucb1",
     "Uniform",

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from simfed.compress.codec import codec_from_spec
-from simfed.errors import InputError
-from simfed.levels import Level, arm_of, checked_level, energy_of, split_arm
+from simfed.levels import Level, arm_of
 from simfed.policy.base import Bandit, Pull, check_option
+from simfed.policy.interval import Interval
 from simfed.registry import NameOf
 
 __all__ = ["AdaptiveK"]
@@ -64,24 +63,15 @@ class AdaptiveK(Bandit):
         window: Annotated[int, "steps between two looks at the interval"] = 20,
         widen: Annotated[float, "factor around the K of a window"] = 1.5,
     ) -> None:
-        codec, level = split_arm(strategy)
-        check_option("strategy", strategy, level is None, "a strategy without a level")
-        takes_k = codec_from_spec(codec).takes_k
-        check_option("strategy", strategy, takes_k, "a strategy that goes by K")
+        self._within = Interval.of(strategy, least, most)
         super().__init__(tuple(dict.fromkeys((*arms, strategy))), reward_range)
-        ends = [_checked("least", least), _checked("most", most)]
-        self._shares = isinstance(ends[0], str)
-        alike = isinstance(ends[1], str) == self._shares
-        check_option("most", most, alike, "a share like `least`, or both as numbers")
-        self._least, self._most = map(_amount, ends)
-        check_option("most", most, self._least < self._most, f"more than `least`, {least}")
         check_option("window", window, window >= 1, "a whole number of at least 1")
         check_option("widen", widen, 1 <= widen < math.inf, "a number of at least 1")
         self.strategy = strategy
         self.window = window
         self.widen = widen
-        self._low, self._high = self._least, self._most
-        self._k = math.sqrt(self._least * self._most)
+        self._low, self._high = self._within.least, self._within.most
+        self._k = self._within.middle
         self._steps = 0
         self._steps_before = 0
         self._seen: list[float] = []
@@ -100,13 +90,13 @@ class AdaptiveK(Bandit):
         return Pull(
             self.strategy,
             "explore" if probes else "exploit",
-            k=self._level(there if probes else here),
+            k=self._within.level(there if probes else here),
         )
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:
         points = self._points()
         for i, (point, choice) in enumerate(zip(points, ("exploit", "explore"), strict=True)):
-            fits = pull.choice == choice and pull.k == self._level(point)
+            fits = pull.choice == choice and pull.k == self._within.level(point)
             if fits and self._rewards[i] is None:
                 self._rewards[i] = share
         here, there = self._rewards
@@ -120,8 +110,8 @@ class AdaptiveK(Bandit):
         self._steps += 1
         self._seen.append(self._k)
         if len(self._seen) == self.window:
-            low = max(min(self._seen) / self.widen, self._least)
-            high = min(max(self._seen) * self.widen, self._most)
+            low = self._within.kept(min(self._seen) / self.widen)
+            high = self._within.kept(max(self._seen) * self.widen)
             pays = high - low <= (math.sqrt(2) - 1) * (self._high - self._low)
             apart = high - low > _NARROWEST * high
             if apart and pays and self._steps >= self._steps_before:
@@ -135,13 +125,10 @@ class AdaptiveK(Bandit):
     def _points(self) -> tuple[float, float]:
         """K, and the other point that it is compared with: at least one entry apart."""
         here, apart = self._k, self._delta() / 2
-        if not self._shares:
+        if not self._within.in_shares:
             here, apart = float(round(here)), max(1.0, float(round(apart)))
-        below = here - apart >= self._low or here + apart > self._most
-        return here, max(here - apart, self._least) if below else here + apart
-
-    def _level(self, amount: float) -> Level:
-        return checked_level(f"{amount!r}%" if self._shares else round(amount))
+        below = here - apart >= self._low or here + apart > self._within.most
+        return here, max(here - apart, self._within.least) if below else here + apart
 
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
@@ -161,17 +148,3 @@ class AdaptiveK(Bandit):
         self._steps, self._steps_before = state["steps"]
         self._seen = list(state["seen"])
         self._rewards = list(state["rewards"])
-
-
-def _checked(option: str, level: object) -> Level:
-    try:
-        found = checked_level(level)
-    except InputError as error:
-        raise error.within(option) from None
-    if energy_of(found) is not None:
-        raise InputError("a number of entries or a share of the model", where=option, got=level)
-    return found
-
-
-def _amount(level: Level) -> float:
-    return float(level.rstrip("%")) if isinstance(level, str) else float(level)

@@ -19,6 +19,7 @@ __all__ = [
     "Choice",
     "Policy",
     "Pull",
+    "Spent",
     "check_arms",
     "check_option",
     "finite_reward",
@@ -56,11 +57,24 @@ class Pull:
         return f"Pull({', '.join(shown)})"
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one participation took of its client's time, all of which a client can measure."""
+
+    downlink_s: float
+    work_s: float
+    """Its local work: training and compression."""
+    uplink_s: float
+    slack_s: float
+    """How much later its upload could have arrived without delaying the merge."""
+
+
 @runtime_checkable
 class Policy(Protocol):
     """One client's policy. Made as `cls(arms, reward_range=(low, high), **options)`.
 
-    A policy sees its own client's rewards and nothing else. It owns no random numbers: `pull` gets
+    A policy sees its own client's rewards and nothing else, but one with `watches_time`, which is
+    told what its client's participations took. It owns no random numbers: `pull` gets
     the generator keyed by client and round. Each pull of a policy that learns,
     forced ones included, comes back once, possibly after later pulls (a late contribution): to
     `update` with its reward, or to `void`.
@@ -75,6 +89,8 @@ class Policy(Protocol):
     """Whether a pull uses the generator that it gets."""
     learns: bool
     """Whether rewards change its choices (if not, a time-only run needs no rewards)."""
+    watches_time: ClassVar[bool] = False
+    """Whether `watch` is to be called."""
 
     def pull(self, rng: np.random.Generator) -> Pull:
         """The arm to play now."""
@@ -87,6 +103,11 @@ class Policy(Protocol):
     def void(self, pull: Pull) -> None:
         """This pull gets no reward: its upload was lost, dropped or failed, or it was forced."""
         ...
+
+    def watch(self, pull: Pull, spent: Spent) -> None:
+        """What a participation took that arrived, forced ones included; before `update` or
+        `void`."""
+        return
 
     def values(self) -> tuple[float, ...]:
         """What the next pull would be based on, per arm: utilities (NaN: none yet) or

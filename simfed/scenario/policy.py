@@ -83,6 +83,12 @@ class Policy(OfKind):
         return self.arms_from is None and bool(getattr(kind, "learns", True))
 
     @property
+    def watches_time(self) -> bool:
+        """Whether clients of this policy choose by what their participations took."""
+        kind = registry("policy").get(self.kind)
+        return self.arms_from is None and bool(getattr(kind, "watches_time", False))
+
+    @property
     def sets_k(self) -> bool:
         """Whether clients of this policy set K themselves, within bounds."""
         return self.arms_from is None and hasattr(registry("policy").get(self.kind), "ends")

@@ -8,6 +8,7 @@ from typing import Any
 
 from simfed.contract import Outcome
 from simfed.net import LinkUse
+from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
@@ -26,6 +27,7 @@ __all__ = [
     "prototype_rows",
     "round_row",
     "server_spans",
+    "spent_of",
 ]
 
 
@@ -147,6 +149,13 @@ def slack_of(flight: Flight, played: Played) -> float | None:
     if played.waits_for_all:
         return played.waited_s - played.delay_s - flight.elapsed_s
     return max(played.merge_at_s - flight.ended_at_s, 0.0)
+
+
+def spent_of(flight: Flight, played: Played) -> Spent:
+    """What a policy that watches time is told of a participation that arrived."""
+    slack_s = slack_of(flight, played) or 0.0
+    work_s = flight.training_s + flight.compression_s
+    return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s)
 
 
 def client_spans(flight: Flight, end: End) -> Iterable[Span]:

@@ -528,7 +528,7 @@ class Simulation:
             self._shared_loss = {**self._shared_loss, **outcome.shared_loss}
         return outcome
 
-    def _reward(self, flight: Flight, outcome: Outcome) -> Verdict:
+    def _reward(self, flight: Flight, outcome: Outcome, played: Played) -> Verdict:
         """Tell the client's policy what its pull was worth."""
         before, after = outcome.local_loss.get(flight.task.label, (None, None))
         if not flight.task.plan.longest:
@@ -537,6 +537,8 @@ class Simulation:
         if flight.lost:
             policy.void(flight.pull)
             return Verdict()
+        if policy.watches_time:
+            policy.watch(flight.pull, rows.spent_of(flight, played))
         if not policy.learns and after is None:
             return Verdict()
         rule = self._population.reward_rule(flight.client)
@@ -573,7 +575,7 @@ class Simulation:
         last: Flight | None,
         otherwise: str,
     ) -> None:
-        verdicts = [self._reward(flight, outcome) for flight in taken]
+        verdicts = [self._reward(flight, outcome, played) for flight in taken]
         if played.waits_for_all:
             who = blame(taken, work, self._network)
         else:

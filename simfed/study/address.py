@@ -100,7 +100,9 @@ def path_key(scenario: Scenario, *, device: str) -> str | None:
     """Equal for runs that learn exactly the same whatever the clock says; None where it has a
     say."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
-    if scenario.aggregation.mode != "synchronous" or any(policy.learns for policy in policies):
+    if scenario.aggregation.mode != "synchronous" or any(
+        policy.learns or policy.watches_time for policy in policies
+    ):
         return None
     choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
     counts = [group.count for group in scenario.clients]

@@ -32,6 +32,7 @@ from scipy import stats
 __all__ = [
     "Estimate",
     "Paired",
+    "holm",
     "mean_interval",
     "median_time",
     "paired_difference",
@@ -176,6 +177,22 @@ def paired_times(
     mean, from_, to = (float(np.exp(x)) for x in (logs.least, logs.low, logs.high))
     ratio = Estimate(mean, mean, from_, to, logs.coverage)
     return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
+
+
+def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
+    """Which comparisons of a family stay decided if all of them are to be right together with
+    probability 1 − `level` (Holm 1979).
+
+    >>> holm([0.04, 0.001, 0.02])  # 0.001 below 0.05/3, 0.02 below 0.05/2, 0.04 below 0.05
+    [True, True, True]
+    >>> holm([0.04, 0.03])  # 0.03 is not below 0.05/2, so nothing is
+    [False, False]
+    """
+    found, still = [False] * len(p_values), True
+    for rank, (p, i) in enumerate(sorted((p, i) for i, p in enumerate(p_values))):
+        still = still and p <= level / (len(p_values) - rank)
+        found[i] = still
+    return found
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Estimate:

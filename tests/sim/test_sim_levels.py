@@ -8,16 +8,19 @@ import pytest
 
 import simfed
 from simfed.audit import verify
-from simfed.errors import Interrupted, RunFailed
+from simfed.errors import InputError, Interrupted, RunFailed
+from simfed.learn.plain import plain_rounds
 from simfed.learn.worker import Worker
 from simfed.levels import entries, split_arm
 from simfed.replay.store import TrajectoryStore
 from simfed.scenario import Scenario
+from simfed.seeding import Streams
 
 D = {"small": 15_738, "wide": 61_706}
 LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}
 ENERGY = {"kind": "energy-share", "share": 0.6}
 ADAPTIVE = {"kind": "adaptive-k", "least": "0.5%", "most": "20%"}
+BALANCE = {"kind": "balance", "share": 0.3, "least": "0.5%", "most": "20%"}
 ONE = {"prototypes": {"small": {"model": "lenet5-half"}}, "client_order": "grouped"}
 WORLDS = {
     "pairs": {},
@@ -28,6 +31,7 @@ WORLDS = {
         "compression": {**LEVELS, "strategies": ["top-k"], "k_choices": ["energy:30%", 50]}
     },
     "hosted": {**ONE, "method": "scaffold", "policy": ENERGY, "training": {"local_steps": 1}},
+    "balanced": {"policy": BALANCE, "compression": {"index_code": "fixed"}},
     "late": {
         "aggregation": {"mode": "deadline", "deadline": "60 ms", "late": "merge"},
         "policy": ADAPTIVE,
@@ -129,10 +133,24 @@ def test_a_time_only_run_replays_arms_and_levels(runs, name):
         assert (again.participations[column] == run.participations[column]).all(), column
 
 
+def test_who_watches_time_alone_plays_the_same_without_learning(runs):
+    again = simfed.run(world("balanced"), time_only=True, progress=False)
+    full = runs("balanced").participations
+    for column in ("arm", "k", "uplink_bytes", "started_at_s", "finished_at_s", "slack_s"):
+        assert (again.participations[column] == full[column]).all(), column
+
+
+def test_learning_without_a_clock_refuses_who_watches_time():
+    scenario = world("balanced")
+    with pytest.raises(InputError, match=r"policy.kind: .* no time .*, got 'balance'"):
+        next(plain_rounds(scenario, None, Streams(0)))
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "apart",
+        "balanced",
         "hosted",
         pytest.param("energies", marks=pytest.mark.long),
         pytest.param("late", marks=pytest.mark.long),
@@ -151,7 +169,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(runs, name, tmp_path):
     assert resumed.fingerprint == runs(name).fingerprint
 
 
-@pytest.mark.parametrize("name", ["moving", "energies"])
+@pytest.mark.parametrize("name", ["moving", "energies", "balanced"])
 def test_kept_trajectories_answer_with_k_and_size(runs, name, tmp_path):
     store = TrajectoryStore(tmp_path)
     for _ in range(2):

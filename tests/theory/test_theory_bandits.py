@@ -14,10 +14,12 @@ from theory_bandits import (
     GRID,
     MOVING,
     SIZES,
+    STEPS,
     STILL,
     UNFORGETTING,
     averages,
     best_arm_shares,
+    certain_plays,
     changing,
     constant,
     exploration_counts,
@@ -25,6 +27,7 @@ from theory_bandits import (
     kind,
     overtaken,
     play,
+    regret_parts,
     slope,
     totals,
     tuned_exp3,
@@ -74,6 +77,38 @@ def test_average_regret_falls_where_nothing_changes(name):
     assert late.mean < early.mean / 2
     gain = interval(average[:, 999] - average[:, -1])
     assert gain.low > 0
+
+
+def test_regret_is_told_apart_by_what_its_plays_were_called():
+    parts = regret_parts(kind("ascend", warmup=10, c=0), 40, 2, (0.0, 1.0, 0.0))
+    # after thirty plays that find out, the best arm alone: 20 of them cost 1 each
+    assert (parts.exploited[:, -1] == 0).all()
+    assert (parts.explored[:, -1] == 20).all()
+    assert (parts.fewest[:, -1] == 10).all()
+
+
+def test_a_constant_step_goes_on_choosing_wrongly_and_steps_of_one_over_n_do_not():
+    """Three arms a tenth apart: with a step of 0.1 the wrong choices of a long run cost as much per
+    play as those of a short one, within a factor of two; with 1/n next to none are left."""
+    last, first = 20_000, 5_000
+    constant_step, falling = (
+        regret_parts(STEPS[name], last, 3).exploited for name in ("step 0.1", "step 1/n")
+    )
+    late = (constant_step[:, -1] - constant_step[:, -first - 1]).mean() / first
+    early = constant_step[:, first - 1].mean() / first
+    assert late > 0.01
+    assert 0.5 < late / early < 2
+    assert (falling[:, -1] - falling[:, -first - 1]).mean() / first < 0.1 * late
+
+
+def test_the_schedule_plays_every_arm_as_often_as_the_root_of_all_plays_and_no_more():
+    """Four times as many plays bring twice as many of an arm that is not the best."""
+    plays = 16_000
+    fewest = regret_parts(STEPS["step 1/n"], plays, 6, (0.2, 0.9, 0.2)).fewest.mean(axis=0)
+    certain = certain_plays(plays)
+    assert fewest[-1] == pytest.approx(certain[-1], rel=0.1)
+    assert certain[-1] / certain[plays // 4 - 1] == pytest.approx(2, rel=0.05)
+    assert certain[-1] < 0.02 * plays
 
 
 def test_with_fixed_mixing_exp3_has_a_floor():

@@ -1,0 +1,100 @@
+"""A policy that sets K by its client's clock: as much upload as there is time for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from simfed.levels import Level, arm_of
+from simfed.policy.base import Policy, Pull, Spent, check_option
+from simfed.policy.interval import Interval
+from simfed.registry import NameOf
+
+__all__ = ["Balance"]
+
+
+class Balance(Policy):
+    """Sets K so that an upload takes a given share of the rest of the client's round.
+
+    After a participation whose upload took u seconds, the rest of the round (download, local work,
+    and waiting until the server had all that it waited for) r seconds, the next upload is to take
+    `share`·r: K ← K·`share`·r/u, kept in [`least`, `most`]. A client behind a slow link then sends
+    little and one behind a fast link much. Where nothing changes everybody's upload comes to
+    `share` of the longest that anyone needs without an upload, whoever that is: clients on fast
+    processors use the time for which the server waits for others.
+
+    Nothing is learned from rewards, and nothing explored. It takes for granted that the seconds of
+    an upload grow in proportion to K. With a latency l beside them K is still led to where both
+    together take what they may, each step leaving l over that time of the distance; a link that is
+    slower to answer than that leaves `least`. An outlier in one client's round shows in the next
+    round of the others, as `share` of it. A server that does not wait for a cohort leaves no time
+    to fill but that until the merge.
+
+    The first K is the geometric middle. Participations that are lost, or forced to another arm,
+    change nothing. `least` and `most` are two numbers of entries or two shares of the model.
+    `values` has K itself, a share in per cent.
+
+    >>> policy = Balance(("top-k",), share=0.5, least=100, most=900)
+    >>> first = policy.pull(np.random.default_rng(0)); first
+    Pull(arm='top-k', choice='fixed', probability=1.0, k=300)
+    >>> policy.watch(first, Spent(downlink_s=0.1, work_s=0.2, uplink_s=0.1, slack_s=0.1))
+    >>> policy.values()  # half of 0.4 s is twice as long as it took
+    (600.0,)
+    """
+
+    learns = False
+    draws = False
+    watches_time = True
+
+    def __init__(
+        self,
+        arms: Sequence[str],
+        reward_range: tuple[float, float] = (-1.0, 1.0),
+        *,
+        share: Annotated[float, "seconds of upload per second of the rest of the round"] = 0.3,
+        strategy: Annotated[str, NameOf("compressor"), "the codec"] = "top-k",
+        least: Annotated[int | str, "smallest K, or share of the model"] = "0.2%",
+        most: Annotated[int | str, "largest K, or share of the model"] = "30%",
+    ) -> None:
+        check_option("share", share, 0 < share < math.inf, "a number above 0")
+        self._within = Interval.of(strategy, least, most)
+        self.arms = tuple(dict.fromkeys((*arms, strategy)))
+        self.share = share
+        self.strategy = strategy
+        self._k = self._within.middle
+
+    @staticmethod
+    def ends(
+        strategy: str = "top-k", least: Level = "0.2%", most: Level = "30%", **rest: Any
+    ) -> tuple[str, str]:
+        """The arms at the ends of what it plays."""
+        return arm_of(strategy, least), arm_of(strategy, most)
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        return Pull(self.strategy, "fixed", k=self._within.level(self._k))
+
+    def watch(self, pull: Pull, spent: Spent) -> None:
+        """Move K by what a participation took."""
+        if pull.choice == "forced" or pull.k is None:
+            return
+        may_s = self.share * (spent.downlink_s + spent.work_s + spent.slack_s)
+        times = may_s / spent.uplink_s if spent.uplink_s > 0 else math.inf
+        self._k = self._within.kept(self._within.amount(pull.k) * times)
+
+    def update(self, pull: Pull, reward: float) -> None:
+        pass
+
+    def void(self, pull: Pull) -> None:
+        pass
+
+    def values(self) -> tuple[float, ...]:
+        return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
+
+    def state(self) -> dict[str, Any]:
+        return {"k": self._k}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._k = state["k"]

@@ -1,0 +1,68 @@
+"""The interval in which a policy may set K for one codec."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from simfed.compress.codec import codec_from_spec
+from simfed.errors import InputError
+from simfed.levels import Level, checked_level, energy_of, split_arm
+from simfed.policy.base import check_option
+
+__all__ = ["Interval"]
+
+
+class Interval(NamedTuple):
+    """From the least K to the most: both as numbers of entries or both as per cent of a model."""
+
+    least: float
+    most: float
+    in_shares: bool
+
+    @classmethod
+    def of(cls, strategy: str, least: Level, most: Level) -> Interval:
+        """As a policy's options give it. Raises: `InputError` that names the option.
+
+        >>> Interval.of("top-k", 100, 900)
+        Interval(least=100.0, most=900.0, in_shares=False)
+        """
+        codec, level = split_arm(strategy)
+        check_option("strategy", strategy, level is None, "a strategy without a level")
+        takes_k = codec_from_spec(codec).takes_k
+        check_option("strategy", strategy, takes_k, "a strategy that goes by K")
+        low, high = _checked("least", least), _checked("most", most)
+        in_shares = isinstance(low, str)
+        alike = isinstance(high, str) == in_shares
+        check_option("most", most, alike, "a share like `least`, or both as numbers")
+        found = cls(cls.amount(low), cls.amount(high), in_shares)
+        check_option("most", most, found.least < found.most, f"more than `least`, {least}")
+        return found
+
+    @property
+    def middle(self) -> float:
+        """The geometric middle."""
+        return math.sqrt(self.least * self.most)
+
+    @staticmethod
+    def amount(level: Level) -> float:
+        """A level as a number: of entries, or per cent."""
+        return float(level.rstrip("%")) if isinstance(level, str) else float(level)
+
+    def kept(self, amount: float) -> float:
+        """`amount`, or the end of the interval beyond which it lies."""
+        return min(max(amount, self.least), self.most)
+
+    def level(self, amount: float) -> Level:
+        """`amount` as a level."""
+        return checked_level(f"{amount!r}%" if self.in_shares else round(amount))
+
+
+def _checked(option: str, level: object) -> Level:
+    try:
+        found = checked_level(level)
+    except InputError as error:
+        raise error.within(option) from None
+    if energy_of(found) is not None:
+        raise InputError("a number of entries or a share of the model", where=option, got=level)
+    return found

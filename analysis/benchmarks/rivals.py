@@ -39,11 +39,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(HERE / "rivals"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "rivals"))
 from rival_simfed import scenario
 from rival_task import Task, cpu_seconds, read_task, write_task
 
+HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
 TORCH = "torch>=2.4,<2.14"
 PACKAGES = {
     "fedjax": ["fedjax==0.0.17", "jax==0.5.3"],
@@ -101,9 +101,7 @@ def make_task(job: int, dataset: str) -> Task:
 
     settings = dict(JOBS[job])
     data, streams = load_dataset(dataset), Streams(0)
-    split = deal(
-        data.train_labels, streams, clients=settings.pop("clients"), public=0, kind="iid"
-    )
+    split = deal(data.train_labels, streams, clients=settings.pop("clients"), public=0, kind="iid")
     shape, seed = data.facts.input_shape, streams.integer("init", "only")
     model = build_model(settings["model"], shape, data.classes, seed=seed)
     import numpy as np
@@ -197,9 +195,7 @@ def play(side: str, path: Path, dataset: str, envs: Path) -> dict[str, Any]:
     return measured([python, str(HERE / "rivals" / program), str(path), *rest])
 
 
-def run(
-    job: int, sides: Sequence[str], repeats: int, dataset: str, envs: Path, out: Path
-) -> None:
+def run(job: int, sides: Sequence[str], repeats: int, dataset: str, envs: Path, out: Path) -> None:
     """All sides in turn, so many times; every other turn backwards. Adds to what `out` has."""
     known = json.loads(out.read_text()) if out.exists() else {"job": job, "runs": []}
     if known["job"] != job:

@@ -97,7 +97,9 @@ def main() -> None:
         jax.block_until_ready(state.params)
         rounds.after(round)
     guesses = jax.jit(lambda params, x: logits(params, x).argmax(1))
-    tests = np.split(task.test_images.reshape(-1, 28, 28, 1), range(500, len(task.test_labels), 500))
+    tests = np.split(
+        task.test_images.reshape(-1, 28, 28, 1), range(500, len(task.test_labels), 500)
+    )
     found = np.concatenate([guesses(state.params, some) for some in tests])
     rounds.report(float((found == task.test_labels).mean()), "fedjax", "jax")
 

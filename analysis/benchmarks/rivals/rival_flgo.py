@@ -3,7 +3,8 @@
     python rival_flgo.py TASK.npz
 
 FLGo evaluates before the first round and at intervals, for every client; that is switched off, and
-the test set is looked at once at the end. What it would print at every round goes nowhere.
+the test set is looked at once at the end. Its subsets of samples get the method that newer PyTorch
+requires of them; what it would print and draw goes nowhere.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def main() -> None:
         benchmark = importlib.import_module(name)
         vars(benchmark)["visualize"] = lambda *drawn: None  # a picture of a thousand clients
         task = importlib.import_module(f"{name}.config").task
+        subset = importlib.import_module(f"{name}.core").TaskPipe.TaskDataset
+        subset.__getitems__ = lambda self, places: [self[place] for place in places]
         rounds = Rounds(task.rounds)
         flgo.gen_task_by_(benchmark, Given([own.tolist() for own in task.owned]), "task")
         runner = flgo.init(

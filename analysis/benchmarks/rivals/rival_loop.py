@@ -1,6 +1,6 @@
 """A plain PyTorch loop: one module, one client after another.
 
-    python rival_loop.py TASK.npz
+python rival_loop.py TASK.npz
 """
 
 from __future__ import annotations

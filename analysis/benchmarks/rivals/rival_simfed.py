@@ -1,7 +1,7 @@
 """simfed's learning alone: its batched engine in the plain loop of rounds, one process.
 
-    python rival_simfed.py TASK.npz      # reads the settings; data and split are simfed's own
-    python rival_simfed.py TASK.npz bridge      # Flower's side, unmodified, under simfed's clock
+python rival_simfed.py TASK.npz      # reads the settings; data and split are simfed's own
+python rival_simfed.py TASK.npz bridge      # Flower's side, unmodified, under simfed's clock
 """
 
 from __future__ import annotations

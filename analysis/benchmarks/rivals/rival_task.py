@@ -48,14 +48,12 @@ _ARRAYS = ("images", "labels", "test_images", "test_labels")
 
 def write_task(path: Path, task: Task) -> None:
     """The task as one `.npz`, not packed: it is read at every start."""
-    np.savez(
-        path,
-        settings=np.array(json.dumps({name: getattr(task, name) for name in _SETTINGS})),
-        positions=np.concatenate(task.owned),
-        counts=np.array([len(own) for own in task.owned]),
-        **{name: getattr(task, name) for name in _ARRAYS},
-        **{f"weights/{name}": value for name, value in task.weights.items()},
-    )
+    arrays: dict[str, Any] = {f"weights/{name}": value for name, value in task.weights.items()}
+    arrays.update({name: getattr(task, name) for name in _ARRAYS})
+    arrays["settings"] = np.array(json.dumps({name: getattr(task, name) for name in _SETTINGS}))
+    arrays["positions"] = np.concatenate(task.owned)
+    arrays["counts"] = np.array([len(own) for own in task.owned])
+    np.savez(path, **arrays)
 
 
 def read_task(path: str | Path) -> Task:

@@ -74,7 +74,7 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "OMP_NUM_THREADS": "1",
-    # one thread for XLA as well: more of them cost FedJAX processor time and no less wall time here
+    # one thread for XLA as well, as on all other sides
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     "JAX_PLATFORMS": "cpu",
 }

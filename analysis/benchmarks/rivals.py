@@ -272,7 +272,7 @@ def table(known: Mapping[str, Any]) -> str:
     made, turns = known["machine"], max(len(all_of) for all_of in runs.values())
     return (
         f"Job {known['job']}, {known['dataset']}, {made['date']}, {made['processor']}, "
-        f"{made['cores']} cores, load {min(loads):.1f} to {max(loads):.1f}, {turns} turns; "
+        f"{made['cores']} cores, load {min(loads):.1f} to {max(loads):.1f}, {turns} turn(s); "
         f"{', '.join(f'{name} {number}' for name, number in sorted(versions.items()))}.\n\n"
         + "\n".join(rows)
         + "\n"
@@ -288,7 +288,7 @@ def _spread(runs: Sequence[Mapping[str, Any]], key: str, scale: float, unit: str
     if not values:
         return "–"
     low, middle, high = (_short(of(values)) for of in (min, statistics.median, max))
-    return f"{middle} {unit} ({low}–{high})"
+    return f"{middle} {unit} ({low}–{high})" if len(values) > 1 else f"{middle} {unit}"
 
 
 def _short(value: float) -> str:

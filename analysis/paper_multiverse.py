@@ -231,31 +231,28 @@ QUESTIONS = (
 
 
 def settings(results: Results, k: int) -> list[tuple[Question, list[Specification], list[Effect]]]:
-    """Every question in every cell that has runs, and what each open point changes by itself."""
-    of_cell = {i: _runs_of(results, cell, k) for i, cell in enumerate(cells())}
-    seeds = sorted(set.intersection(*(set(runs) for runs in of_cell.values())))
+    """Every question in every cell that has runs, and what each open point changes by itself: of
+    the seeds that all cells have."""
+    runs = [_runs_of(results, cell, k) for cell in cells()]
+    seeds = sorted(set.intersection(*map(set, runs)))
     fixed = {slow: _fixed(results, k, slow) for slow in (False, True)}
     found = []
     for question in QUESTIONS:
-        values = {
-            i: {
-                seed: question.of(run, fixed[cells()[i].slow_compression][seed])
-                for seed, run in runs.items()
+        values = [
+            {
+                seed: question.of(run, fixed[cell.slow_compression][seed])
+                for seed, run in of_cell.items()
                 if seed in fixed[False]
             }
-            for i, runs in of_cell.items()
-        }
-        spread = (
-            _pooled(np.array([[values[i][s] for s in seeds] for i in values])) if seeds else None
-        )
+            for cell, of_cell in zip(cells(), runs, strict=True)
+        ]
+        table = np.array([[of_seed[s] for s in seeds] for of_seed in values])
+        spread = _pooled(table)
         each = [
-            _specification(question, cells()[i], list(of_seed.values()), spread)
-            for i, of_seed in values.items()
+            _specification(question, cell, list(of_seed.values()), spread)
+            for cell, of_seed in zip(cells(), values, strict=True)
             if of_seed
         ]
-        table = (
-            np.array([[values[i][s] for s in seeds] for i in values]) if seeds else np.empty((0, 0))
-        )
         found.append((question, each, effects(table)))
     return found
 
@@ -309,10 +306,10 @@ class _Spread:
 
 
 def _pooled(table: np.ndarray) -> _Spread | None:
-    """One variance for all cells; None where there is one seed."""
+    """One variance for all cells; None where there are fewer than two seeds."""
     n_cells, seeds = table.shape
     freedom = (n_cells - 1) * (seeds - 1)
-    if not freedom:
+    if freedom <= 0:
         return None
     left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     return _Spread(math.sqrt(float((left**2).sum()) / freedom), freedom)
@@ -349,7 +346,7 @@ def effects(table: np.ndarray) -> list[Effect]:
     In a quarter of all combinations a factor's own effect cannot be told from how two others act
     together: it is read as its own.
     """
-    if table.size == 0 or (spread := _pooled(table)) is None:
+    if (spread := _pooled(table)) is None:
         return []
     found = []
     for factor in FACTORS:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from paper_campaign import Planned, campaign
-from paper_choices import losses_around
+from paper_choices import losses_around, shares_over_time
 from paper_claims import (
     CONTRADICTED,
     HOLDS,
@@ -30,9 +30,13 @@ from paper_reasons import clipped_share, compression_share, fixed_spread, reject
 from paper_results import (
     CONSTANTS,
     EXPLORATION,
+    FIXED,
+    LARGE,
     MEASURES,
+    NAMES,
     POLICIES,
     REWARD,
+    SMALL,
     WEIGHTS,
     Result,
     Results,
@@ -47,7 +51,7 @@ from paper_sentences import sentences
 
 from simfed.report.pictures import save_picture
 from simfed.study.comparison import ratio_text
-from simfed.study.statistics import Estimate
+from simfed.study.statistics import Estimate, mean_interval
 
 __all__ = ["write_report"]
 
@@ -104,6 +108,7 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         _reasons(results),
         "## Figures\n\n" + _FIGURE_RULES,
         _picture("mnist-selection-over-time", drawn),
+        _early_and_late(results),
         _picture("safeguard", drawn),
         _safeguards_table(results),
         *(_figure(spec, results) for spec in FIGURES),
@@ -130,7 +135,8 @@ Judged are accuracy, simulated time and choices on MNIST. Not judged are the sou
 [docs/theory.md](../docs/theory.md)), its measurements on devices, and, without a GPU, CIFAR-10."""
 
 _CHOSEN = """The source leaves points open. Taken here is the first value of each line; the others are keys of a scenario.
-What five of them change stands [below](#in-other-universes); the others were not tried in this campaign."""
+What five of them change stands [below](#in-other-universes), and so do the [safeguard's](#the-safeguards-second-attempts);
+the others were not tried in this campaign."""
 
 _UNIVERSE_RULES = """How much hangs on what was chosen? First, on how the same runs are *read*: per round or per simulated
 second, after 250, 500 or 1,000 rounds, by the last accuracy or the mean so far, in all combinations. (Per second, two
@@ -144,6 +150,13 @@ all combinations, what one point does cannot be told from how two others act tog
 
 _MEASURE_RULES = """A claim about accuracy is judged by the last evaluation, as the source's tables are. Where another
 measure of the same runs comes to another verdict, the verdict hangs on that choice. Times do not change with it."""
+
+_SAFEGUARD_RULES = """Why do second attempts fail? Two things come together, and the variants tell them apart. Everybody is
+forced to Top-K, which sends each client's own largest entries and moves client models apart, and how far they are apart
+is what the distillation loss measures: where policies go on choosing, most second attempts are below the threshold.
+And what the undone round had sent returns to the residuals, on top of a new gradient at the same weights: a step of
+nearly twice the length. Where it returns by half or not at all, everybody still being forced, the second attempt's loss
+is near the first's. Either is a key of a scenario (`safeguard.forces: none`, `safeguard.residuals`)."""
 
 _DENSE_RULES = """`dense` sends every entry as 32 bits, without indices; the same seeds at 50 Mbps. Uploads alone are charged, so
 that time saved is upload saved."""
@@ -347,6 +360,9 @@ def _settings_table(results: Results) -> str:
 
 def _percentages(found: Sequence[Specification]) -> list[str]:
     states = [one.state for one in found]
+    if MISSING in states:
+        least = min(one.seeds for one in found)
+        return [f"short of seeds: {least} of 3", "", ""]
     return [
         f"{100 * states.count(s) / len(states):.0f} %" for s in (HOLDS, UNDECIDED, CONTRADICTED)
     ]
@@ -388,6 +404,27 @@ def _beside_dense(results: Results) -> str:
     return f"### Beside sending everything\n\n{_DENSE_RULES}\n\n{_table(header, rows)}"
 
 
+def _early_and_late(results: Results) -> str:
+    """Each strategy's share of free choices in the first and the last third of the run."""
+    rows = []
+    for k, prototype in itertools.product((1000, 5000), (SMALL, LARGE)):
+        found = [
+            thirds
+            for run in results.runs("ascend", k=k).values()
+            if (thirds := shares_over_time(run, prototype, 3)) is not None
+        ]
+        if not found:
+            continue
+        cells = []
+        for arm in FIXED:
+            early, late = (float(np.mean([of[arm][third] for of in found])) for third in (0, 2))
+            change = mean_interval([of[arm][2] - of[arm][0] for of in found])
+            cells.append(f"{100 * early:.0f} → {100 * late:.0f}{_interval(change)}")
+        rows.append((f"{k:,}", NAMES[prototype], len(found), *cells))
+    header = ("K", "prototype", "seeds", *(f"{NAMES[arm]}: first → last third, % (change)" for arm in FIXED))  # fmt: skip
+    return _table(header, rows) if rows else ""
+
+
 def _safeguards_table(results: Results) -> str:
     """What each variant of the safeguard does, and what ASCEND is worth with it and without."""
     off = results.runs("ascend", rounds=400, **SAFEGUARDS["off"])
@@ -412,7 +449,7 @@ def _safeguards_table(results: Results) -> str:
         return ""
     header = ("safeguard", "seeds", "undone rounds of 400", "second attempts above the threshold; their loss",
               "mean accuracy − that without")  # fmt: skip
-    return _table(header, rows)
+    return f"{_SAFEGUARD_RULES}\n\n{_table(header, rows)}"
 
 
 def _interval(estimate: Estimate) -> str:

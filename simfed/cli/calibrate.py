@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.compress.labels import split
 from simfed.errors import BrokenInvariant, InputError
+from simfed.labels import split
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

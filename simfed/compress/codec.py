@@ -30,9 +30,9 @@ from simfed.compress.index_codes import (
     encode_indices,
     index_bytes,
 )
-from simfed.compress.labels import label_of, read_label
 from simfed.compress.selection import beside, checked_k, is_tensor, refuse_non_finite
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.labels import label_of, read_label
 from simfed.levels import Level, arm_of, energy_of
 from simfed.registry import registry
 

@@ -20,10 +20,10 @@ from functools import lru_cache
 from typing import Any
 
 from simfed.compress.codec import Chain, codec_from_spec
-from simfed.compress.labels import read_label
 from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.labels import read_label
 from simfed.method import Work
 from simfed.seeding import Streams
 

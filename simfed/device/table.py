@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from simfed.compress.labels import names_in
 from simfed.device.profile import QUANTITIES, Key, codec_key
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.labels import names_in
 from simfed.reading import why_unreadable
 from simfed.registry import registry
 

@@ -17,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from simfed.compress.labels import names_in
 from simfed.fleet import Fleet
+from simfed.labels import names_in
 from simfed.levels import split_arm
 from simfed.registry import registry
 from simfed.replay.digest import digest_of

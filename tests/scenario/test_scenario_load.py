@@ -222,6 +222,10 @@ BAD = [
     ({"policy": "ascend"}, "policy: a mapping of keys to values, got 'ascend'"),
     ({"policy.reward.clip": [1, -1]}, "policy.reward.clip: [low, high] with low < high"),
     ({"policy.reward.clip": [1]}, "policy.reward.clip"),
+    (
+        {"policy": {"kind": "exp3", "reward": {"clip": None}}},
+        "policy.reward.clip: [low, high] with exp3",
+    ),
     ({"dataset.public": 0}, "dataset.public: at least 1 public image with method fedkd, got 0"),
     ({"dataset.public_batch": 300}, "dataset.public_batch: at most the 256 public images, got 300"),
     ({"method": "fedavg"}, "prototypes: one prototype with method fedavg"),

@@ -13,6 +13,7 @@ from simfed.policy import Ascend
 from simfed.registry import REGISTRIES
 from simfed.seeding import Streams
 
+UNCLIPPED = {"kind": "ascend", "warmup": 1, "reward": {"clip": None}}
 ARMS = ("top-k", "random-k", "periodic-k")
 
 
@@ -193,6 +194,26 @@ def test_rewards_of_a_rejected_round_still_update_the_policy():
     assert rewards == [-1.0] * 4
     values = [row["value"] for row in world.rows("policies") if row["round"] == 2]
     assert sorted(v for v in values if v is not None) == rewards
+
+
+def test_without_a_clip_a_reward_is_the_gain_per_second_as_it_is():
+    script = {1: losses(9.0, before=1.0), 2: losses(1.0)}
+    world = build(sim.scenario(rounds=3, policy=UNCLIPPED), script).run()
+    rewards, raw = (world.column("participations", name) for name in ("reward", "reward_raw"))
+    assert rewards == raw
+    assert min(rewards[:4]) < -1 < 1 < max(rewards[4:8])
+
+
+def test_without_a_clip_and_without_time_the_run_ends_with_a_sentence():
+    plain = sim.scenario(rounds=3, policy=UNCLIPPED)
+    sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
+    world = sim.build(
+        plain, workload=Scripted(sizes, {1: losses(9.0, before=1.0)}),
+        devices=[sim.Fixed(0.0, 0.0) for _ in range(plain.client_count)],
+        star=Star(plain.client_count),
+    )  # fmt: skip
+    with pytest.raises(RunFailed, match="client 0 took no simulated time"):
+        world.run()
 
 
 def test_losses_that_are_no_numbers_end_the_run_with_a_sentence():

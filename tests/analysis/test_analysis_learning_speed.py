@@ -11,12 +11,22 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "analysis" / "benchmarks"))
 import learning
 
 
+# The only tests that compare times, and CI's only check that nobody made training slow: processor
+# time, not wall time, of rounds in turn in one process, medians, and bounds at less than half of
+# what was measured (small models) or just above the loop (LeNet-5), so that neighbours do not fail
+# them. Hence marked long: they stay out of the default tests.
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
-def test_cohorts_of_small_models_take_less_processor_time_than_a_plain_loop(method, capsys):
-    medians = learning.fedavg("logistic-regression", method, rounds=30)
-    # five and four times less where it was measured: half of that would be a loss, not a neighbour
-    assert medians["plain loop"] > 1.8 * medians[method]
+@pytest.mark.parametrize(
+    ("model", "method", "rounds", "times"),
+    [
+        ("logistic-regression", "fedavg", 30, 1.8),  # 5 where it was measured
+        ("logistic-regression", "fedprox", 30, 1.8),  # 4
+        ("lenet5", "fedavg", 7, 0.9),  # 1.3
+    ],
+)
+def test_training_takes_less_processor_time_than_a_plain_loop(model, method, rounds, times, capsys):
+    medians = learning.fedavg(model, method, rounds)
+    assert medians["plain loop"] > times * medians[method]
     assert "processor time per round" in capsys.readouterr().out
 
 

@@ -247,7 +247,7 @@ PICTURES: dict[str, Picture] = {
                 "Left: geometric mean over seeds and 95 % t interval; an arrow is a lower bound (some runs never "
                 "got there). Right: readings of the same runs on two axes, at three horizons, by two measures of accuracy.",
                 _opening),
-        Picture("open-points", "ASCEND in eight settings of five open points, K = 1,000",
+        Picture("open-points", "ASCEND by five open points, K = 1,000",
                 "Mean and 95 % interval over seeds, one variance for all settings; the diamond is the setting taken "
                 "everywhere else, the dotted line what is claimed. Black squares: the other value of an open point.",
                 _specification_curves),

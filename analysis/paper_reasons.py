@@ -39,9 +39,12 @@ __all__ = [
 
 
 def compression_share(results: Results) -> str:
-    """How much of a client's time compression takes, in the run where it takes most."""
+    """How much of a client's time compression takes, in the run where it takes most, by the
+    source's own times."""
     found: dict[str, list[float]] = {}
     for result in results.all:
+        if "universe" in result.facts["setting"]:
+            continue
         phases = result.facts["phases_s"]
         work_s = phases["training_s"] + phases["compression_s"] + phases["uplink_s"]
         dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}[result.facts["setting"]["dataset"]]

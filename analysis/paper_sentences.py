@@ -27,6 +27,7 @@ from paper_results import (
 )
 
 from simfed.study.statistics import Estimate
+from simfed.units import counted
 
 __all__ = ["sentences"]
 
@@ -176,7 +177,7 @@ def _dense(results: Results, *_unused: Unused) -> str:
     return (
         f"Against sending everything, Top-K with K = 1,000 uploads {bytes_ratio:.0f} times less per run, is at 90 % "
         f"{_times(paired.ratio)} as soon at 50 Mbps and ends {100 * abs(gap.least):.1f} points "
-        f"{'higher' if gap.least > 0 else 'lower'} ({len(seeds)} seeds)."
+        f"{'higher' if gap.least > 0 else 'lower'} ({counted(len(seeds), 'seed')})."
     )
 
 

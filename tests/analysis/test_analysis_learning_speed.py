@@ -13,7 +13,8 @@ import learning
 
 # The only tests that compare times, and CI's only check that nobody made training slow: processor
 # time, not wall time, of rounds in turn in one process, medians, and bounds at less than half of
-# what was measured, so that neighbours do not fail them. Hence marked long: they stay out of the default tests.
+# what was measured, so that neighbours do not fail them. Hence marked long: they stay out of the
+# default tests.
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "method", "rounds", "times"),

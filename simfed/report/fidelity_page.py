@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -30,15 +31,19 @@ __all__ = ["both_gantts", "shown", "write_fidelity"]
 
 _ROUNDS = 6
 _ROW_IN = 0.17
+_IN_WORDS = "assumption"
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
        color: CanvasText; background: Canvas; color-scheme: light dark; }
 table { border-collapse: collapse; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
-th, td { padding: .15rem .9rem .15rem 0; text-align: right; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .9rem .15rem 0; text-align: right; white-space: nowrap;
+         font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; }
+.words { text-align: left; white-space: normal; min-width: 12rem; }
 tr { border-bottom: 1px solid rgba(128, 128, 128, .3); }
-.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; background: white; }
+.scroll { overflow-x: auto; } svg { width: 100%; height: auto; background: white; }
+@media (max-width: 30rem) { body { font-size: 13px; } th, td { padding-right: .5rem; } }
 """
 
 
@@ -105,7 +110,7 @@ def write_fidelity(
     svg = drawn.getvalue()
     picture = svg[svg.index("<svg") :]
     title = escape(f"{real.manifest['name']}: simulated and real")
-    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences())
+    said = "".join(f"<li>{_marked(sentence)}</li>" for sentence in found.sentences())
     tables = "".join(
         _table(caption, frame)
         for caption, frame in (
@@ -140,10 +145,21 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def _marked(text: str) -> str:
+    """Words between backticks as code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
+
+
 def _table(caption: str, frame: pd.DataFrame) -> str:
-    head = "".join(f"<th scope=col>{escape(name)}</th>" for name in frame.columns)
+    kinds = [" class=words" if name == _IN_WORDS else "" for name in frame.columns]
+    head = "".join(
+        f"<th scope=col{kind}>{escape(name)}</th>"
+        for name, kind in zip(frame.columns, kinds, strict=True)
+    )
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{k}>{_marked(cell)}</td>" for cell, k in zip(row, kinds, strict=True))
+        + "</tr>"
         for row in frame.itertuples(index=False, name=None)
     )
     return (

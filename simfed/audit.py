@@ -23,7 +23,7 @@ from simfed.contract import Task
 from simfed.errors import InputError, InputErrors
 from simfed.faults import Fate
 from simfed.levels import energy_of, split_arm
-from simfed.policy import Spent
+from simfed.policy import Spent, watches
 from simfed.record.invariants import verify as verify_files
 from simfed.record.read import Run, open_run, with_turns
 from simfed.record.schema import CLIENT_KINDS, HANDLING, HELD_UP
@@ -315,7 +315,7 @@ def _policies_chose_and_learned_as_recorded(run: Run, parts: Parts) -> Broken:
             if one.pull is None:
                 continue
             policy, lost = policies[one.row["client"]], one.row["outcome"] in ("dropped", "failed")
-            if policy.watches_time and not lost:
+            if watches(policy) and not lost:
                 policy.watch(one.pull, one.spent)
             if lost or one.row["choice"] == "forced":
                 policy.void(one.pull)

@@ -35,7 +35,7 @@ from simfed.compress.codec import Layout, as_codec
 from simfed.errors import InputError
 from simfed.levels import checked_level
 from simfed.method import Arrival, Field, Method, Who
-from simfed.policy import CHOICES, Policy, Pull, Spent
+from simfed.policy import CHOICES, Policy, Pull, Spent, watches
 from simfed.registry import import_part, registry
 from simfed.scenario import Scenario
 from simfed.seeding import Streams
@@ -365,7 +365,7 @@ def _story(
         _check_values(policy)
         pull = policy.pull(streams("policy", client, round))
         _check_pull(policy, pull)
-        if policy.watches_time and round % 7 != 3:
+        if watches(policy) and round % 7 != 3:
             policy.watch(pull, Spent(*streams("spent", client, round).exponential(1.0, 4).tolist()))
         if round % 7 == 3:
             policy.void(pull)

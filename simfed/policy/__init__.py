@@ -9,7 +9,7 @@ the methods of `Policy`, checked by `simfed.testing.check_policy`.
 from simfed.policy.adaptive import AdaptiveK
 from simfed.policy.ascend import Ascend
 from simfed.policy.balance import Balance
-from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, Spent, check_option
+from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, Spent, check_option, watches
 from simfed.policy.build import build_policy
 from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
 from simfed.policy.factored import Factored
@@ -43,4 +43,5 @@ __all__ = [
     "check_option",
     "gain",
     "reward",
+    "watches",
 ]

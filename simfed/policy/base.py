@@ -23,6 +23,7 @@ __all__ = [
     "check_arms",
     "check_option",
     "finite_reward",
+    "watches",
 ]
 
 
@@ -150,6 +151,12 @@ class Bandit(Policy):
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:
         raise NotImplementedError
+
+
+def watches(policy: Policy) -> bool:
+    """Whether a policy is told what its participations took; one from before there was that key is
+    not."""
+    return bool(getattr(policy, "watches_time", False))
 
 
 def check_arms(arms: Sequence[str], *chosen: str) -> tuple[str, ...]:

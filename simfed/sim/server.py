@@ -25,7 +25,7 @@ from simfed.errors import Interrupted, RunFailed
 from simfed.faults import Faults
 from simfed.net import LinkUse, Network
 from simfed.net.instants import at, end_of_instant
-from simfed.policy import Policy, gain, reward
+from simfed.policy import Policy, gain, reward, watches
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
@@ -537,7 +537,7 @@ class Simulation:
         if flight.lost:
             policy.void(flight.pull)
             return Verdict()
-        if policy.watches_time:
+        if watches(policy):
             policy.watch(flight.pull, rows.spent_of(flight, played))
         if not policy.learns and after is None:
             return Verdict()

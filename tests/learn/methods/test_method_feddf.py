@@ -122,7 +122,9 @@ def test_bytes_and_work():
         3: d["b"],
     }
     assert workload.task(2, 0).downlink_bytes == 4 * d["a"]
-    work = workload.tasks.server_work([workload.tasks.who(c) for c in (0, 1)], 1)
+    work = workload.method.server_work(
+        workload.tasks.setting, [workload.tasks.who(c) for c in (0, 1)], 1
+    )
     assert [(w.quantity, w.model, w.size, w.times) for w in work] == [
         ("inference", "logistic-regression", 24, 1),
         ("inference", "lenet5-half", 24, 1),

@@ -78,7 +78,9 @@ def test_bytes_and_work():
     assert workload.task(1, 0).downlink_bytes == 0
     assert workload.task(2, 0).downlink_bytes == 4 * 24 * 4
     assert set(last.uplink_bytes.values()) == {4.0 * 24 * 4}
-    [work] = workload.tasks.server_work([workload.tasks.who(c) for c in (0, 1)], 1)
+    [work] = workload.method.server_work(
+        workload.tasks.setting, [workload.tasks.who(c) for c in (0, 1)], 1
+    )
     assert work[:4] == ("auxiliary", "kt-pfl/coefficients-4", 4 * 24, 6)
     assert workload.method.auxiliary(workload.tasks.setting) == {work.model: 4.0 * 4}
 

@@ -37,7 +37,7 @@ from paper_results import (
 )
 from scipy import stats
 
-from simfed.study.statistics import Estimate, paired_times
+from simfed.study.statistics import Estimate, holm, paired_times
 
 __all__ = [
     "CLAIMS",
@@ -107,14 +107,10 @@ class Check:
 def survives_holm(checks: Sequence[Check], level: float = 0.05) -> list[bool | None]:
     """Which of a family's comparisons would still be decided if all of them were to be right
     together (Holm 1979); None where one has no p-value."""
-    known = sorted(
-        (check.p_value, i) for i, check in enumerate(checks) if not math.isnan(check.p_value)
-    )
     found: list[bool | None] = [None] * len(checks)
-    still = True
-    for rank, (p, i) in enumerate(known):
-        still = still and p <= level / (len(known) - rank)
-        found[i] = still
+    known = [i for i, check in enumerate(checks) if not math.isnan(check.p_value)]
+    for i, stays in zip(known, holm([checks[i].p_value for i in known], level), strict=True):
+        found[i] = stays
     return found
 
 

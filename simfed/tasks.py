@@ -86,6 +86,7 @@ class Tasks:
         self._first_of: dict[str, int] = {}
         self._group_of_client = scenario.group_of_client()
         self._prototypes = [group.prototype for group in scenario.clients]
+        self._measures = [scenario.measures_losses(group) for group in scenario.clients]
         self.index_code = scenario.compression.index_code
         self._charge = scenario.charge
         self._changes = scenario.downlink.compression
@@ -264,12 +265,16 @@ class Tasks:
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
         """What the server works at this merge, beside decompression: what the method says, the
         compression of every prototype's change where changes travel down, and, for servers that
-        know what it takes, the rest of a merge and the evaluation that is due."""
+        know what it takes, the rest of a merge, the wait for losses that clients measure, and the
+        evaluation that is due."""
         arrived = list(arrived)
         work = [*self.method.server_work(self.setting, arrived, round)]
         if self._changes is not None:
             work += self._packing(round)
         work.append(Work("handling", SERVER, 1))
+        measures, group_of = self._measures, self._group_of_client
+        if any(measures) and any(measures[group_of[who.client]] for who in arrived):
+            work.append(Work("losses", SERVER, 1))
         due = self.scenario.evaluation.due(round, self.scenario.rounds)
         if due and self._test_samples and not self.method.personal:
             work += [

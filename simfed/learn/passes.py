@@ -39,10 +39,12 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     """The fastest passes there are for this model on samples of this shape.
 
     A model may declare passes of its own: a class attribute `passes`, a class like `Passes` (or
-    where it is, `"module:class"`) whose `suit(model, input_shape)` says whether they are this
-    model's. They must compute what the module does, with gradients equal up to float32 rounding.
+    where it is, `"module:class"`; or several of these, the fastest first) whose `suit(model,
+    input_shape)` says whether they are this model's. They must compute what the module does, with
+    gradients equal up to float32 rounding.
     """
-    for declared in (getattr(type(model.module), "passes", None), _LINEAR):
+    own = getattr(type(model.module), "passes", None)
+    for declared in (*(own if isinstance(own, tuple) else (own,)), _LINEAR):
         made: Any = import_part(declared) if isinstance(declared, str) else declared
         if made is not None and made.suit(model, input_shape):
             return made(model)  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib import metadata
 
+from simfed.native import convolutions
 from simfed.version import VERSION
 
 __all__ = ["differences", "versions"]
@@ -15,14 +16,16 @@ _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx"
 
 
 def versions() -> dict[str, str]:
-    """simfed's version, Python's, those of the packages a run rests on, and the platform."""
+    """simfed's version, Python's, those of the packages a run rests on, the platform, and who
+    computes convolutions."""
     found = {"simfed": VERSION, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:  # torch may be left out for time-only runs
             continue
-    return {**found, "platform": f"{sys.platform} {platform.machine()}"}
+    built = {"platform": f"{sys.platform} {platform.machine()}", "convolutions": convolutions()}
+    return {**found, **built}
 
 
 def differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

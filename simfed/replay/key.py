@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -20,6 +21,7 @@ from typing import Any
 from simfed.fleet import Fleet
 from simfed.labels import names_in
 from simfed.levels import split_arm
+from simfed.native import convolutions
 from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
@@ -59,6 +61,7 @@ _LEARNING_CODE = (
     "contract.py",
     "levels.py",
     "method.py",
+    "native",
     "seeding.py",
     "tasks.py",
     "scenario/model.py",
@@ -175,9 +178,13 @@ def code_digest(*places: str) -> str:
     found = hashlib.blake2b(digest_size=16)
     for place in places:
         path = root / place
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for file in sorted(_sources(path)) if path.is_dir() else [path]:
             found.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return found.hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.rglob("*") if file.suffix in (".py", ".cpp", ".h"))
 
 
 @cache
@@ -185,6 +192,7 @@ def _machine(device: str) -> dict[str, str]:
     """What decides the last bits of floating-point results. Does not import torch."""
     facts = {package: _version(package) for package in ("torch", "numpy")}
     facts |= {"device": device.partition(":")[0], "processor": _processor()}
+    facts["convolutions"] = convolutions()
     facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
     if facts["device"] == "cuda":
         facts |= _gpu()

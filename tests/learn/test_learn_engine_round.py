@@ -19,8 +19,8 @@ from simfed.learn.catalogue import facts
 from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
-from simfed.learn.models import LeNet5, build_model, plain
-from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.models import LeNet5, build_model, lenet_passes, plain
+from simfed.learn.models.lenet_passes import TorchLeNetPasses
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
@@ -472,10 +472,11 @@ def test_who_trains_together_decides_no_bit(monkeypatch):
     scenario = tiny.scenario(
         clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")]
     )
+    monkeypatch.setattr(lenet_passes, "compiled", lambda: None)  # they train nobody together
     work, rounds = played(scenario)
     # eight batches of 16 fill a pass
     assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
-    monkeypatch.setattr(LeNetPasses, "samples_together", 32)
+    monkeypatch.setattr(TorchLeNetPasses, "samples_together", 32)
     assert trained_together(work, range(10)) == [(0, 6), (2, 8), (4,), (1, 7), (3, 9), (5,)]
     other, again = played(scenario)
     assert [r.outcome for r in again] == [r.outcome for r in rounds]

@@ -20,9 +20,12 @@ class LeNet5(nn.Module):
     """
 
     name = "lenet5"
-    passes = "simfed.learn.models.lenet_passes:LeNetPasses"
-    """By hand, in half of autograd's time; a subclass that computes something else does not suit
-    them."""
+    passes = (
+        "simfed.learn.models.lenet_passes:CompiledLeNetPasses",
+        "simfed.learn.models.lenet_passes:TorchLeNetPasses",
+    )
+    """By hand, in a fraction of autograd's time; a subclass that computes something else does not
+    suit them."""
     widths = (6, 16, 120, 84)
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:

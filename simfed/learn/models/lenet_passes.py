@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from simfed.learn.flat import FlatModel
+from simfed.learn.models.convpool import ConvpoolPair, compiled
 from simfed.learn.models.layers import ReluPool
 from simfed.learn.models.lenet import LeNet5
 from simfed.learn.passes import SMALL_CHUNK, Loss, Passes, Share
 
-__all__ = ["LeNetPasses"]
+__all__ = ["CompiledLeNetPasses", "LeNetPasses", "TorchLeNetPasses"]
 
 
 class LeNetPasses(Passes):
-    """The passes of the built-in LeNets on a CPU, by hand, in about half of autograd's time.
+    """The passes of the built-in LeNets on a CPU, by hand: what both ways to compute the
+    convolutions share.
 
-    Same values; gradients equal up to float32 rounding. Two things make the difference. The tape
-    costs as much as the arithmetic at these sizes. And a convolution with few output channels
-    leaves most of a vector register empty: here the four results under each pooling window are
-    made as four groups of channels by one convolution of stride 2 whose kernel is one wider (each
-    group's weights are the kernel, shifted, with zeros around). That is 1.44 times the work for a
-    5×5 kernel, and more where channels are added to fill vectors, in less time, and pooling becomes
-    a maximum of contiguous blocks.
+    Same values as the modules'; gradients equal up to float32 rounding. At these sizes a tape costs
+    as much as the arithmetic.
     """
-
-    samples_together = SMALL_CHUNK
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
         super().__init__(model, chunk)
         net: Any = model.module
-        self._convolutions = [
-            _ConvReluPool(net.conv1.weight.detach(), net.conv1.bias.detach(), padding=2),
-            _ConvReluPool(net.conv2.weight.detach(), net.conv2.bias.detach(), padding=0),
-        ]
         self._linear = [
             (fc.weight.detach(), fc.bias.detach()) for fc in (net.fc1, net.fc2, net.fc3)
         ]
@@ -52,17 +43,7 @@ class LeNetPasses(Passes):
         )
 
     def _evaluating(self, bf16: bool) -> Callable[[Tensor], Tensor]:
-        if bf16:
-            return super()._evaluating(bf16)
-        for convolution in self._convolutions:
-            convolution.prepare(gradients=False)
-        return self._by_hand
-
-    @torch.inference_mode()  # a tenth of the time: views and versions need no account
-    def _by_hand(self, samples: Tensor) -> Tensor:
-        for convolution in self._convolutions:
-            samples = convolution.maxima(samples)
-        return self._classify(samples.flatten(1))[-1]
+        return super()._evaluating(bf16) if bf16 else self._by_hand()
 
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
@@ -70,6 +51,121 @@ class LeNetPasses(Passes):
         if bf16:
             return super().gradient(samples, loss, into, training=training, bf16=True)
         return self.gradients(samples, [(loss, into)], training=training)[0]
+
+    def _by_hand(self) -> Callable[[Tensor], Tensor]:
+        """Samples → logits, at the weights as they are now."""
+        raise NotImplementedError
+
+    def _classify(self, features: Tensor) -> list[Tensor]:
+        """What each linear layer puts out, after ReLU but for the last."""
+        outputs: list[Tensor] = []
+        for weight, bias in self._linear:
+            features = torch.addmm(bias, features, weight.t())
+            if len(outputs) < 2:
+                features.clamp_(min=0)
+            outputs.append(features)
+        return outputs
+
+    def _classified(
+        self, features: Tensor, loss: Loss, into: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The loss behind the linear layers, whose gradients are added, and its gradient in the
+        features."""
+        *inputs, logits = features, *self._classify(features)
+        value, gradient = loss(logits)
+        gradient = gradient.to(features.dtype)
+        for layer in (2, 1, 0):
+            x, (weight, _) = inputs[layer], self._linear[layer]
+            into[2 * layer] += gradient.t() @ x
+            into[2 * layer + 1] += gradient.sum(0)
+            gradient = gradient @ weight
+            if layer:
+                gradient = _relu_backward(gradient, x)
+        return value, gradient
+
+
+class CompiledLeNetPasses(LeNetPasses):
+    """With the compiled convolutions, where the package was built with a compiler."""
+
+    def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
+        super().__init__(model, chunk)
+        loops, net = compiled(), cast(Any, model.module)
+        assert loops is not None, "ask suit() first"
+        self._loops = loops
+        self._parameters = tuple(
+            tensor.detach()
+            for layer in (net.conv1, net.conv2)
+            for tensor in (layer.weight, layer.bias)
+        )
+        self._layers: ConvpoolPair | None = None
+
+    @staticmethod
+    def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
+        return compiled() is not None and LeNetPasses.suit(model, input_shape)
+
+    def _by_hand(self) -> Callable[[Tensor], Tensor]:
+        return self._logits
+
+    @torch.inference_mode()  # views and versions need no account
+    def _logits(self, samples: Tensor) -> Tensor:
+        layers = self._layers_for(samples)
+        features, kept = layers.forward(samples, keep=False)
+        layers.give_back(kept)
+        return self._classify(features)[-1]
+
+    @torch.inference_mode()
+    def gradients(
+        self, samples: Tensor, shares: Sequence[Share], *, training: bool
+    ) -> list[Tensor]:
+        """As in `Passes`: share by share, since blocks of samples are filled by one share each."""
+        values = []
+        for part, (loss, into) in zip(
+            samples.split(len(samples) // len(shares)), shares, strict=True
+        ):
+            layers = self._layers_for(part)
+            gradients = list(self.model.split(into))
+            features, kept = layers.forward(part, keep=True)
+            value, gradient = self._classified(features, loss, gradients[4:])
+            layers.backward(gradient, kept, gradients[:4])
+            values.append(value)
+        return values
+
+    def _layers_for(self, samples: Tensor) -> ConvpoolPair:
+        if self._layers is None:
+            self._layers = ConvpoolPair(self._loops, self._parameters, tuple(samples.shape[1:]))
+        return self._layers
+
+
+class TorchLeNetPasses(LeNetPasses):
+    """With PyTorch's convolutions, in about half of autograd's time.
+
+    A convolution with few output channels leaves most of a vector register empty: here the four
+    results under each pooling window are made as four groups of channels by one convolution of
+    stride 2 whose kernel is one wider (each group's weights are the kernel, shifted, with zeros
+    around). That is 1.44 times the work for a 5×5 kernel, and more where channels are added to fill
+    vectors, in less time, and pooling becomes a maximum of contiguous blocks.
+    """
+
+    samples_together = SMALL_CHUNK
+
+    def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
+        super().__init__(model, chunk)
+        net: Any = model.module
+        self._convolutions = [
+            _ConvReluPool(net.conv1.weight.detach(), net.conv1.bias.detach(), padding=2),
+            _ConvReluPool(net.conv2.weight.detach(), net.conv2.bias.detach(), padding=0),
+        ]
+
+    def _by_hand(self) -> Callable[[Tensor], Tensor]:
+        for convolution in self._convolutions:
+            convolution.prepare(gradients=False)
+        return self._logits
+
+    @torch.inference_mode()  # a tenth of the time: views and versions need no account
+    def _logits(self, samples: Tensor) -> Tensor:
+        for convolution in self._convolutions:
+            samples = convolution.maxima(samples)
+        return self._classify(samples.flatten(1))[-1]
 
     @torch.inference_mode()
     def gradients(
@@ -102,33 +198,6 @@ class LeNetPasses(Passes):
         into = [(place, part[0], part[1]) for place, part in zip(places, parts, strict=True)]
         first.backward(gradient, samples, pooled1, into, wants_input=False)
         return values
-
-    def _classify(self, features: Tensor) -> list[Tensor]:
-        """What each linear layer puts out, after ReLU but for the last."""
-        outputs: list[Tensor] = []
-        for weight, bias in self._linear:
-            features = torch.addmm(bias, features, weight.t())
-            if len(outputs) < 2:
-                features.clamp_(min=0)
-            outputs.append(features)
-        return outputs
-
-    def _classified(
-        self, features: Tensor, loss: Loss, into: Sequence[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """The loss behind the linear layers, whose gradients are added, and its gradient in the
-        features."""
-        *inputs, logits = features, *self._classify(features)
-        value, gradient = loss(logits)
-        gradient = gradient.to(features.dtype)
-        for layer in (2, 1, 0):
-            x, (weight, _) = inputs[layer], self._linear[layer]
-            into[2 * layer] += gradient.t() @ x
-            into[2 * layer + 1] += gradient.sum(0)
-            gradient = gradient @ weight
-            if layer:
-                gradient = _relu_backward(gradient, x)
-        return value, gradient
 
 
 Pooled = tuple[Tensor, Tensor, Tensor, list[Tensor]]

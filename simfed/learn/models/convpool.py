@@ -1,0 +1,173 @@
+"""Convolution, ReLU and pooling by compiled loops (`simfed/native/convpool.cpp`).
+
+Where the package was built without them, `compiled()` is None and PyTorch's convolutions are used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from simfed import native
+
+__all__ = ["LANES", "Convpool", "ConvpoolPair", "compiled"]
+
+LANES = 16
+"""Samples side by side, in blocks of so many; the last one may be filled up with nothing."""
+KERNEL = 5
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
+
+
+class Convpool:
+    """The compiled loops, with vectors of `width` numbers; which changes no result."""
+
+    def __init__(self, library: ctypes.CDLL, width: int) -> None:
+        self.width = width
+        self._layer_calls = {
+            name: getattr(library, f"simfed_{name}")
+            for name in ("forward", "weight_gradient", "input_gradient")
+        }
+        for call in self._layer_calls.values():
+            call.argtypes = [ctypes.c_int, _POINTER, *[_POINTER] * 5]
+            call.restype = None
+        self.side_by_side = library.simfed_side_by_side
+        self.side_by_side.argtypes = [_POINTER, *[_LONG] * 5, _POINTER]
+        self.one_by_one = library.simfed_one_by_one
+        self.one_by_one.argtypes = [_POINTER, _LONG, _LONG, _POINTER]
+        self.add_lanes = library.simfed_add_lanes
+        self.add_lanes.argtypes = [_POINTER, _LONG, _POINTER]
+        for call in (self.side_by_side, self.one_by_one, self.add_lanes):
+            call.restype = None
+
+    def call(self, name: str, layer: _Layer, *tensors: Tensor | None) -> None:
+        pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        self._layer_calls[name](self.width, ctypes.byref(layer), *pointers)
+
+
+@cache
+def compiled() -> Convpool | None:
+    """The loops for this processor, or None."""
+    found = native.convpool()
+    return None if found is None else Convpool(*found)
+
+
+class _Layer(ctypes.Structure):
+    """`Layer` of convpool.cpp; height and width of the input with its padding."""
+
+    _fields_ = [
+        (name, _LONG)
+        for name in (
+            "blocks", "inputs", "height", "width", "outputs", "pooled_height", "pooled_width",
+        )
+    ]  # fmt: skip
+
+    def pooled(self, blocks: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return _empty(blocks, self.outputs, self.pooled_height, self.pooled_width, dtype=dtype)
+
+
+class _Kept:
+    """What a forward pass leaves for the backward pass, and room for that."""
+
+    def __init__(self, first: _Layer, second: _Layer, blocks: int) -> None:
+        self.blocks = blocks
+        self.samples = _empty(blocks, first.inputs, first.height, first.width)
+        self.pooled = [layer.pooled(blocks) for layer in (first, second)]
+        self.corners = [layer.pooled(blocks, torch.int32) for layer in (first, second)]
+        """The window's first maximum, 0 to 3 in row-major order; −1 where ReLU gave 0."""
+        self.gradients = [layer.pooled(blocks) for layer in (first, second)]
+        columns = 2 * second.pooled_width + 2 * (KERNEL - 1)
+        self.spread = _empty(second.outputs, 2 * second.pooled_height, columns).zero_()
+
+
+class ConvpoolPair:
+    """Two layers in a row, the first with padding 2, the second without.
+
+    The weights and biases are read at each call. What `forward` keeps goes to `backward` or to
+    `give_back`; room is used again by whoever has layers of the same shape.
+    """
+
+    _room: dict[tuple[int, ...], list[_Kept]] = {}  # noqa: RUF012 (shared on purpose)
+
+    def __init__(
+        self,
+        loops: Convpool,
+        parameters: tuple[Tensor, Tensor, Tensor, Tensor],
+        shape: tuple[int, ...],
+    ) -> None:
+        """parameters: weight and bias of the first and of the second; shape: (channels, height,
+        width) of a sample, height and width multiples of four."""
+        self._loops = loops
+        self._parameters = parameters
+        self._shape = shape
+        channels, height, width = shape
+        outputs = [parameters[0].shape[0], parameters[2].shape[0]]
+        self._first = _Layer(
+            0, channels, height + 4, width + 4, outputs[0], height // 2, width // 2
+        )
+        self._second = _Layer(
+            0, outputs[0], height // 2, width // 2,
+            outputs[1], (height // 2 - 4) // 2, (width // 2 - 4) // 2,
+        )  # fmt: skip
+        self.features = outputs[1] * self._second.pooled_height * self._second.pooled_width
+        self._key = (*shape, *outputs)
+
+    def forward(self, samples: Tensor, *, keep: bool) -> tuple[Tensor, _Kept]:
+        """(n, channels, height, width) → (n, features), and what `backward` needs if `keep`."""
+        samples = samples.float().contiguous()
+        n = len(samples)
+        kept = self._take(-(-n // LANES))
+        loops, (weight1, bias1, weight2, bias2) = self._loops, self._parameters
+        corners = kept.corners if keep else (None, None)
+        loops.side_by_side(samples.data_ptr(), n, *self._shape, 2, kept.samples.data_ptr())
+        loops.call("forward", self._first, kept.samples, weight1, bias1, kept.pooled[0], corners[0])
+        loops.call(
+            "forward", self._second, kept.pooled[0], weight2, bias2, kept.pooled[1], corners[1]
+        )
+        features = samples.new_empty(n, self.features)
+        loops.one_by_one(kept.pooled[1].data_ptr(), n, self.features, features.data_ptr())
+        return features, kept
+
+    def backward(self, gradient: Tensor, kept: _Kept, into: list[Tensor]) -> None:
+        """Adds to the gradients of the parameters, in their order, given that in the features."""
+        gradient = gradient.contiguous()
+        loops, n = self._loops, len(gradient)
+        self._first.blocks = self._second.blocks = -(-n // LANES)
+        loops.side_by_side(
+            gradient.data_ptr(), n, self.features, 1, 1, 0, kept.gradients[1].data_ptr()
+        )
+        weight2 = self._parameters[2]
+        sums = [_empty(*parameter.shape).zero_() for parameter in self._parameters]
+        loops.call(
+            "weight_gradient", self._second,
+            kept.pooled[0], kept.gradients[1], kept.corners[1], sums[2], sums[3],
+        )  # fmt: skip
+        loops.call(
+            "input_gradient", self._second,
+            kept.gradients[1], kept.corners[1], weight2, kept.spread, kept.gradients[0],
+        )  # fmt: skip
+        loops.call(
+            "weight_gradient", self._first,
+            kept.samples, kept.gradients[0], kept.corners[0], sums[0], sums[1],
+        )  # fmt: skip
+        for lanes, to in zip(sums, into, strict=True):
+            loops.add_lanes(lanes.data_ptr(), to.numel(), to.data_ptr())
+        self.give_back(kept)
+
+    def give_back(self, kept: _Kept) -> None:
+        self._room.setdefault(self._key, []).append(kept)
+
+    def _take(self, blocks: int) -> _Kept:
+        self._first.blocks = self._second.blocks = blocks
+        free = self._room.setdefault(self._key, [])
+        kept = free.pop() if free else None
+        if kept is None or kept.blocks < blocks:
+            kept = _Kept(self._first, self._second, blocks)
+        return kept
+
+
+def _empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """With the lanes as a last dimension, beginning where vectors may: PyTorch aligns to 64."""
+    return torch.empty(*shape, LANES, dtype=dtype)

@@ -1,0 +1,139 @@
+// Convolution with a 5×5 kernel, ReLU and maximum over 2×2 windows: forward and backward, for
+// convpool.py.
+//
+// Sixteen samples lie side by side: an array of channels, rows and columns has sixteen numbers at
+// each place, one of each sample, and a block of sixteen follows another. So vectors are full
+// whatever the shape of a layer, and what a sample gets hangs on no other one. Every product is
+// added by a fused multiply-add, in an order that convpool_loops.h says, so that processors with
+// vectors of eight and of sixteen numbers find the same bits.
+
+static const int K = 5, LANES = 16;
+
+struct Layer {
+    long blocks, inputs, height, width, outputs, pooled_height, pooled_width;  // with padding
+};
+
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLLED PRAGMA(GCC unroll 16)
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define X86
+#elif defined(__aarch64__) && defined(__GNUC__)
+#define ARM
+#endif
+
+#ifdef X86
+#define WIDTH 16
+#define FORWARD_OUTPUTS 4
+#define WEIGHT_OUTPUTS 3
+#define BACK_INPUTS 2
+#pragma GCC push_options
+#pragma GCC target("avx512f,fma")
+namespace sixteen {
+#include "convpool_loops.h"
+}
+#pragma GCC pop_options
+#undef WIDTH
+#undef FORWARD_OUTPUTS
+#undef WEIGHT_OUTPUTS
+#undef BACK_INPUTS
+#endif
+
+#if defined(X86) || defined(ARM)
+#define WIDTH 8
+#define FORWARD_OUTPUTS 2
+#define WEIGHT_OUTPUTS 2
+#define BACK_INPUTS 1
+#ifdef X86
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+namespace eight {
+#include "convpool_loops.h"
+}
+#ifdef X86
+#pragma GCC pop_options
+#endif
+#endif
+
+extern "C" {
+
+// Of what these functions take and do; the number that simfed/native/__init__.py asks for.
+int simfed_interface() { return 1; }
+
+// How many numbers this processor's vectors hold: 16, 8, or 0 where these loops are of no use.
+int simfed_widest() {
+#if defined(X86)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")) return 16;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 8 : 0;
+#elif defined(ARM)
+    return 8;
+#else
+    return 0;
+#endif
+}
+
+#ifdef X86
+#define AT_WIDTH(loops) (wide == 16 ? sixteen::loops : eight::loops)
+#else
+#define AT_WIDTH(loops) (eight::loops)
+#endif
+
+#if defined(X86) || defined(ARM)
+void simfed_forward(int wide, const Layer *layer, const float *x, const float *weight,
+                    const float *bias, float *pooled, int *corner) {
+    AT_WIDTH(forward)(*layer, x, weight, bias, pooled, corner);
+}
+
+void simfed_weight_gradient(int wide, const Layer *layer, const float *x, const float *gradient,
+                            const int *corner, float *into_weight, float *into_bias) {
+    AT_WIDTH(weight_gradient)(*layer, x, gradient, corner, into_weight, into_bias);
+}
+
+void simfed_input_gradient(int wide, const Layer *layer, const float *gradient, const int *corner,
+                           const float *weight, float *spread, float *into) {
+    AT_WIDTH(input_gradient)(*layer, gradient, corner, weight, spread, into);
+}
+#endif
+
+// (samples, channels, height, width) → blocks of samples side by side, with a border of zeros; the
+// places in the last block that no sample takes are zero.
+void simfed_side_by_side(const float *from, long samples, long channels, long height, long width,
+                         long padding, float *to) {
+    const long columns = (width + 2 * padding) * LANES, border = padding * LANES;
+    const long sample = channels * height * width, plane = (height + 2 * padding) * columns;
+    for (long first = 0; first < samples; first += LANES) {
+        const long here = samples - first < LANES ? samples - first : LANES;
+        for (long c = 0; c < channels; c++, to += plane) {
+            for (long i = 0; i < padding * columns; i++) to[i] = to[plane - 1 - i] = 0;
+            for (long y = 0; y < height; y++) {
+                const float *source = from + first * sample + (c * height + y) * width;
+                float *row = to + (y + padding) * columns;
+                for (long i = 0; i < border; i++) row[i] = row[columns - 1 - i] = 0;
+                row += border;
+                for (long x = 0; x < width; x++, row += LANES)
+                    for (long lane = 0; lane < LANES; lane++)
+                        row[lane] = lane < here ? source[lane * sample + x] : 0;
+            }
+        }
+    }
+}
+
+// Blocks of samples side by side → (samples, features).
+void simfed_one_by_one(const float *from, long samples, long features, float *to) {
+    for (long n = 0; n < samples; n++)
+        for (long i = 0; i < features; i++)
+            *to++ = from[(n / LANES * features + i) * LANES + n % LANES];
+}
+
+// Adds the sum over the sixteen lanes, halves first, to each of `count` numbers.
+void simfed_add_lanes(const float *lanes, long count, float *into) {
+    for (long i = 0; i < count; i++, lanes += LANES) {
+        float sum[8];
+        for (int lane = 0; lane < 8; lane++) sum[lane] = lanes[lane] + lanes[lane + 8];
+        for (int lane = 0; lane < 4; lane++) sum[lane] += sum[lane + 4];
+        into[i] += (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    }
+}
+}

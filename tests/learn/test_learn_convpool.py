@@ -1,0 +1,246 @@
+"""The compiled convolutions: bit for bit the sums that they promise, on every width of vectors."""
+
+import shutil
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfed import native
+from simfed.learn.flat import FlatModel
+from simfed.learn.losses import cross_entropy
+from simfed.learn.models import lenet_passes
+from simfed.learn.models.build import build_model
+from simfed.learn.models.convpool import LANES, Convpool, ConvpoolPair, compiled
+from simfed.learn.models.lenet_passes import CompiledLeNetPasses, TorchLeNetPasses
+from simfed.learn.passes import passes_of
+
+needs_loops = pytest.mark.skipif(
+    compiled() is None, reason="the package was built without a C++ compiler"
+)
+
+
+def test_an_installation_with_a_compiler_has_the_loops():
+    if sys.platform == "linux" and shutil.which("c++"):
+        assert compiled() is not None, "pip install -e . builds them"
+
+
+def widths():
+    """The loops with every width of vectors that this processor has."""
+    library, widest = native.convpool()
+    return [Convpool(library, width) for width in (16, 8) if width <= widest]
+
+
+def layers(seed, shape, outputs, n):
+    """Weights, samples and a gradient in the features, drawn."""
+    drawn = torch.Generator().manual_seed(seed)
+    channels, height, width = shape
+    first, second = outputs
+    parameters = tuple(
+        torch.randn(size, generator=drawn)
+        for size in ((first, channels, 5, 5), (first,), (second, first, 5, 5), (second,))
+    )
+    features = second * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
+    return (
+        parameters,
+        torch.randn(n, *shape, generator=drawn),
+        torch.randn(n, features, generator=drawn),
+    )
+
+
+def play(loops, parameters, samples, gradient):
+    pair = ConvpoolPair(loops, parameters, tuple(samples.shape[1:]))
+    features, kept = pair.forward(samples, keep=True)
+    into = [torch.zeros_like(parameter) for parameter in parameters]
+    pair.backward(gradient, kept, into)
+    return [features, *into]
+
+
+def by_autograd(parameters, samples, gradient):
+    parameters = [p.double().requires_grad_() for p in parameters]
+    x = torch.nn.functional.conv2d(samples.double(), *parameters[:2], padding=2)
+    x = torch.nn.functional.max_pool2d(x.relu(), 2)
+    x = torch.nn.functional.conv2d(x, *parameters[2:])
+    features = torch.nn.functional.max_pool2d(x.relu(), 2).flatten(1)
+    (features * gradient).sum().backward()
+    return [features.detach(), *(p.grad for p in parameters)]
+
+
+@needs_loops
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.tuples(st.integers(1, 3), st.sampled_from([12, 16, 28]), st.sampled_from([12, 20])),
+    st.tuples(st.integers(1, 7), st.integers(1, 9)),
+    st.integers(1, 35),
+)
+def test_values_and_gradients_are_those_of_autograd_in_double_precision(seed, shape, outputs, n):
+    given_ = layers(seed, shape, outputs, n)
+    expected = by_autograd(*given_)
+    for loops in widths():
+        for found, wanted in zip(play(loops, *given_), expected, strict=True):
+            scale = wanted.abs().max().item()
+            # one window in 10⁵ may have two results within rounding, and then takes the other
+            far = (found.double() - wanted).abs() > 1e-5 * scale
+            assert far.float().mean() < 0.01
+
+
+@needs_loops
+@pytest.mark.parametrize("n", [1, 16, 37])
+def test_every_width_of_vectors_gives_the_same_bits(n):
+    given_ = layers(3, (3, 16, 12), (6, 16), n)
+    first, *others = [play(loops, *given_) for loops in widths()]
+    for other in others:
+        for found, wanted in zip(other, first, strict=True):
+            assert torch.equal(found, wanted)
+
+
+def fused(a, b, c):
+    """a × b + c, rounded once to float32, from float64: to odd first, so that the second rounding
+    does no harm."""
+    product = a.astype(np.float64) * b.astype(np.float64)  # exact
+    c = c.astype(np.float64)
+    total = product + c
+    shadow = total - product
+    error = (product - (total - shadow)) + (c - shadow)
+    even = (total.view(np.int64) & 1) == 0
+    towards = np.where(error > 0, np.inf, -np.inf)
+    total = np.where((error != 0) & even, np.nextafter(total, towards), total)
+    return total.astype(np.float32)
+
+
+def lanes_of(x):
+    """(n, ...) → (blocks, ..., 16)."""
+    blocks = -(-len(x) // LANES)
+    whole = np.zeros((blocks * LANES, *x.shape[1:]), np.float32)
+    whole[: len(x)] = x
+    return np.moveaxis(whole.reshape(blocks, LANES, *x.shape[1:]), 1, -1)
+
+
+def forward_in_order(x, weight, bias):
+    """x (blocks, inputs, h, w, 16) → the pooled maxima and which of four they were."""
+    outputs, inputs, k, _ = weight.shape
+    blocks, _, height, width, _ = x.shape
+    rows, columns = height - k + 1, width - k + 1
+    total = np.empty((blocks, outputs, rows, columns, LANES), np.float32)
+    for o in range(outputs):
+        here = np.full((blocks, rows, columns, LANES), bias[o])
+        for c in range(inputs):
+            for ky in range(k):
+                for kx in range(k):
+                    under = x[:, c, ky : ky + rows, kx : kx + columns]
+                    here = fused(under, np.full_like(under, weight[o, c, ky, kx]), here)
+        total[:, o] = here
+    corners = np.stack([total[:, :, r::2, q::2] for r in (0, 1) for q in (0, 1)])
+    best = corners.max(0)
+    return np.maximum(best, 0), np.where(best > 0, corners.argmax(0), -1)
+
+
+def weight_gradient_in_order(x, gradient, corner, k=5):
+    blocks, outputs, ph, pw, _ = gradient.shape
+    inputs = x.shape[1]
+    total = np.zeros((outputs, inputs, k, k, LANES), np.float32)
+    for block in range(blocks):
+        here = np.zeros_like(total)
+        for py in range(ph):
+            for px in range(pw):
+                for i in range(4):
+                    above = np.where(
+                        corner[block, :, py, px] == i, gradient[block, :, py, px], np.float32(0)
+                    )
+                    y, z = 2 * py + i // 2, 2 * px + i % 2
+                    under = x[block, :, y : y + k, z : z + k]
+                    here = fused(
+                        np.broadcast_to(above[:, None, None, None], here.shape),
+                        np.broadcast_to(under[None], here.shape),
+                        here,
+                    )
+        total = total + here
+    half = total[..., :8] + total[..., 8:]
+    quarter = half[..., :4] + half[..., 4:]
+    return (quarter[..., 0] + quarter[..., 2]) + (quarter[..., 1] + quarter[..., 3])
+
+
+def input_gradient_in_order(gradient, corner, weight):
+    blocks, outputs, ph, pw, _ = gradient.shape
+    k, inputs = weight.shape[-1], weight.shape[1]
+    spread = np.zeros((blocks, outputs, 2 * ph, 2 * pw, LANES), np.float32)
+    for i in range(4):
+        spread[:, :, i // 2 :: 2, i % 2 :: 2] = np.where(corner == i, gradient, np.float32(0))
+    height, width = 2 * ph + k - 1, 2 * pw + k - 1
+    total = np.zeros((blocks, inputs, height, width, LANES), np.float32)
+    for o in range(outputs):
+        for ky in range(k):
+            for kx in range(k):
+                place = (..., slice(ky, ky + 2 * ph), slice(kx, kx + 2 * pw), slice(None))
+                for c in range(inputs):
+                    at = total[:, c][place]
+                    scale = np.full_like(at, weight[o, c, ky, kx])
+                    total[:, c][place] = fused(spread[:, o], scale, at)
+    return total
+
+
+@needs_loops
+@pytest.mark.parametrize("n", [3, 21])
+def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(n):
+    given_ = parameters, samples, gradient = layers(5, (2, 12, 16), (3, 2), n)
+    weight1, bias1, weight2, bias2 = (p.numpy() for p in parameters)
+    x = np.pad(lanes_of(samples.numpy()), ((0, 0), (0, 0), (2, 2), (2, 2), (0, 0)))
+    pooled1, corner1 = forward_in_order(x, weight1, bias1)
+    pooled2, corner2 = forward_in_order(pooled1, weight2, bias2)
+    above2 = lanes_of(gradient.numpy().reshape(n, 2, *pooled2.shape[2:4]))
+    above1 = input_gradient_in_order(above2, corner2, weight2)
+    features = np.moveaxis(pooled2, -1, 1).reshape(-1, gradient.shape[1])[:n]
+    found = play(widths()[0], *given_)
+    assert np.array_equal(found[0].numpy(), features)
+    assert np.array_equal(found[3].numpy(), weight_gradient_in_order(pooled1, above2, corner2))
+    assert np.array_equal(found[1].numpy(), weight_gradient_in_order(x, above1, corner1))
+
+
+@needs_loops
+def test_what_a_sample_gets_hangs_on_no_other_one():
+    parameters, samples, _ = layers(1, (1, 12, 12), (2, 3), 20)
+    pair = ConvpoolPair(widths()[0], parameters, (1, 12, 12))
+    together, kept = pair.forward(samples, keep=False)
+    pair.give_back(kept)
+    for i in range(20):
+        alone, kept = pair.forward(samples[i : i + 1], keep=False)
+        pair.give_back(kept)
+        assert torch.equal(alone[0], together[i])
+
+
+@needs_loops
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_comes_out_as_from_pytorch(value):
+    parameters, samples, gradient = layers(2, (1, 12, 12), (2, 2), 3)
+    samples[1, 0, 5, 5] = value
+    expected = by_autograd(parameters, samples, gradient)[0]
+    for loops in widths():
+        found = play(loops, parameters, samples, gradient)[0]
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+        assert not found[1].isfinite().all()
+
+
+@needs_loops
+def test_room_is_used_again():
+    flat = FlatModel(build_model("lenet5-half", (1, 12, 12), 10, seed=0))
+    passes = passes_of(flat, (1, 12, 12))
+    assert type(passes) is CompiledLeNetPasses
+    ConvpoolPair._room.clear()
+    loss = partial(cross_entropy, labels=torch.arange(20) % 10)
+    for _ in range(5):
+        passes.gradient(
+            torch.ones(20, 1, 12, 12), loss, torch.zeros_like(flat.weights), training=True
+        )
+        passes.logits(torch.ones(3, 1, 12, 12))
+    assert sum(map(len, ConvpoolPair._room.values())) == 1
+
+
+def test_without_the_loops_pytorch_s_convolutions_are_used(monkeypatch):
+    monkeypatch.setattr(lenet_passes, "compiled", lambda: None)
+    flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
+    assert type(passes_of(flat, (1, 28, 28))) is TorchLeNetPasses

@@ -4,7 +4,7 @@ Every participation that arrived is one measurement of training, one of compress
 handling its messages (what its hosts took beside the phases), on its client's device as it was:
 cold, once a round, beside whatever else the machine did. Seconds are put on the profile's scale by
 the speed that its group came to. What the server took becomes times that the scenario says: of a
-merge as a whole, and of an evaluation.
+merge as a whole, of an evaluation, and of waiting for the losses that clients measure.
 
 What is ignored: how a method's local work divides into units (all of it counts as training steps),
 and a merge into its parts; rates of links that change within the run: one rate per group and
@@ -56,9 +56,11 @@ class Served(NamedTuple):
     """What a merge took."""
 
     merge_s: float
-    """All of it but the evaluation: a round's median."""
+    """All of it but evaluations and losses: a round's median."""
     evaluation_s: float | None
     """Of one prototype; None: nothing was evaluated."""
+    losses_s: float | None
+    """Until everybody asked had measured its loss; None: nobody was asked."""
 
 
 def measurements(
@@ -129,11 +131,11 @@ def of_server(run: Run, *, rounds: tuple[int, int] | None = None) -> Served:
     spans = run.spans
     within = (spans["track"] == "server") & spans["round"].between(*(rounds or (1, np.inf)))
     spans = spans[within].assign(seconds=spans["finished_at_s"] - spans["started_at_s"])
-    tests = spans["name"] == "evaluation"
-    of_round = [spans[of].groupby("round")["seconds"].sum() for of in (~tests, tests)]
-    merge_s, tests_s = (None if of.empty else float(of.median()) for of in of_round)
+    tests, losses = spans["name"] == "evaluation", spans["name"] == "losses"
+    each = [spans[of].groupby("round")["seconds"].sum() for of in (~tests & ~losses, tests, losses)]
+    merge_s, tests_s, losses_s = (None if of.empty else float(of.median()) for of in each)
     prototypes = len(run.scenario["prototypes"])
-    return Served(merge_s or 0.0, None if tests_s is None else tests_s / prototypes)
+    return Served(merge_s or 0.0, None if tests_s is None else tests_s / prototypes, losses_s)
 
 
 def by_group(run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None) -> list[Found]:
@@ -176,7 +178,11 @@ def calibrated(
             device[key] = left if any(s is not None for s in left.values()) else None
         if noise:
             device["noise"] = {"kind": "measured"}
-    said = {"handling": server.merge_s, "evaluation": server.evaluation_s or 0.0}
+    said = {
+        "handling": server.merge_s,
+        "evaluation": server.evaluation_s or 0.0,
+        "losses": server.losses_s or 0.0,
+    }
     apart = dict.fromkeys(_MERGING, 0.0)  # they are in the merge as a whole
     plain["server"] = {
         "device": {"assume": {name: f"{1e3 * s:.4g} ms" for name, s in (said | apart).items()}}

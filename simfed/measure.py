@@ -162,6 +162,7 @@ class Plan:
             "auxiliary": [],
             "handling": [("", 1)],
             "evaluation": [("", s) for s in sorted({min(self.samples), max(self.samples)})],
+            "losses": [],  # a wait for others, which only a deployment knows
         }
         found = [Case(q, strategy, x) for q in self.quantities for strategy, x in sizes[q]]
         return found + (self._auxiliary(model, dataset) if "auxiliary" in self.quantities else [])
@@ -315,10 +316,18 @@ def _check(plan: Plan) -> None:
         registry("model").get(model, where="--models")
         facts(model, dataset)
     left_out = plan.left_out()
-    if left_out and not any(plan.cases(model, dataset) for model, dataset in plan.models):
+    if any(plan.cases(model, dataset) for model, dataset in plan.models):
+        return
+    if left_out:
         raise InputError(
             "a K that a model has", where="--k", got=min(plan.ks), hint="; ".join(left_out)
         )
+    raise InputError(
+        "work that one machine can time",
+        where="--only",
+        got=listed(plan.quantities),
+        hint="`simfed calibrate fit --from RUN` finds it in a deployed run",
+    )
 
 
 def _writes_all(strategy: str) -> bool:

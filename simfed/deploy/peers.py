@@ -11,7 +11,7 @@ import contextlib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -175,10 +175,17 @@ class Peers:
         """Something that a client must know, now or when it is back."""
         self._soon(self._tell(client, frame))
 
-    def ask(self, client: int, what: str, parcel: Parcel, most_body: int = _SMALL) -> Parcel | None:
-        """What only the client knows; None: it is gone."""
-        found = self._wait(self._ask(client, what, parcel, most_body))
-        return None if found is None else Parcel(found.facts, found.body)
+    def ask(
+        self, what: str, asked: Sequence[tuple[int, Parcel]], most_body: int = _SMALL
+    ) -> list[Parcel | None]:
+        """What only clients know, of all at once; None: it is gone."""
+
+        async def told() -> list[Frame | None]:
+            return await asyncio.gather(
+                *(self._ask(client, what, parcel, most_body) for client, parcel in asked)
+            )
+
+        return [None if f is None else Parcel(f.facts, f.body) for f in self._wait(told())]
 
     def keep_all(self) -> dict[int, Parcel]:
         """What every client that is there needs to go on from here."""

@@ -217,10 +217,12 @@ class Deployed(Simulation):
         whole_s = max(self._env.real_now_s() - self._env.now, 0.0)
         merge_s = min(sum(spent.get(name, 0.0) for name in _MERGING), whole_s)
         tests_s = min(spent.get("evaluation", 0.0), whole_s - merge_s)
+        losses_s = min(spent.get("local_losses", 0.0), whole_s - merge_s - tests_s)
         return [
             Done("merge", "merge", None, merge_s),
             Done(HOST, "evaluation", None, tests_s),
-            Done(HOST, "other", None, whole_s - merge_s - tests_s),
+            Done(HOST, "losses", None, losses_s),
+            Done(HOST, "other", None, whole_s - merge_s - tests_s - losses_s),
         ]
 
     def _merge(self, taken: Sequence[Flight], round: int) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -188,7 +188,8 @@ class _Holder:
             "its last bits may be others"
             for client, theirs in self._versions.items()
             for name, version in ours.items()
-            if name in ("python", "torch", "numpy") and theirs.get(name, version) != version
+            if name in ("python", "torch", "numpy", "convolutions")
+            and theirs.get(name, version) != version
         }
         return {
             "clocks": self._peers.clocks(),
@@ -206,9 +207,9 @@ class _Holder:
     def _loop_post(self, at_s: float, happen: Callable[[], object]) -> None:
         self._loop.post(at_s, happen)
 
-    def _ask(self, client: int, what: str, parcel: Parcel) -> Parcel | None:
+    def _ask(self, what: str, asked: Sequence[tuple[int, Parcel]]) -> Sequence[Parcel | None]:
         assert self._peers is not None
-        return self._peers.ask(client, what, parcel)
+        return self._peers.ask(what, asked)
 
     def _tell(self, client: int, label: str, fate: Fate) -> None:
         assert self._peers is not None

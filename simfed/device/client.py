@@ -20,7 +20,7 @@ from simfed.seeding import Streams
 
 __all__ = ["Device", "Processor", "build_device", "build_processor"]
 
-_LIKE_TRAINING = ("inference", "distillation", "auxiliary", "handling", "evaluation")
+_LIKE_TRAINING = ("inference", "distillation", "auxiliary", "handling", "evaluation", "losses")
 """Work of the same processor at full load, as far as a profile does not know better."""
 
 

@@ -3,8 +3,9 @@
 Kinds of work ("quantities"): one local training step on a batch, compression and decompression of
 one gradient to K entries by a strategy, inference and one distillation step on a set of samples,
 one step of a method's auxiliary work (a generator, a discriminator) by the name of that work, the
-handling of a participation's messages, and the evaluation of a model on the test set. The last two
-are what a real host does beside the method: they take time only where they are known. A
+handling of a participation's messages, the evaluation of a model on the test set, and a server's
+wait for the losses that clients measure where policies learn. The last three are what real hosts do
+beside the method: they take time only where they are known. A
 `table` profile is exact at its measured rows; a `law` profile holds fitted laws; a `published` one
 is made of what others measured and says how far to trust it. Where none knows a quantity, that is
 an error that names it: nothing ever takes zero seconds by accident.
@@ -84,6 +85,7 @@ QUANTITIES: dict[str, Quantity] = {
         Quantity("auxiliary", "samples"),
         Quantity("handling", "samples", beside=True),
         Quantity("evaluation", "samples", beside=True),
+        Quantity("losses", "samples", beside=True),
     )
 }
 """Every kind of work, by name."""

@@ -1,9 +1,9 @@
 """Raw measurements in CSV: what a row means, and refusing rows that cannot be.
 
 A table has one row per timed call. Columns: `quantity` (training, compression, decompression,
-inference, distillation, auxiliary, handling or evaluation), `model`, `strategy` (compression and
-decompression), the size under `k`, `batch_size` or `samples` (1 where nothing has a size), and
-`seconds`. `dataset`, `session` (one process that measured; of
+inference, distillation, auxiliary, handling, evaluation or losses), `model`, `strategy`
+(compression and decompression), the size under `k`, `batch_size` or `samples` (1 where nothing has
+a size), and `seconds`. `dataset`, `session` (one process that measured; of
 two files, sessions are never the same), `preempted` (how often the operating system took the
 processor away meanwhile) and what describes the machine are optional. Preempted calls are left out
 wherever a size has other ones: they tell of the load, not of the device. Without `quantity`, a

@@ -27,8 +27,9 @@ from simfed.seeding import Streams
 __all__ = ["Ask", "ClientHalf", "Fate", "Made", "Mirrors", "ServerHalf", "Tell", "client_half",
            "server_half", "wire_code"]  # fmt: skip
 
-Ask = Callable[[int, str, Parcel], "Parcel | None"]
-"""(client, what, of what) → its answer; None: it is gone. `what`: `measure` or `test`."""
+Ask = Callable[[str, Sequence[tuple[int, Parcel]]], "Sequence[Parcel | None]"]
+"""(what, clients and of what each is asked) → their answers; None: it is gone. All work at the same
+time. `what`: `measure` or `test`."""
 
 Fate = Literal["merged", "lost", "undone"]
 """What became of an upload. `lost`: what it carried returns to its client. `undone`: its round was

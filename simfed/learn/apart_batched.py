@@ -49,6 +49,7 @@ class BatchedServer(LearningWorkload):
     ) -> None:
         super().__init__(scenario, streams, device=device)
         self._ask, self._tell = ask, tell
+        self._asking_s = 0.0
         self._mirrors = Mirrors(self.tasks.index_code)
         self._down: dict[str, dict[str, Tensor]] = {}
         """Label of a task under way → what its client is sent."""
@@ -67,7 +68,11 @@ class BatchedServer(LearningWorkload):
     def outgoing(self, contribution: Contribution) -> Parcel:
         upload = self._own(contribution)
         task = upload.task
-        facts = {"label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked}
+        facts: dict[str, Any] = {
+            "label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked,
+        }  # fmt: skip
+        if task.client in self._losses:  # what it measured after the last merge
+            facts["loss"] = list(self._losses[task.client])
         return pack(facts, {n: v.cpu().numpy() for n, v in self._down[task.label].items()})
 
     def most_bytes(self, contribution: Contribution) -> int:
@@ -150,18 +155,30 @@ class BatchedServer(LearningWorkload):
     ) -> tuple[
         dict[str, tuple[float, float]], dict[str, Evaluation], dict[int, PersonalEvaluation]
     ]:
-        for upload in uploads:
-            if upload.loss_before is None or upload.loss_after is not None:
-                continue
-            prototype = self.engine.prototypes[upload.task.prototype]
-            model = {name: value.cpu().numpy() for name, value in _model(prototype).items()}
-            asked = pack({"key": upload.task.key}, model)
-            answer = self._ask(upload.task.client, "measure", asked)
+        waiting = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
+        if waiting:
+            self._ask_losses(waiting)
+        return super()._measure(uploads, round, evaluate)
+
+    def _ask_losses(self, waiting: Sequence[Upload]) -> None:
+        """Everybody at once."""
+        begun = time.perf_counter()
+        models = {
+            name: {part: value.cpu().numpy() for part, value in _model(prototype).items()}
+            for name, prototype in self.engine.prototypes.items()
+        }
+        asked = [
+            (u.task.client, pack({"key": u.task.key}, models[u.task.prototype])) for u in waiting
+        ]
+        for upload, answer in zip(waiting, self._ask("measure", asked), strict=True):
             if answer is None:  # gone: nobody knows
                 upload.loss_before = None
             else:
                 upload.loss_after = float(answer.facts["loss"])
-        return super()._measure(uploads, round, evaluate)
+        self._asking_s += time.perf_counter() - begun
+
+    def timings(self) -> dict[str, float]:
+        return {**super().timings(), "local_losses": self._asking_s}
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         whole, waiting = self._open, {k: u for k, u in self._open.items() if u.payload is None}
@@ -221,6 +238,9 @@ class BatchedClient(LearningWorkload):
         task = self.tasks.task(round, client, version, turn)
         self._take(task.prototype, parts)
         self.version = version
+        if "loss" in facts:
+            measured_at, loss = facts["loss"]
+            self._losses[client] = int(measured_at), float(loss)
         before = self.timings()
         upload = self.execute(task, facts["arm"], facts["k"])
         self._work()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simfed.compress.codec import Payload
-from simfed.contract import Contribution, Outcome, PersonalEvaluation
+from simfed.contract import Contribution, Outcome, PersonalEvaluation, Task
 from simfed.errors import InputError
 from simfed.learn.apart import (
     Ask,
@@ -120,23 +120,30 @@ class HostedServer(HostedWorkload):
         """Clients work where they are."""
 
     def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
-        found = {}
+        found: dict[str, tuple[float, float]] = {}
+        waiting = [upload for upload in uploads if upload.loss_before is not None]
+        if not waiting:
+            return found
         with self._spending("local_losses"):
-            for upload in uploads:
-                if upload.loss_before is None:
-                    continue
-                task, parts = upload.task, {}
-                if not self.method.personal:
-                    parts = _named(_MODEL, self.method.model(self._server, {}, task.who))
-                answer = self._ask(task.client, "measure", pack({"label": task.label}, parts))
+            answers = self._ask("measure", [self._asked(upload.task) for upload in waiting])
+            for upload, answer in zip(waiting, answers, strict=True):
                 if answer is not None:
-                    found[task.label] = upload.loss_before, float(answer.facts["loss"])
+                    assert upload.loss_before is not None
+                    found[upload.task.label] = upload.loss_before, float(answer.facts["loss"])
         return found
+
+    def _asked(self, task: Task) -> tuple[int, Parcel]:
+        """Whose loss, and at which weights."""
+        parts: dict[str, Any] = {}
+        if not self.method.personal:
+            parts = _named(_MODEL, self.method.model(self._server, {}, task.who))
+        return task.client, pack({"label": task.label}, parts)
 
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         found = {}
-        for client in sorted(self._known):
-            answer = self._ask(client, "test", pack({}, {}))
+        known = sorted(self._known)
+        answers = self._ask("test", [(client, pack({}, {})) for client in known])
+        for client, answer in zip(known, answers, strict=True):
             if answer is not None and answer.facts.get("tested"):
                 _, parts = unpack(answer)
                 rows = tensor_of(taken(parts, "rows"), "rows")

@@ -76,6 +76,7 @@ WORK = {
         Phase("timeout", "waits to send again", "#B9A9C9", hatch="....", pattern="."),
         Phase("handling", "handling messages", "#5E5E47", hatch="----", pattern="-"),
         Phase("evaluation", "evaluation", "#B15928"),
+        Phase("losses", "losses measured by clients", "#A6761D", hatch="....", pattern="."),
         Phase("host", "host time", "#5E5E47", hatch="----", pattern="-"),
     )
 }

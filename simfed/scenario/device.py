@@ -144,6 +144,10 @@ class Assumed(Section):
         default=None, description="of a participation's messages; of a merge, where it is a server"
     )
     evaluation: Duration | None = Field(default=None, description="of a model on the test set")
+    losses: Duration | None = Field(
+        default=None,
+        description="of a server, until clients whose policy learns have measured their losses",
+    )
 
 
 class Scale(Section):
@@ -158,6 +162,7 @@ class Scale(Section):
     auxiliary: Positive | None = Field(default=None, description="of a method's own networks")
     handling: Positive | None = Field(default=None, description="of messages")
     evaluation: Positive | None = Field(default=None, description="of models on the test set")
+    losses: Positive | None = Field(default=None, description="until losses are measured")
 
 
 _SHORT = "short for the same key of `assume`"
@@ -203,6 +208,7 @@ class Device(Section):
     auxiliary: Duration | None = Field(default=None, description=_SHORT)
     handling: Duration | None = Field(default=None, description=_SHORT)
     evaluation: Duration | None = Field(default=None, description=_SHORT)
+    losses: Duration | None = Field(default=None, description=_SHORT)
 
     @model_validator(mode="before")
     @classmethod

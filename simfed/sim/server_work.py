@@ -2,7 +2,8 @@
 
 One after another on one processor: rebuild each compressed field's dense vector, then what the
 method says it works at a merge; then, where the server's device knows what they take, the rest of
-what a host does at a merge (`handling`) and the evaluation of each prototype on the test set.
+what a host does at a merge (`handling`), the wait for clients whose policy learns to measure their
+losses (`losses`), and the evaluation of each prototype on the test set.
 Clients wait meanwhile. What is ignored: overlap with uploads that are still under way, averaging
 (a pass over the weights), and the evaluation of models of clients' own.
 """

@@ -371,10 +371,17 @@ def test_equal_time_ends_with_the_shorter_run(keep):
     assert gap.least == pytest.approx(0.9 - 0.95)
 
 
-def test_cifar10_asks_who_chose_what_by_prototype(keep):
-    checks = [c for c in judged(keep(), "cifar10").checks if c.unit == "share"]
+@pytest.mark.parametrize(
+    ("claim", "small", "large", "half", "whole"),
+    [
+        ("cifar10", "100,000", "2,000,000", "WResNet40-2", "ResNet18"),
+        ("cifar10-small", "1,000", "16,000", "LeNet5-half", "LeNet5"),
+    ],
+)
+def test_cifar10_asks_who_chose_what_by_prototype(keep, claim, small, large, half, whole):
+    checks = [c for c in judged(keep(), claim).checks if c.unit == "share"]
     assert [c.what.split(":")[0] for c in checks] == [
-        "K 1e5, WResNet40-2", "K 1e5, ResNet18", "K 2e6, WResNet40-2", "K 2e6, ResNet18",
+        f"K {small}, {half}", f"K {small}, {whole}", f"K {large}, {half}", f"K {large}, {whole}",
     ]  # fmt: skip
     assert {c.needed for c in checks} == {3}
 
@@ -444,7 +451,7 @@ def test_two_runs_of_one_setting_and_seed_are_refused(keep):
 
 
 def test_claims_have_names_of_their_own():
-    assert len({claim.name for claim in CLAIMS}) == len({claim.text for claim in CLAIMS}) == 24
+    assert len({claim.name for claim in CLAIMS}) == len({claim.text for claim in CLAIMS}) == 25
 
 
 @pytest.mark.parametrize("content", ["{", '{"format": 99}'])

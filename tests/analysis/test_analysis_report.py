@@ -46,9 +46,9 @@ def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
 def test_the_report_says_what_there_is_and_is_not(keep, tmp_path):
     write_report(keep(*some_runs()), tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 15 of 407 distinct runs (72 need a GPU); of 24 claims:" in text
+    assert "**So far:** 15 of 427 distinct runs (72 need a GPU); of 25 claims:" in text
     assert "| **not run** |" in text
-    assert "22 not run, 2 not comparable" in text
+    assert "23 not run, 2 not comparable" in text
     drawn = "with fewer than 5 every seed is drawn, and no interval"
     assert f"Mean over 3 seeds; {drawn}; 15 of 25 runs" in text  # MNIST by prototype
     assert "Not run: 0 of 45 runs." in text  # CIFAR-10
@@ -64,7 +64,7 @@ def test_an_empty_folder_makes_a_page_without_figures(tmp_path):
     (tmp_path / "results").mkdir()
     write_report(tmp_path / "results", tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 0 of 407" in text
+    assert "**So far:** 0 of 427" in text
     assert "![" not in text
 
 
@@ -73,7 +73,7 @@ def test_foreign_runs_are_named_and_code_that_nobody_noted_is_said(keep):
     unknown["made_with"]["code"] = None
     folder = keep(facts("top-k", 0), unknown, facts("top-k", 0, k=123))
     text = results_text(campaign_results(folder))
-    assert "2 of 407 distinct runs (72 need a GPU), 1 by code that was not noted;" in text
+    assert "2 of 427 distinct runs (72 need a GPU), 1 by code that was not noted;" in text
     assert re.search(r"Left out, as no run of the campaign: `[0-9a-f]{16}`\.", text)
 
 
@@ -81,7 +81,7 @@ def test_a_first_screen_has_a_line_per_claim(keep):
     text = results_text(Results(keep(*some_runs())))
     first = text[: text.index("## What was chosen")].splitlines()
     rows = [line for line in first if line.startswith("| ")][2:]
-    assert len(rows) == 24
+    assert len(rows) == 25
     assert len(first) < 60
     assert "| 3 of 5 |" in next(row for row in rows if "LeNet5-half chooses" in row)
 
@@ -175,7 +175,7 @@ def test_studies_expand_into_scenarios_that_can_be_built(path):
     assert "\n# Runs in:" in head
     for run in plan.runs[: len(plan.runs) // len(plan.seeds)]:
         warnings = simfed.assembly.check(run.scenario, source=plan.study.base)
-        assert all("k = 10000 is extrapolated" in warning for warning in warnings)
+        assert all(re.search("k = 1[06]000 is extrapolated", warning) for warning in warnings)
         assert not run.scenario.charge.downlink
         assert not run.scenario.charge.buffers
         assert run.scenario.server.device is None

@@ -121,6 +121,7 @@ def test_settings_say_in_how_many_a_claim_holds_and_what_changes_it(keep):
     assert [one.state for one in each].count("holds") == 4
     assert [one.state for one in each].count("contradicted") == 4
     assert [one.factor.name for one in changes if one.clear] == ["clip"]
+    assert [one.factor.name for one in changes if one.stays] == ["clip"]
     each, changes = of["final accuracy − best fixed"]
     assert {one.state for one in each} == {"holds"}
     assert not any(one.clear for one in changes)
@@ -171,7 +172,7 @@ def test_second_attempts_are_held_against_the_last_accepted_round():
 def test_sentences_and_pictures_say_only_what_there_is(keep):
     results = Results(keep(*universes(clip_changes=True)))
     said = sentences(results, judge(results), list(readings(results)))
-    assert any("*rewards unclipped* changes LeNet5-half" in one for one in said)
+    assert any("*rewards unclipped* changes 2," in one for one in said)
     assert not any("sending everything" in one for one in said)
     nothing = Results(keep(), planned=[])
     assert sentences(nothing, judge(nothing), list(readings(nothing))) == []

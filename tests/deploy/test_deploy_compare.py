@@ -168,6 +168,29 @@ def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_b
     assert "handling" not in yaml.safe_load(out.read_text())
 
 
+def test_a_fixed_policy_is_not_charged_for_the_losses_that_a_learning_one_waits_for(tmp_path):
+    """Simulated from a deployment of the other."""
+    plan = worlds.scenario(method="fedavg", rounds=3, policy={"kind": "exp3", "mixing": 0.1})
+    worlds.deployed(plan, tmp_path / "real")
+    spans = simfed.load_run(tmp_path / "real").spans
+    waits = spans[(spans["track"] == "server") & (spans["name"] == "losses")]
+    losses_s = (waits["finished_at_s"] - waits["started_at_s"]).median()
+    assert losses_s > 0
+    out = tmp_path / "here.yaml"
+    fit = ["calibrate", "fit", "--from", str(tmp_path / "real"), "--kind", "table"]
+    assert main([*fit, "--out", str(out)]) == 0
+    of_plan = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())
+    server = of_plan["server"]["device"]["assume"]
+    said_s = float(str(server["losses"]).removesuffix(" ms")) / 1e3
+    assert said_s == pytest.approx(losses_s, rel=1e-3)
+    took = {}
+    for kind, extra in (("exp3", {}), ("uniform", {"strategy": "top-k"})):
+        of_plan["policy"] = {"kind": kind, **extra}
+        again = simfed.run(of_plan, progress=False, workers=1, source=out)
+        took[kind] = again.rounds["server_s"].iloc[0]
+    assert took["exp3"] - took["uniform"] == pytest.approx(losses_s, rel=1e-3)
+
+
 def test_what_a_scenario_said_of_its_devices_gives_way_to_what_was_measured(tmp_path):
     clients = [{"count": 3, "prototype": "small", "device": {"assume": {"training": "9 s",
                 "compression": "9 s", "auxiliary": "1 ms"}}}]  # fmt: skip

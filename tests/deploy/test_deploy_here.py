@@ -20,7 +20,8 @@ from simfed.errors import InputError
 from simfed.net import Star
 
 SLOW = {**worlds.TIMES, "speed": 0.5}
-NARROW = {"up": "2 Mbps", "down": "8 Mbps"}
+# slow enough for a transfer to take much longer than a busy processor delays its end
+NARROW = {"up": "1 Mbps", "down": "1.5 Mbps"}
 
 
 def shaped_plan(**changes):
@@ -144,8 +145,9 @@ def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
     real = deploy(shaped_plan(), tmp_path / "real", shaped=True, progress=False)
     simulated = simfed.run(shaped_plan(), progress=False)
     for phase in ("downlink_s", "uplink_s"):
-        ours, theirs = (run.participations[phase].median() for run in (simulated, real))
-        assert ours == pytest.approx(theirs, rel=0.15)
+        # the quickest one: the others waited for a processor that other tests have as well
+        ours, theirs = (run.participations[phase].min() for run in (simulated, real))
+        assert ours == pytest.approx(theirs, rel=0.1)
     assert_nothing_is_left()
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import simfed
 from simfed.audit import verify
+from simfed.learn.apart_batched import BatchedClient
 
 LEARNED = {
     "prototypes": None,
@@ -115,6 +116,19 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
     assert np.allclose(rows["gain"] / tau_s, rows["reward_raw"], rtol=1e-9)
     assert (rows.groupby("client")["reward"].nunique() > 1).all()
     assert verify(tmp_path / "real") == []
+
+
+def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(tmp_path, monkeypatch):
+    measures, asked = BatchedClient._wants_loss, set()
+
+    def wants_loss(self, client):
+        asked.add((self.version, found := measures(self, client)))
+        return found
+
+    monkeypatch.setattr(BatchedClient, "_wants_loss", wants_loss)
+    policy = {"kind": "exp3", "mixing": 0.1}
+    worlds.deployed(worlds.scenario(policy=policy, rounds=3), tmp_path / "real")
+    assert asked == {(0, True), (1, False), (2, False)}
 
 
 def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):

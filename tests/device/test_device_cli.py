@@ -131,6 +131,7 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
         (["measure", "--out", "{}/m.csv", "--k", "0"], "at least 1"),
         (["measure", "--out", "{}/m.csv", "--strategies", "topk"], "did you mean 'top-k'?"),
         (["measure", "--out", "{}/m.csv", "--only", "trainin"], "kinds of work"),
+        (["measure", "--out", "{}/m.csv", "--only", "losses"], "work that one machine can time"),
         (["measure", "--out", "{}/m.csv", "--device", "gpu"], "cpu or cuda"),
         (["measure", "--out", "{}/table.csv", "--models", "lenet5"], "a new file"),
         (["measure", "--out", "{}", "--models", "lenet5"], "got 'Is a directory'"),

@@ -42,7 +42,7 @@ class Fixed:
         return self.seconds[quantity]
 
     def charges(self, quantity, model):
-        return quantity in self.seconds or quantity not in ("handling", "evaluation")
+        return quantity in self.seconds or quantity not in ("handling", "evaluation", "losses")
 
     def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
         return nominal_s

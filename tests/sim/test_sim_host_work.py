@@ -73,6 +73,22 @@ def test_a_server_that_knows_them_takes_time_for_merges_and_for_evaluations_that
     assert verify(tmp_path / "run") == []
 
 
+def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learns(tmp_path):
+    nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
+    said = {**nothing, "losses": "30 ms"}
+    assert played(scenario(server=said)).rounds["server_s"].tolist() == [0.0] * 5
+    for learns in (
+        {"policy": {"kind": "ascend"}},
+        {"participation": {"clients_per_round": 2, "selection": "oort"}},
+    ):
+        run = simfed.run(
+            scenario(server=said, rounds=2, **learns), tmp_path / next(iter(learns)), progress=False
+        )
+        assert run.rounds["server_s"].tolist() == pytest.approx([0.03] * 2)
+        assert run.spans.loc[run.spans["kind"] == "losses", "track"].tolist() == ["server"] * 2
+        assert verify(tmp_path / next(iter(learns))) == []
+
+
 def test_a_run_that_is_resumed_while_messages_are_handled_goes_on_there(tmp_path):
     plan = scenario(
         {**TIMES, "handling": "40 ms"}, device=LATE, method="fedasync", rounds=12,

@@ -1,0 +1,60 @@
+"""What an oracle says of the course of a run."""
+
+import pandas as pd
+import paper_oracle
+import pytest
+from paper_oracle import best_over_time, gain_over_time, keep, play, samples
+
+
+def table(best, played="top-k", rounds=range(25, 301, 25)):
+    """One client of each prototype; `best(prototype, round)` would bring 1, the others 0.25."""
+    rows = [
+        {
+            "round": r, "client": client, "prototype": of, "arm": arm, "played": arm == played,
+            "choice": "exploit", "reward_raw": 1.0 if arm == best(of, r) else 0.25, "reward": 0.0,
+        }
+        for r in rounds
+        for client, of in enumerate(("lenet5-half", "lenet5"))
+        for arm in ("top-k", "random-k", "periodic-k")
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def changing(prototype, r):
+    return "top-k" if prototype == "lenet5" or r <= 100 else "random-k"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Two seeds of a run in which the half model's best strategy changes after a third."""
+    for seed in (0, 1):
+        keep(table(changing), 1000, seed, tmp_path)
+    return tmp_path
+
+
+def test_shares_of_the_best_are_told_by_prototype_and_third(kept):
+    half, whole = (best_over_time(1000, of, kept) for of in ("lenet5-half", "lenet5"))
+    assert half["top-k"][:2] == (1.0, 0.0)
+    assert half["random-k"][:2] == (0.0, 1.0)
+    assert half["random-k"][2].least == pytest.approx(1.0)
+    assert whole["top-k"][:2] == (1.0, 1.0)
+    assert best_over_time(5000, "lenet5", kept) == {}
+
+
+def test_gains_are_shares_of_what_the_best_choice_gains(kept):
+    first, middle, last = gain_over_time(1000, kept)
+    # Top-K always: right for everybody at first, then for one of two; by chance a third
+    assert first == pytest.approx((1.0, 0.25, 1.0))
+    assert middle == last == pytest.approx(((0.5 * 0.75 - 0.25) / 0.5, 1.0, 0.5))
+
+
+def test_what_is_kept_is_the_same_to_the_byte_and_is_not_played_again(kept, monkeypatch, tmp_path):
+    file = kept / "k1000-seed0.csv.gz"
+    before = file.read_bytes()
+    keep(table(changing), 1000, 0, kept)
+    assert file.read_bytes() == before
+    assert set(samples(1000, kept)) == {0, 1}
+    monkeypatch.setattr(paper_oracle, "KS", (1000,))
+    monkeypatch.setattr(paper_oracle, "SEEDS", (0, 1))
+    play(tmp_path / "out", kept)
+    assert not (tmp_path / "out").exists()

@@ -2,12 +2,14 @@
 
     python analysis/paper.py run [--jobs 2] [--device cuda] [--phase k-1000] [--most 10]
     python analysis/paper.py collect STUDY_FOLDER
+    python analysis/paper.py oracle
     python analysis/paper.py report
 
 `run` goes on with the campaign where it stands: a run is done once its compact result lies in
 analysis/results. It can be stopped at any time. `collect` keeps the finished runs of a folder that
-`run`, or `simfed study run scenarios/paper/…`, has made. `report` draws every figure and writes
-RESULTS.md from the compact results alone, in seconds.
+`run`, or `simfed study run scenarios/paper/…`, has made. `oracle` plays every strategy of every
+client beside some of ASCEND's runs, into analysis/results-oracle. `report` draws every figure and
+writes RESULTS.md from the compact results alone, in seconds.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ def main() -> None:
     run.add_argument("--most", type=int, help="stop after so many runs")
     collect = commands.add_parser("collect", help="keep what a study's folder holds")
     collect.add_argument("study", type=Path)
+    oracle = commands.add_parser("oracle", help="play what ASCEND did not choose")
+    oracle.add_argument("--out", type=Path, default=Path("studies/oracle"), help="run directories")
     report = commands.add_parser("report", help="figures, claims table and RESULTS.md")
     report.add_argument("--into", type=Path, default=HERE, help="where RESULTS.md goes")
     arguments = parser.parse_args()
@@ -44,6 +48,11 @@ def main() -> None:
         from paper_report import write_report
 
         print(write_report(arguments.results, arguments.into))
+        return
+    if arguments.command == "oracle":
+        from paper_oracle import FOLDER, play
+
+        play(arguments.out, arguments.results.with_name(FOLDER))
         return
     import paper_campaign as campaign
 

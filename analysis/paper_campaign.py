@@ -96,7 +96,7 @@ PHASES = (
     Phase("cifar10-k-middle", "cifar10-k", {_K: (500_000,)}, needs_gpu=True),
     Phase("cifar10-weights", "cifar10-weights", needs_gpu=True),
     Phase("cifar10-exploration", "cifar10-exploration", needs_gpu=True),
-    Phase("cifar10-reduced", "cifar10-reduced-k"),
+    Phase("cifar10-small", "cifar10-small-k"),
 )
 
 

@@ -359,7 +359,10 @@ FIGURES: tuple[FigureSpec, ...] = (
     FigureSpec("cifar10-sensitivity", "CIFAR-10: ASCEND's sensitivity",
                "K 100,000, α 0.5, 50 Mbps; dots are seeds, diamonds their means.",
                _grids("cifar10"), 3, _sensitivity),
-    FigureSpec("cifar10-reduced", "CIFAR-10, reduced to what a CPU can compute",
-               "Not the source's experiment: 40 rounds, 64 public images (bfloat16), probes of 64, one seed.",
-               _k_panels((100_000, 2_000_000), "cifar10-reduced"), 1, _curves),
+    FigureSpec("cifar10-small", "CIFAR-10 with LeNets: accuracy by K",
+               "α 0.5, 50 Mbps. Not the source's models; the same shares of entries as K 100,000 and 2,000,000 of its.",
+               _k_panels((1_000, 16_000), "cifar10-small"), 3, _curves),
+    FigureSpec("cifar10-small-selection", "CIFAR-10 with LeNets: strategies chosen, by prototype and K",
+               "Rounds of free choice. Dotted: a third.",
+               _by_model((1_000, 16_000), (SMALL, LARGE), _ADAPTIVE, "cifar10-small"), 3, _selection),
 )  # fmt: skip

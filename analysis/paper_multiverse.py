@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from scipy import stats
 import simfed
 from simfed.scenario import Scenario
 from simfed.study import plan_study
-from simfed.study.statistics import Estimate, mean_interval
+from simfed.study.statistics import Estimate, holm, mean_interval
 
 __all__ = [
     "FACTORS",
@@ -254,7 +254,11 @@ def settings(results: Results, k: int) -> list[tuple[Question, list[Specificatio
             if of_seed
         ]
         found.append((question, each, effects(table)))
-    return found
+    stay = iter(holm([effect.p_value for *_, changed in found for effect in changed]))
+    return [
+        (question, each, [replace(effect, stays=next(stay)) for effect in changed])
+        for question, each, changed in found
+    ]
 
 
 def _runs_of(results: Results, cell: Cell, k: int) -> Runs:
@@ -334,6 +338,9 @@ class Effect:
 
     factor: Factor
     estimate: Estimate
+    p_value: float
+    stays: bool = False
+    """Clear also where all effects on all questions are to be right together (Holm)."""
 
     @property
     def clear(self) -> bool:
@@ -354,7 +361,9 @@ def effects(table: np.ndarray) -> list[Effect]:
         change = float(table[other].mean() - table[~other].mean())
         error = spread.deviation * math.sqrt(1 / table[other].size + 1 / table[~other].size)
         half = float(stats.t.ppf(0.975, spread.freedom)) * error
-        found.append(Effect(factor, Estimate(change, change, change - half, change + half, 0.95)))
+        p_value = 2 * float(stats.t.sf(abs(change) / error, spread.freedom)) if error else 1.0
+        estimate = Estimate(change, change, change - half, change + half, 0.95)
+        found.append(Effect(factor, estimate, p_value))
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from paper_choices import losses_around, shares_over_time
 from paper_claims import CONTRADICTED, HOLDS, SETTINGS, UNDECIDED
 from paper_figures import COLOURS, axes_in
-from paper_multiverse import FACTORS, SAFEGUARDS, Specification, readings, settings
+from paper_multiverse import FACTORS, SAFEGUARDS, Specification, cells, readings, settings
 from paper_results import FIXED, LARGE, NAMES, SMALL, Results, time_ratio
 
 from simfed.report.pictures import picture_style
@@ -117,10 +117,10 @@ def _bars_of_states(found: Sequence[Specification], ax: Axes) -> None:
 
 
 @picture_style()
-def _specification_curves(results: Results) -> Figure | None:
+def _specification_curves(results: Results, k: int) -> Figure | None:
     """Every question in every combination of open points, in order of its answer; below, which
     combination that is."""
-    judged = [(q, each) for q, each, _ in settings(results, 1000) if len(each) > 1]
+    judged = [(q, each) for q, each, _ in settings(results, k) if len(each) == len(cells())]
     if not judged:
         return None
     figure, axes = axes_in((1.25, 0.9) * 2, (1.0,) * 3)
@@ -250,7 +250,9 @@ PICTURES: dict[str, Picture] = {
         Picture("open-points", "ASCEND by five open points, K = 1,000",
                 "Mean and 95 % interval over seeds, one variance for all settings; the diamond is the setting taken "
                 "everywhere else, the dotted line what is claimed. Black squares: the other value of an open point.",
-                _specification_curves),
+                lambda results: _specification_curves(results, 1000)),
+        Picture("open-points-5000", "ASCEND by five open points, K = 5,000",
+                "As at K = 1,000.", lambda results: _specification_curves(results, 5000)),
         Picture("mnist-selection-over-time", "MNIST: strategies chosen in the course of a run",
                 "ASCEND; share of free choices in twentieths of the run, thin lines single seeds. Dotted: a third.",
                 _over_time),

@@ -25,6 +25,7 @@ from paper_claims import (
 )
 from paper_figures import FIGURES, FigureSpec
 from paper_multiverse import SAFEGUARDS, Specification, readings, settings, shares_by_choice
+from paper_oracle import EVERY, FOLDER, KS, best_over_time, gain_over_time, samples
 from paper_pictures import PICTURES
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from paper_results import (
@@ -100,8 +101,12 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         _measures_table(results, judged),
         "## In other universes\n\n" + _UNIVERSE_RULES,
         _readings_table(read),
-        _settings_table(results),
-        _picture("open-points", drawn),
+        _SETTING_RULES,
+        *(
+            part
+            for k, name in ((1000, "open-points"), (5000, "open-points-5000"))
+            for part in (_settings_table(results, k), _picture(name, drawn))
+        ),
         _beside_dense(results),
         "### Every comparison\n\n" + _COMPARISON_RULES,
         _comparisons(judged),
@@ -109,6 +114,7 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         "## Figures\n\n" + _FIGURE_RULES,
         _picture("mnist-selection-over-time", drawn),
         _early_and_late(results),
+        _oracle(results.folder.with_name(FOLDER)),
         _picture("safeguard", drawn),
         _safeguards_table(results),
         *(_figure(spec, results) for spec in FIGURES),
@@ -143,10 +149,11 @@ second, after 250, 500 or 1,000 rounds, by the last accuracy or the mean so far,
 runs are compared up to the end of the one that is through with these rounds first.) A claim hangs on a choice by as
 much as the share of readings in which it holds differs between the choice's values."""
 
-_SETTING_RULES = """Then, on the source's *open points*: ASCEND at K = 1,000 in a quarter of all combinations of five of them with
+_SETTING_RULES = """Then, on the source's *open points*: ASCEND in a quarter of all combinations of five of them with
 two values each, three seeds. A number beside a point is what its other value changes by itself, others met equally
-often, with a 95 % interval from one variance for all runs; points whose interval holds 0 are left out. In a quarter of
-all combinations, what one point does cannot be told from how two others act together."""
+often, with a 95 % interval from one variance for all runs; points whose interval holds 0 are left out, and those are bold
+that stay if all effects at this K are to be right together (Holm). In a quarter of all combinations, what one point
+does cannot be told from how two others act together."""
 
 _MEASURE_RULES = """A claim about accuracy is judged by the last evaluation, as the source's tables are. Where another
 measure of the same runs comes to another verdict, the verdict hangs on that choice. Times do not change with it."""
@@ -157,6 +164,13 @@ is what the distillation loss measures: where policies go on choosing, most seco
 And what the undone round had sent returns to the residuals, on top of a new gradient at the same weights: a step of
 nearly twice the length. Where it returns by half or not at all, everybody still being forced, the second attempt's loss
 is near the first's. Either is a key of a scenario (`safeguard.forces: none`, `safeguard.residuals`)."""
+
+_ORACLE_RULES = f"""Does the best strategy change? Before every {EVERY}th round an oracle
+[forks](../docs/policies.md#regret-in-a-run) ASCEND's run and plays each strategy of each client, everybody else playing
+what they play: the share of pulls in which each would have brought the largest reward of that round (a third each, if
+nothing told them apart). Below, of what the best choice in every single pull would gain over a random one, the share
+that ASCEND gains, and the share of whoever plays the strategy that is best for its prototype over the whole run. Rewards
+are those of one step: what a choice does to later rounds is not in them."""
 
 _DENSE_RULES = """`dense` sends every entry as 32 bits, without indices; the same seeds at 50 Mbps. Uploads alone are charged, so
 that time saved is upload saved."""
@@ -343,19 +357,20 @@ def _readings_table(read: Sequence[Specification]) -> str:
     return _table(header, rows) if rows else ""
 
 
-def _settings_table(results: Results) -> str:
+def _settings_table(results: Results, k: int) -> str:
     rows = []
-    for question, each, changes in settings(results, 1000):
+    for question, each, changes in settings(results, k):
         if len(each) < 2:
             continue
         words = [
-            f"{e.factor.words} {e.factor.other} {_change_text(e.estimate, question.unit)}"
+            f"{'**' * e.stays}{e.factor.words} {e.factor.other} "
+            f"{_change_text(e.estimate, question.unit)}{'**' * e.stays}"
             for e in changes
             if e.clear
         ]
         rows.append((question.claim, len(each), *_percentages(each), "; ".join(words) or "none"))
     header = ("claim", "settings", "holds", "undecided", "contradicted", "points that change it")
-    return f"{_SETTING_RULES}\n\n{_table(header, rows)}" if rows else ""
+    return f"K = {k:,}:\n\n{_table(header, rows)}" if rows else ""
 
 
 def _percentages(found: Sequence[Specification]) -> list[str]:
@@ -402,6 +417,37 @@ def _beside_dense(results: Results) -> str:
         "sooner to 90 %",
     )
     return f"### Beside sending everything\n\n{_DENSE_RULES}\n\n{_table(header, rows)}"
+
+
+def _oracle(folder: Path) -> str:
+    """Which strategy would have brought most, early and late, and what ASCEND made of that."""
+    rows, gains = [], []
+    for k in KS:
+        if not (seeds := len(samples(k, folder))):
+            continue
+        for prototype in (SMALL, LARGE):
+            cells = [
+                f"{100 * early:.0f} → {100 * late:.0f}{_interval(change) if seeds > 2 else ''}"
+                for early, late, change in best_over_time(k, prototype, folder).values()
+            ]
+            rows.append((f"{k:,}", NAMES[prototype], seeds, *cells))
+        for third, (ascend, fixed, hits) in zip(
+            ("first", "middle", "last"), gain_over_time(k, folder), strict=True
+        ):
+            gains.append(
+                (
+                    f"{k:,}",
+                    third,
+                    f"{100 * ascend:.0f} %",
+                    f"{100 * fixed:.0f} %",
+                    f"{100 * hits:.0f} %",
+                )
+            )
+    if not rows:
+        return ""
+    header = ("K", "prototype", "seeds", *(f"{NAMES[arm]} best: first → last third, % (change)" for arm in FIXED))  # fmt: skip
+    second = ("K", "third of the run", "ASCEND gains", "best fixed per prototype gains", "ASCEND played the best")  # fmt: skip
+    return f"{_ORACLE_RULES}\n\n{_table(header, rows)}\n\n{_table(second, gains)}"
 
 
 def _early_and_late(results: Results) -> str:
@@ -568,7 +614,7 @@ def _numbers_table(results: Results) -> str:
     return _table(header, rows) if rows else "No run yet."
 
 
-_THRESHOLDS = {"mnist": 0.9, "cifar10": 0.3, "cifar10-reduced": 0.2}
+_THRESHOLDS = {"mnist": 0.9, "cifar10": 0.3, "cifar10-small": 0.3}
 
 
 def _settings() -> Iterable[tuple[str, str, dict[str, float]]]:
@@ -586,8 +632,11 @@ def _settings() -> Iterable[tuple[str, str, dict[str, float]]]:
         for c in CONSTANTS:
             if {"c": c} != EXPLORATION:
                 yield f"{on}c = {c}", task, {"c": c}
-    for task in ("cifar10", "cifar10-reduced"):
-        for k in (100_000, 500_000, 2_000_000):
+    for task, ks in (
+        ("cifar10", (100_000, 500_000, 2_000_000)),
+        ("cifar10-small", (1_000, 16_000)),
+    ):
+        for k in ks:
             yield f"{task}, K {k:,}", task, {"k": k}
 
 

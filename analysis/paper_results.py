@@ -58,13 +58,14 @@ NAMES = {
 }  # fmt: skip
 MNIST = {"dataset": "mnist", "rounds": 1000, "public": 256, "k": 1000, "alpha": 0.5, "up_mbps": 50}
 CIFAR10 = {**MNIST, "dataset": "cifar10", "rounds": 300, "k": 100_000}
-REDUCED = {**CIFAR10, "rounds": 40, "public": 64}
+CIFAR10_SMALL = {**MNIST, "dataset": "cifar10", "rounds": 600}
+"""LeNets on CIFAR-10: what a processor can learn."""
 REWARD = {"rho": 0.6, "beta": 0.4}
 EXPLORATION = {"c": 3}
 WEIGHTS = ((1, 0), (0.8, 0.2), (0.6, 0.4), (0.4, 0.6), (0.2, 0.8), (0, 1))
 """The source's grid of (ρ, β), its own choice `REWARD` among them; of c likewise."""
 CONSTANTS = (1, 2, 3, 4, 5)
-_TASKS = {"mnist": MNIST, "cifar10": CIFAR10, "cifar10-reduced": REDUCED}
+_TASKS = {"mnist": MNIST, "cifar10": CIFAR10, "cifar10-small": CIFAR10_SMALL}
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Setting:
     """Coordinates of runs in the evaluation."""
 
     task: str = "mnist"
-    """`mnist`, `cifar10`, `cifar10-reduced`."""
+    """`mnist`, `cifar10`, `cifar10-small`."""
     policy: str = "ascend"
     changes: tuple[tuple[str, Any], ...] = ()
     """What differs from the task's usual K, alpha, bandwidth, weights, exploration."""
@@ -179,7 +180,7 @@ class Results:
                 self.all.append(result)
             else:
                 self.foreign.append(result.hash)
-        self._folder = Path(folder)
+        self.folder = Path(folder)
         self._of: dict[str, Runs] = {}
         for result in self.all:
             runs = self._of.setdefault(_key(result.facts["setting"]), {})
@@ -193,7 +194,7 @@ class Results:
 
     def measured_by(self, measure: str) -> Results:
         """The same runs, whose accuracy is taken by another measure."""
-        return Results(self._folder, {result.hash for result in self.all}, measure)
+        return Results(self.folder, {result.hash for result in self.all}, measure)
 
     def runs(self, policy: str, task: str = "mnist", **changes: Any) -> Runs:
         """The runs of a setting, by seed; empty where there are none."""

@@ -1,0 +1,133 @@
+"""Whether the best strategy changes in the course of training: an oracle beside ASCEND's runs.
+
+Before every 25th round the whole state is forked, and each client plays each strategy in turn,
+everybody else playing what they play (`simfed.regret`). What is kept of it: each strategy's reward,
+per client and sampled round.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from paper_campaign import STUDIES
+from paper_results import FIXED
+
+import simfed
+from simfed.study.statistics import Estimate, mean_interval
+
+__all__ = ["EVERY", "FOLDER", "KS", "best_over_time", "gain_over_time", "keep", "play", "samples"]
+
+FOLDER = "results-oracle"
+"""Beside the compact results."""
+KS, SEEDS, EVERY = (1000, 5000), (0, 1, 2), 25
+_KEPT = ["round", "client", "prototype", "arm", "played", "choice", "reward_raw", "reward"]
+
+
+def play(out: Path, folder: Path) -> None:
+    """Every run that is missing; some three minutes each."""
+    from simfed.regret import run_with_oracle
+
+    for k, seed in itertools.product(KS, SEEDS):
+        if _file(folder, k, seed).exists():
+            continue
+        scenario = simfed.load_scenario(
+            STUDIES / "mnist.yaml", overrides={"compression.k": k, "seed": seed}
+        )
+        _, table = run_with_oracle(
+            scenario, out / f"k{k}-seed{seed}", every=EVERY, overwrite=True, workers=1
+        )
+        keep(table, k, seed, folder)
+
+
+def keep(table: pd.DataFrame, k: int, seed: int, folder: Path) -> None:
+    """What the page needs of a run's samples, in a few kilobytes."""
+    folder.mkdir(exist_ok=True)
+    kept = table[_KEPT].assign(played=table["played"].astype(int))
+    kept.to_csv(
+        _file(folder, k, seed),
+        index=False,
+        float_format="%.6g",
+        compression={"method": "gzip", "mtime": 0},
+    )
+
+
+def samples(k: int, folder: Path) -> dict[int, pd.DataFrame]:
+    """Seed → one row per client and sampled round: who, when, each strategy's reward as it is
+    (unclipped), and that of what was played."""
+    found = {}
+    for seed in SEEDS:
+        file = _file(folder, k, seed)
+        if not file.exists():
+            continue
+        table = pd.read_csv(file)
+        keys = ["round", "client", "prototype"]
+        wide = table.pivot_table(index=keys, columns="arm", values="reward_raw").reset_index()
+        played = table[table["played"] == 1].set_index(keys)["reward_raw"]
+        found[seed] = wide.assign(played=wide.set_index(keys).index.map(played))
+    return found
+
+
+def best_over_time(
+    k: int, prototype: str, folder: Path
+) -> dict[str, tuple[float, float, Estimate]]:
+    """Strategy → in which share of a prototype's pulls it brought most, in the first third of the
+    run and in the last, and the change over seeds."""
+    shares: dict[str, list[tuple[float, float]]] = {arm: [] for arm in FIXED}
+    for table in samples(k, folder).values():
+        best = table[list(FIXED)].idxmax(axis=1)
+        for arm in FIXED:
+            thirds = [
+                float((best[of] == arm).mean())
+                for of in _thirds(table, table["prototype"] == prototype)
+            ]
+            shares[arm].append((thirds[0], thirds[2]))
+    return {
+        arm: (
+            float(np.mean([early for early, _ in each])),
+            float(np.mean([late for _, late in each])),
+            mean_interval([late - early for early, late in each]),
+        )
+        for arm, each in shares.items()
+        if each
+    }
+
+
+def gain_over_time(k: int, folder: Path) -> list[tuple[float, float, float]]:
+    """In each third of the run, the share of what can be gained over a random choice that ASCEND
+    gains, and that the strategy gains which is best for each prototype over the run; and the share
+    of pulls on which ASCEND played the best one."""
+    found = []
+    tables = list(samples(k, folder).values())
+    for third in range(3):
+        gains = []
+        for table in tables:
+            of = _thirds(table, pd.Series(True, index=table.index))[third]
+            arms = table.loc[of, list(FIXED)]
+            best, random = arms.max(axis=1), arms.mean(axis=1)
+            fixed = pd.Series(0.0, index=arms.index)
+            for prototype, rows in table[of].groupby("prototype"):
+                everywhere = table[table["prototype"] == prototype][list(FIXED)].mean()
+                fixed[rows.index] = arms.loc[rows.index, everywhere.idxmax()]
+            room = float((best - random).mean())
+            gains.append(
+                (
+                    float((table.loc[of, "played"] - random).mean()) / room,
+                    float((fixed - random).mean()) / room,
+                    float((table.loc[of, "played"] >= best).mean()),
+                )
+            )
+        found.append(tuple(np.mean(gains, axis=0)))
+    return found
+
+
+def _thirds(table: pd.DataFrame, of: pd.Series) -> list[pd.Series]:
+    last = table["round"].max()
+    third = np.minimum(3 * (table["round"] - 1) // last, 2)
+    return [of & (third == i) for i in range(3)]
+
+
+def _file(folder: Path, k: int, seed: int) -> Path:
+    return folder / f"k{k}-seed{seed}.csv.gz"

@@ -6,6 +6,8 @@ gave is broken; 130 interrupted; 143 the same by SIGTERM.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import sys
@@ -15,6 +17,11 @@ from simfed.errors import InputError, InputErrors, SimfedError
 
 __all__ = ["main"]
 
+
+# A full collection visits all that importing PyTorch has made, a tenth of a second long: seldom, and
+# not at the end, when the system takes all memory back.
+gc.set_threshold(50_000, 20, 100)
+atexit.register(gc.freeze)
 
 _OVERRIDES = ("--set", "--seed", "--rounds")
 """Options whose values stand in place of a file's."""

@@ -204,11 +204,17 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
     )  # fmt: skip
 
     def ask(result: RunResult, folder: Path) -> list[str]:
+        assert beside.stdin is not None and beside.stdout is not None
         try:
-            names, _ = beside.communicate(f"{folder.resolve()}\n")
+            print(folder.resolve(), file=beside.stdin, flush=True)
         except OSError:  # it has ended
             return draw(result, folder)
-        return names.split("\n")[:-1] if beside.returncode == 0 else draw(result, folder)
+        names = []
+        for line in beside.stdout:
+            if line == "\n":  # all are drawn; the process takes a moment more to end
+                return names
+            names.append(line.rstrip("\n"))
+        return draw(result, folder)
 
     try:
         yield ask

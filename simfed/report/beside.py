@@ -1,8 +1,8 @@
 """A process that draws a run's pictures when it is told to: matplotlib is loaded by then.
 
 The run learns meanwhile; of the second that the first picture takes, most is loading. It reads
-the run's folder from standard input, draws, and prints the names of the pictures, one a line.
-Whoever began it may go at any time: then its input ends, and so does it.
+the run's folder from standard input, draws, and prints the names of the pictures, one a line, and
+an empty line. Whoever began it may go at any time: then its input ends, and so does it.
 """
 
 from __future__ import annotations
@@ -23,3 +23,4 @@ def main() -> None:
     if folder:
         for path in draw_run(open_run(folder), folder):
             print(path.name)
+        print(flush=True)

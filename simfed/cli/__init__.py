@@ -18,8 +18,8 @@ from simfed.errors import InputError, InputErrors, SimfedError
 __all__ = ["main"]
 
 
-# A full collection visits all that importing PyTorch has made, a tenth of a second long: seldom, and
-# not at the end, when the system takes all memory back.
+# A full collection visits all that importing PyTorch has made, a tenth of a second long: seldom,
+# and not at the end, when the system takes all memory back.
 gc.set_threshold(50_000, 20, 100)
 atexit.register(gc.freeze)
 

@@ -204,7 +204,8 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
     )  # fmt: skip
 
     def ask(result: RunResult, folder: Path) -> list[str]:
-        assert beside.stdin is not None and beside.stdout is not None
+        assert beside.stdin is not None
+        assert beside.stdout is not None
         try:
             print(folder.resolve(), file=beside.stdin, flush=True)
         except OSError:  # it has ended

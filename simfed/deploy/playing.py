@@ -126,6 +126,12 @@ class Deployed(Simulation):
     def left(self, client: int, why: str) -> None:
         """A client is there no longer."""
         self._joined.ids.discard(client)
+        self._forget_model_of(client)
+
+    def _forget_model_of(self, client: int) -> None:
+        """Which version it has, nobody knows: where changes travel down, it is sent a whole one."""
+        if self._held is not None:
+            self._held.pop(client, None)
 
     @property
     def post(self) -> Any:
@@ -204,6 +210,13 @@ class Deployed(Simulation):
             elif unit.kind == "upload":
                 flight.uplink_s = unit.duration_s
 
+    def _landed(self, flight: Flight) -> None:
+        super()._landed(flight)
+        if flight.lost:
+            self._forget_model_of(flight.client)
+        elif self._held is not None:
+            self._held[flight.client] = flight.task.model_version
+
     def _lost(self, flight: Flight) -> None:
         """Nobody knows what it did until now."""
         flight.measured = (Unit(HOST, "lost", self._env.now - flight.started_at_s),)
@@ -249,6 +262,8 @@ class Deployed(Simulation):
             for client, facts in checkpoint.facts["clients"].items()
         }
         super().restore(checkpoint)
+        if self._held is not None:
+            self._held.clear()  # the changes made before are not kept
 
     def _take_up(
         self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None

@@ -76,7 +76,6 @@ def serve(
     listening = listening or Listening()
     scenario, source = loaded(scenario, source)
     parts = checked(scenario, source, time_only=False)
-    _refuse_what_is_simulated(scenario)
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):
         return carry_out(
@@ -240,15 +239,6 @@ def _most_down(parts: Parts) -> Iterator[int]:
     for i in range(len(parts.scenario.clients)):
         plan = parts.tasks.task(1, parts.fleet.first(i), 0).plan
         yield sum(of.entries for of in (*plan.down.values(), *plan.up.values()))
-
-
-def _refuse_what_is_simulated(scenario: Scenario) -> None:
-    """What only a simulation can do."""
-    if scenario.downlink.compression is not None:
-        raise InputError(
-            "null where clients are real, to whom models travel whole",
-            where="downlink.compression", got=scenario.downlink.compression.strategy,
-        )  # fmt: skip
 
 
 def _not_played(parts: Parts) -> Iterator[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simfed.compress import Payload
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
-from simfed.errors import InputError
+from simfed.errors import InputError, RunFailed
 from simfed.learn.apart import (
     Ask,
     Fate,
@@ -25,6 +25,7 @@ from simfed.learn.apart import (
     tensor_of,
     wire_code,
 )
+from simfed.learn.apart_changes import ChangesDown, ChangesHeld
 from simfed.learn.engine import Engine
 from simfed.learn.parcel import Parcel, Part, pack, unpack
 from simfed.learn.prototype import Prototype
@@ -54,6 +55,9 @@ class BatchedServer(LearningWorkload):
         self._down: dict[str, dict[str, Tensor]] = {}
         """Label of a task under way → what its client is sent."""
         self._copies: dict[str, tuple[int, dict[str, Tensor]]] = {}
+        self._made = {name: ChangesDown({"weights": of}) for name, of in self._changes.items()}
+        self._held: dict[int, int] = {}
+        """Client → version of the last task that it was sent."""
 
     def execute(self, task: Task, arm: str, k: Level) -> Upload:
         """Note the client's work, with the weights as they are now."""
@@ -73,7 +77,18 @@ class BatchedServer(LearningWorkload):
         }  # fmt: skip
         if task.client in self._losses:  # what it measured after the last merge
             facts["loss"] = list(self._losses[task.client])
-        return pack(facts, {n: v.cpu().numpy() for n, v in self._down[task.label].items()})
+        facts["down"], parts = self._travelling(
+            task.prototype, task.held, task.model_version, self._down[task.label]
+        )
+        self._held[task.client] = task.model_version
+        return pack(facts, parts)
+
+    def _travelling(
+        self, prototype: str, held: int | None, version: int, model: dict[str, Tensor]
+    ) -> tuple[dict[str, Any], dict[str, Part]]:
+        """What is sent of a model to whom has the version `held`, and what is said of it."""
+        made = self._made.get(prototype) or ChangesDown({})
+        return made.parts(held, version, model, still=("buffers",))
 
     def most_bytes(self, contribution: Contribution) -> int:
         return most_bytes(self.scenario, contribution)
@@ -116,9 +131,17 @@ class BatchedServer(LearningWorkload):
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
         outcome = super().merge(round, contributions, weights)
+        if outcome.rolled_back:
+            for made in self._made.values():
+                made.undo(self.version + 1)
         for contribution in contributions:
             self._settle(contribution.task, "undone" if outcome.rolled_back else "merged")
         return outcome
+
+    def _send_down(self) -> None:
+        super()._send_down()
+        for made in self._made.values():
+            made.add(self.version + 1)
 
     def discard(self, contribution: Contribution) -> None:
         """The upload was lost; its client is told to take it back."""
@@ -126,6 +149,7 @@ class BatchedServer(LearningWorkload):
         if upload.payload is None:
             upload.payload = Payload(upload.arm, upload.task.parameters, [], [])
         self._close(upload)
+        self._held.pop(upload.task.client, None)
         self._settle(upload.task, "lost")
 
     def _undo(self, upload: Upload) -> None:
@@ -163,15 +187,16 @@ class BatchedServer(LearningWorkload):
     def _ask_losses(self, waiting: Sequence[Upload]) -> None:
         """Everybody at once."""
         begun = time.perf_counter()
-        models = {
-            name: {part: value.cpu().numpy() for part, value in _model(prototype).items()}
-            for name, prototype in self.engine.prototypes.items()
-        }
-        asked = [
-            (u.task.client, pack({"key": u.task.key}, models[u.task.prototype])) for u in waiting
-        ]
+        models = {name: _model(prototype) for name, prototype in self.engine.prototypes.items()}
+        asked = []
+        for upload in waiting:
+            client, name = upload.task.client, upload.task.prototype
+            said, parts = self._travelling(
+                name, self._held.get(client), self.version + 1, models[name]
+            )
+            asked.append((client, pack({"key": upload.task.key, "down": said}, parts)))
         for upload, answer in zip(waiting, self._ask("measure", asked), strict=True):
-            if answer is None:  # gone: nobody knows
+            if answer is None or answer.facts.get("loss") is None:  # gone: nobody knows
                 upload.loss_before = None
             else:
                 upload.loss_after = float(answer.facts["loss"])
@@ -231,12 +256,15 @@ class BatchedClient(LearningWorkload):
     ) -> None:
         super().__init__(scenario, streams, device=device)
         self._client = client
+        name = self.tasks.who(client).prototype
+        self._has = ChangesHeld({"weights": self._changes[name]} if self._changes else {})
 
     def work(self, parcel: Parcel) -> Made:
         facts, parts = unpack(parcel)
         round, client, version, turn = facts["task"]
         task = self.tasks.task(round, client, version, turn)
-        self._take(task.prototype, parts)
+        if not self._take(task.prototype, facts["down"], parts, to_keep=True):
+            raise RunFailed("the server sent changes of a model that is not here")
         self.version = version
         if "loss" in facts:
             measured_at, loss = facts["loss"]
@@ -285,7 +313,9 @@ class BatchedClient(LearningWorkload):
         if what != "measure":
             raise InputError("measure", where="ask", got=what)
         facts, parts = unpack(parcel)
-        self._take(self.tasks.who(self._client).prototype, parts)
+        name = self.tasks.who(self._client).prototype
+        if not self._take(name, facts["down"], parts, to_keep=False):
+            return pack({"loss": None}, {})
         [found] = self.engine.run([MeasureLoss(self._client, facts["key"])])
         return pack({"loss": found.numbers[0]}, {})
 
@@ -298,24 +328,33 @@ class BatchedClient(LearningWorkload):
         own = self.state()[1]
         self.restore(facts["kept"], {**{n: a for n, a in own.items() if _is_models(n)}, **arrays})
 
-    def _take(self, name: str, parts: Mapping[str, Any]) -> None:
-        """The prototype's model becomes what came."""
+    def _take(
+        self, name: str, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
+    ) -> bool:
+        """The prototype's model becomes what came, if that can be told."""
         prototype = self.engine.prototypes[name]
+        arrived = self._has.arrived(said, parts, to_keep=to_keep)
+        if arrived is None:
+            return False
         for part, into in (
-            ("weights", prototype.server.weights), ("buffers", prototype.server.statistics),
+            ("weights", prototype.held.weights), ("buffers", prototype.server.statistics),
         ):  # fmt: skip
-            came = tensor_of(taken(parts, part), part)
+            if part not in arrived:
+                raise InputError(f"a part {part!r}", where="parts", got=", ".join(arrived))
+            came = arrived[part]
             if came.shape != into.shape or came.dtype != into.dtype:
                 raise InputError(f"{len(into)} float32 numbers", where=part, got=list(came.shape))
             into.copy_(came)
         prototype.moved()
+        return True
 
 
 def _model(prototype: Prototype) -> dict[str, Tensor]:
-    server = prototype.server
-    return {"weights": server.weights.clone(), "buffers": server.statistics.clone()}
+    """What clients are to have."""
+    held, server = prototype.held, prototype.server
+    return {"weights": held.weights.clone(), "buffers": server.statistics.clone()}
 
 
 def _is_models(name: str) -> bool:
     """Whether an array of a checkpoint is the server's model."""
-    return name.endswith(("/weights", "/statistics")) and "upload_" not in name
+    return name.endswith(("/weights", "/statistics", "/held")) and "upload_" not in name

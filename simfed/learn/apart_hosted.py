@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simfed.compress.codec import Payload
 from simfed.contract import Contribution, Outcome, PersonalEvaluation, Task
-from simfed.errors import InputError
+from simfed.errors import InputError, RunFailed
 from simfed.learn.apart import (
     Ask,
     Fate,
@@ -24,6 +24,7 @@ from simfed.learn.apart import (
     tensor_of,
     wire_code,
 )
+from simfed.learn.apart_changes import ChangesDown, ChangesHeld
 from simfed.learn.hosted import HostedUpload, HostedWorkload, ModelTest
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.parcel import Parcel, Part, pack, unpack
@@ -47,16 +48,36 @@ class HostedServer(HostedWorkload):
         self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(self.tasks.index_code)
         self._known: set[int] = set()
+        self._made = {name: ChangesDown(self._changes_of(name)) for name in scenario.prototypes}
+        self._has: dict[int, int] = {}
+        """Client → version of the last task that it was sent."""
 
     def outgoing(self, contribution: Contribution) -> Parcel:
         upload = self._own_upload(contribution)
-        task, parts = upload.task, _named(_DOWN, upload.down)
+        task = upload.task
+        said, parts = self._travelling(task, task.held, task.model_version, upload.down)
         if self._wants_gain(upload) and not self.method.personal:
-            model = self.method.model(self._server, {}, task.who)
-            parts |= _named(_MODEL, _others(model, upload.down))
+            parts |= _named(_MODEL, _others(self._model_of(upload, {}), upload.down))
         self._known.add(task.client)
-        facts = {"label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked}
+        self._has[task.client] = task.model_version
+        facts = {
+            "label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked,
+            "down": said,
+        }  # fmt: skip
         return pack(facts, parts)
+
+    def _travelling(
+        self, task: Task, held: int | None, version: int, down: Values
+    ) -> tuple[dict[str, Any], dict[str, Part]]:
+        """What is sent of `down` to whom has the version `held`, and what is said of it."""
+        still = [name for name, of_plan in task.plan.down.items() if of_plan.kind == "buffers"]
+        said, parts = self._made[task.prototype].parts(held, version, down, still)
+        return said, {_DOWN + name: part for name, part in parts.items()}
+
+    def _send_down(self, round: int) -> None:
+        super()._send_down(round)
+        for made in self._made.values():
+            made.add(self.version)
 
     def most_bytes(self, contribution: Contribution) -> int:
         return most_bytes(self.scenario, contribution)
@@ -97,6 +118,7 @@ class HostedServer(HostedWorkload):
         upload = self._own_upload(contribution)
         if upload.kept is None:
             upload.kept = 0
+        self._has.pop(upload.task.client, None)
         del self._open[upload.task.client, upload.task.key]
         self._settle(contribution, "lost")
 
@@ -125,19 +147,23 @@ class HostedServer(HostedWorkload):
         if not waiting:
             return found
         with self._spending("local_losses"):
-            answers = self._ask("measure", [self._asked(upload.task) for upload in waiting])
+            answers = self._ask("measure", [self._asked(upload) for upload in waiting])
             for upload, answer in zip(waiting, answers, strict=True):
-                if answer is not None:
+                loss = None if answer is None else answer.facts.get("loss")
+                if loss is not None:
                     assert upload.loss_before is not None
-                    found[upload.task.label] = upload.loss_before, float(answer.facts["loss"])
+                    found[upload.task.label] = upload.loss_before, float(loss)
         return found
 
-    def _asked(self, task: Task) -> tuple[int, Parcel]:
+    def _asked(self, upload: HostedUpload) -> tuple[int, Parcel]:
         """Whose loss, and at which weights."""
-        parts: dict[str, Any] = {}
-        if not self.method.personal:
-            parts = _named(_MODEL, self.method.model(self._server, {}, task.who))
-        return task.client, pack({"label": task.label}, parts)
+        task = upload.task
+        if self.method.personal:
+            return task.client, pack({"label": task.label}, {})
+        said, parts = self._travelling(
+            task, self._has.get(task.client), self.version, self._model_of(upload, {})
+        )
+        return task.client, pack({"label": task.label, "down": said}, parts)
 
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         found = {}
@@ -159,6 +185,7 @@ class HostedClient(HostedWorkload):
     ) -> None:
         super().__init__(scenario, streams, device=device)
         self._client = client
+        self._has = ChangesHeld(self._changes_of(self.tasks.who(client).prototype))
         self._payloads: dict[str, Payload] = {}
         self._model: Values = {}
         """That which the client's loss is measured at, where it is not its own."""
@@ -167,7 +194,9 @@ class HostedClient(HostedWorkload):
         facts, parts = unpack(parcel)
         round, client, version, turn = facts["task"]
         task = self.tasks.task(round, client, version, turn)
-        down = self._values(_DOWN, parts)
+        down = self._arrived(facts["down"], parts, to_keep=True)
+        if down is None:
+            raise RunFailed("the server sent changes of a model that is not here")
         self._check(task, "down", down, task.plan.down)
         self._model = {**down, **self._values(_MODEL, parts)}
         upload = HostedUpload(self, task, facts["arm"], facts["k"], down, self._own.get(client))
@@ -217,7 +246,11 @@ class HostedClient(HostedWorkload):
         who = self.tasks.who(self._client)
         own = self._own.get(self._client)
         if what == "measure":
-            self._model = self._values(_MODEL, parts)
+            if not self.method.personal:
+                model = self._arrived(facts["down"], parts, to_keep=False)
+                if model is None:
+                    return pack({"loss": None}, {})
+                self._model = model
             for upload in self._open.values():
                 if upload.task.label == facts["label"]:
                     loss = self._crew.subject.answer(self._loss_unit(upload, own))
@@ -253,16 +286,22 @@ class HostedClient(HostedWorkload):
             return self.method.model({}, own, upload.task.who)
         return self._model
 
+    def _arrived(
+        self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
+    ) -> dict[str, Tensor] | None:
+        """See `ChangesHeld.arrived`."""
+        return self._has.arrived(said, _of(_DOWN, parts), to_keep=to_keep)
+
     def _values(self, prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:
-        return {
-            name[len(prefix) :]: tensor_of(part, name).to(self.data.device)
-            for name, part in parts.items()
-            if name.startswith(prefix)
-        }
+        return {name: tensor_of(part, name) for name, part in _of(prefix, parts).items()}
 
 
 def _named(prefix: str, values: Values) -> dict[str, Part]:
     return {prefix + name: value.detach().cpu().numpy() for name, value in values.items()}
+
+
+def _of(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
+    return {n[len(prefix) :]: part for n, part in parts.items() if n.startswith(prefix)}
 
 
 def _others(model: Values, down: Values) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simfed.compress import codec_from_spec, with_error_feedback
+from simfed.compress import Payload, codec_from_spec, with_error_feedback
 from simfed.errors import RunFailed
+from simfed.learn.apart import plain_state, wire_code
 from simfed.learn.tree import to_plain
 from simfed.method import Field, Who
 from simfed.scenario import Scenario
@@ -35,11 +36,14 @@ class Changes:
         assert chosen is not None
         self._prototype = who.prototype
         self._player = with_error_feedback(codec_from_spec(chosen.strategy))
-        self._k = tasks.change_entries(field)
+        self._k, self._length = tasks.change_entries(field), field.entries
         self._layout = tasks.change_layout(who, field)
         self._index_code = tasks.change_code
         self._varies = tasks.change_bytes(who, field) is None
         self._memory: Any = None
+        self._last: Payload | None = None
+        self.whole_bytes = 4 * field.entries
+        """Of the weights themselves, as they travel to real clients."""
         self.sizes: list[float] = []
         """Bytes of each change so far, where they depend on what is learned."""
         self._before: tuple[Any, int] = None, 0
@@ -57,7 +61,7 @@ class Changes:
         payload = self._player.encode_in_place(
             None, error, self._k, rng, state=self._memory, layout=self._layout
         )
-        self._memory = payload.state
+        self._memory, self._last = payload.state, payload
         if self._varies:
             self.sizes.append(payload.wire_bytes(self._index_code))
         sent: Tensor = payload.dense()
@@ -71,6 +75,20 @@ class Changes:
     def keep(self) -> None:
         """The last change was sent; it is not undone any more."""
         self._before = self._memory, len(self.sizes)
+
+    def written(self) -> tuple[bytes, Any]:
+        """The last change as it travels, and what its receiver must know of the selection."""
+        assert self._last is not None
+        state = plain_state(self._last.state_before)
+        return self._last.encoded(wire_code(self._index_code)), state
+
+    def read(self, data: bytes, state: Any) -> Any:
+        """What `next` gave, of what `written` made of it. Raises: `InputError`."""
+        payload = self._player.codec.from_bytes(
+            data, self._length, self._k, wire_code(self._index_code),
+            layout=self._layout, state=state,
+        )  # fmt: skip
+        return payload.dense()
 
     def plain(self, name: str, arrays: dict[str, Any]) -> list[Any]:
         """What a checkpoint keeps; vectors go to `arrays`."""

@@ -539,9 +539,13 @@ class HostedWorkload:
             found[name] = self._held[key]
         return found
 
+    def _changes_of(self, prototype: str) -> dict[str, Changes]:
+        """By field of weights."""
+        return {name: of for (of_it, name), of in self._changes.items() if of_it == prototype}
+
     def _change_sizes(self, prototype: str) -> dict[str, list[float]]:
         """Bytes of each change so far, where they depend on what is learned."""
-        return {name: of.sizes for (of_it, name), of in self._changes.items() if of_it == prototype}
+        return {name: of.sizes for name, of in self._changes_of(prototype).items()}
 
     # ---- the server ------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import time
 
 import deploy_worlds as worlds
 import pytest
-from test_deploy_loopback import assert_same_learning
+from test_deploy_loopback import CHANGES, assert_same_learning
 
 import simfed
 from simfed.audit import verify
@@ -19,9 +19,11 @@ class Vanishes(Exception):
     pass
 
 
-def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypatch):
-    """Its process dies at its second task; another one comes in its place."""
-    plan = worlds.scenario(method="fedprox", rounds=12)
+@pytest.mark.parametrize("downlink", [{}, CHANGES], ids=["models", "changes"])
+def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypatch, downlink):
+    """Its process dies at its second task; another one comes in its place, to which a whole model
+    is sent."""
+    plan = worlds.scenario(method="fedprox", rounds=12, downlink=downlink)
     real_half, tasks, where = apart.client_half, [], {}
     crowd = worlds.Crowd()
 
@@ -54,13 +56,20 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
     assert isinstance(crowd.errors[1], Vanishes)
     assert rows["outcome"].tolist()[:2] == ["aggregated", "dropped"]
     assert rows["outcome"].iloc[-1] == "aggregated"
+    whole = rows["downlink_bytes"] > 0.9 * rows["downlink_bytes"].max()
+    assert whole.sum() == (2 if downlink else len(rows))
     assert any("client 1 was gone" in warning for warning in real.manifest["warnings"])
     assert verify(tmp_path / "real") == []
 
 
-def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path):
+@pytest.mark.parametrize(
+    "changes",
+    [{"method": "scaffold"}, {"method": "fedkd", "downlink": CHANGES}],
+    ids=["models", "changes"],
+)
+def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path, changes):
     """Clients look for the server; who is there again goes on from the checkpoint."""
-    plan = worlds.scenario(method="scaffold", rounds=5, checkpoint={"every": 2})
+    plan = worlds.scenario(rounds=5, checkpoint={"every": 2}, **changes)
     port = worlds.free_port()
     listening = Listening(port=port, patience=worlds.QUICK, join_s=60.0)
     crowd = worlds.Crowd(patience_s=30.0)

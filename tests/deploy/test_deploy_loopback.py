@@ -77,6 +77,47 @@ def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(tmp_p
     assert verify(tmp_path / "real") == []
 
 
+CHANGES = {"compression": {"k": 300, "strategy": "top-k"}}
+
+
+def assert_changes_travelled(real, simulated):
+    """Whole models first, and then as few bytes as simulated but for the messages' heads."""
+    one, other = (run.participations["downlink_bytes"].to_numpy() for run in (real, simulated))
+    assert other.min() < 0.1 * other.max()
+    assert np.all((one - other > 0) & (one - other < 500))
+
+
+def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
+    """Of a round that is undone none do; who was away for a round gets each of them."""
+    plan = worlds.scenario(
+        rounds=8, participation={"clients_per_round": 2}, downlink=CHANGES,
+        safeguard={"rollback": {"threshold": 1.0, "max_consecutive": 2}},
+    )  # fmt: skip
+    real = worlds.deployed(plan, tmp_path / "real")
+    simulated = simfed.run(plan, progress=False, workers=1)
+    assert 0 < real.rounds["rolled_back"].sum() < 8
+    assert_same_learning(real, simulated)
+    assert_changes_travelled(real, simulated)
+    assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedopt"])
+@pytest.mark.parametrize(
+    "strategy", ["top-k", "random-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}], ids=str
+)
+def test_losses_are_measured_where_the_changes_lead(method, strategy):
+    """Weights by which a policy's gain is measured travel as changes as well."""
+    plan = worlds.scenario(
+        method=method, rounds=5, participation={"clients_per_round": 2},
+        compression={"k": 500, "strategies": ["top-k"]}, policy={"kind": "ascend"},
+        downlink={"compression": {"k": 300, "strategy": strategy, "index_code": "seeded"}},
+    )  # fmt: skip
+    real, simulated = worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
+    assert_same_learning(real, simulated)
+    assert real.participations["gain"].equals(simulated.participations["gain"])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "method",

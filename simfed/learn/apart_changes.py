@@ -1,0 +1,108 @@
+"""Models on their way down to real clients: whole, or as what they have changed by.
+
+The server's end keeps the changes that it has made, as they travel; a client's end keeps what it
+has, to which changes are added. Both come to the same bits. What a client has is the version of its
+last task, as messages reach it in their order; a client of whom that is not known, because it was
+lost or is another process now, is sent everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simfed.errors import InputError
+from simfed.learn.apart import taken, tensor_of
+from simfed.learn.changes import Changes
+from simfed.learn.parcel import Part
+
+__all__ = ["ChangesDown", "ChangesHeld"]
+
+
+class ChangesDown:
+    """The server's end, of one prototype."""
+
+    def __init__(self, changes: Mapping[str, Changes]) -> None:
+        """changes: by field of weights."""
+        self._changes = changes
+        self._written: dict[int, dict[str, tuple[bytes, Any]]] = {}
+
+    def add(self, version: int) -> None:
+        """The changes made last lead to this version, if it comes to stand."""
+        self._written[version] = {name: of.written() for name, of in self._changes.items()}
+        spent = dict.fromkeys(self._changes, 0)
+        for known in sorted(self._written, reverse=True):
+            if all(spent[name] >= of.whole_bytes for name, of in self._changes.items()):
+                del self._written[known]  # who lacks it is sent everything
+                continue
+            for name, (data, _) in self._written[known].items():
+                spent[name] += len(data)
+
+    def undo(self, version: int) -> None:
+        """It did not."""
+        self._written.pop(version, None)
+
+    def parts(
+        self, held: int | None, version: int, model: Mapping[str, Tensor], still: Collection[str]
+    ) -> tuple[dict[str, Any], dict[str, Part]]:
+        """What of `model`, that of `version`, travels to a client who has the version `held`, and
+        what is said of it. still: fields that change with the weights alone."""
+        states: dict[str, list[Any]] = {}
+        parts: dict[str, Part] = {}
+        for name, value in model.items():
+            found = self._since(held, version, name)
+            if found is None and held == version and name in still:
+                found = []
+            if found is None:
+                parts[name] = value.detach().cpu().numpy()
+                continue
+            states[name] = [state for _, state in found]
+            for number, (data, _) in enumerate(found):
+                parts[f"{name}/{number}"] = data
+        return {"version": version, "held": held, "changes": states}, parts
+
+    def _since(self, held: int | None, version: int, name: str) -> list[tuple[bytes, Any]] | None:
+        """Each change between the two, where they are known and less than the whole."""
+        if held is None or name not in self._changes:
+            return None
+        needed = range(held + 1, version + 1)
+        if any(number not in self._written for number in needed):
+            return None
+        found = [self._written[number][name] for number in needed]
+        size = sum(len(data) for data, _ in found)
+        return found if size < self._changes[name].whole_bytes else None
+
+
+class ChangesHeld:
+    """A client's end."""
+
+    def __init__(self, changes: Mapping[str, Changes]) -> None:
+        self._changes = changes
+        self._version: int | None = None
+        self._fields: dict[str, Tensor] = {}
+
+    def arrived(
+        self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
+    ) -> dict[str, Tensor] | None:
+        """The fields of the model that came, which it has from now on if they are `to_keep`; None
+        where changes came of another version than it has. Raises: `InputError`."""
+        changed = said["changes"]
+        if changed and said["held"] != self._version:
+            return None
+        found = {name: tensor_of(part, name) for name, part in parts.items() if "/" not in name}
+        for name, states in changed.items():
+            if name in found or name not in self._fields:
+                raise InputError("a whole field or its changes", where="parts", got=name)
+            found[name] = self._fields[name]
+            for number, state in enumerate(states):
+                data = taken(parts, f"{name}/{number}")
+                if not isinstance(data, bytes) or name not in self._changes:
+                    raise InputError("changes of weights, as bytes", where="parts", got=name)
+                change = torch.tensor(self._changes[name].read(data, state))
+                found[name] = found[name] + change.view_as(found[name])
+        if to_keep:
+            self._version, self._fields = said["version"], found
+        return found

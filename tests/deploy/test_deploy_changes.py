@@ -1,0 +1,81 @@
+"""What a real client makes of changes of the model, and what it does not take."""
+
+import deploy_worlds as worlds
+import numpy as np
+import pytest
+import torch
+
+from simfed.errors import InputError
+from simfed.learn.apart_changes import ChangesDown, ChangesHeld
+from simfed.learn.changes import Changes
+from simfed.learn.workload import LearningWorkload
+from simfed.seeding import Streams
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    plan = worlds.scenario(downlink={"compression": {"k": 300, "strategy": "top-k"}})
+    work = LearningWorkload(plan, Streams(0), learns=False)
+    yield plan, work.tasks
+    work.close()
+
+
+def ends(tasks):
+    plan, of = tasks
+    who = of.who(0)
+    changes = Changes(plan, of, who, of.task(1, 0, 0).plan.down["weights"])
+    return changes, ChangesDown({"weights": changes}), ChangesHeld({"weights": changes})
+
+
+def grown(changes, held, version):
+    rng = np.random.default_rng(version)
+    model = held + torch.from_numpy(rng.normal(size=len(held)).astype(np.float32))
+    return held + changes.next(model, held, rng)
+
+
+def test_many_small_changes_add_up_and_many_large_ones_are_a_model(tasks):
+    changes, down, there = ends(tasks)
+    length = changes.whole_bytes // 4
+    held = torch.zeros(length)
+    model = {"weights": held, "buffers": torch.ones(2)}
+    said, parts = down.parts(None, 0, model, ("buffers",))
+    assert there.arrived(said, parts, to_keep=True)["weights"].equal(held)
+    for version in range(1, 60):
+        held = grown(changes, held, version)
+        down.add(version)
+        model = {"weights": held, "buffers": torch.full((2,), float(version))}
+        said, parts = down.parts(0, version, model, ("buffers",))
+        sent = sum(len(part) for name, part in parts.items() if name.startswith("weights/"))
+        assert ("weights" in parts) == (sent == 0)
+        found = there.arrived(said, parts, to_keep=False)
+        assert found["weights"].equal(held)
+        assert found["buffers"].equal(model["buffers"])
+    assert "weights" in parts  # 59 changes are more than the whole
+    assert len(down._written) < 59
+    there.arrived(said, parts, to_keep=True)
+    said, parts = down.parts(59, 59, model, ("buffers",))
+    assert not parts
+    assert there.arrived(said, parts, to_keep=True)["weights"].equal(held)
+
+
+def test_changes_of_what_it_does_not_have_are_not_added(tasks):
+    changes, down, there = ends(tasks)
+    held = torch.zeros(changes.whole_bytes // 4)
+    down.parts(None, 0, {"weights": held}, ())
+    held = grown(changes, held, 1)
+    down.add(1)
+    said, parts = down.parts(0, 1, {"weights": held}, ())
+    assert set(parts) == {"weights/0"}
+    assert there.arrived(said, parts, to_keep=True) is None  # it has nothing yet
+    down.undo(1)
+    assert set(down.parts(0, 1, {"weights": held}, ())[1]) == {"weights"}
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 50, np.zeros(3, np.float32)], ids=repr)
+def test_changes_that_no_encoder_wrote_are_refused(tasks, data):
+    changes, down, there = ends(tasks)
+    model = {"weights": torch.zeros(changes.whole_bytes // 4)}
+    there.arrived(*down.parts(None, 0, model, ()), to_keep=True)
+    said = {"version": 1, "held": 0, "changes": {"weights": [None]}}
+    with pytest.raises(InputError):
+        there.arrived(said, {"weights/0": data}, to_keep=True)

@@ -34,6 +34,7 @@ __all__ = [
     "FACTORS",
     "QUESTIONS",
     "SAFEGUARDS",
+    "SETUPS",
     "Effect",
     "Question",
     "Specification",
@@ -42,6 +43,7 @@ __all__ = [
     "readings",
     "settings",
     "shares_by_choice",
+    "slow_compression",
 ]
 
 Choices = dict[str, str]
@@ -274,6 +276,12 @@ def _fixed(results: Results, k: int, slow_compression: bool) -> dict[int, dict[s
     return {seed: {arm: _retimed(runs[arm][seed], stretch[arm]) for arm in FIXED} for seed in seeds}
 
 
+def slow_compression(results: Results, k: int) -> dict[str, Runs]:
+    """Fixed strategy → its runs, with compression a thousand times as long."""
+    of_seed = _fixed(results, k, True)
+    return {arm: {seed: runs[arm] for seed, runs in of_seed.items()} for arm in FIXED}
+
+
 def _retimed(run: Result, round_s: float | None) -> Result:
     """What a fixed strategy learns does not hang on the clock: the same curve at other times."""
     if round_s is None:
@@ -379,6 +387,15 @@ SAFEGUARDS: dict[str, dict[str, Any]] = {
 }
 """The safeguard's variants of `scenarios/paper/mnist-safeguard.yaml` → what of them a compact
 result's setting says."""
+
+
+SETUPS: dict[str, dict[str, Any]] = {
+    "as taken": {},
+    "five local steps": {"universe": {"local steps": 5}},
+    "distillation rate × 10": {"universe": {"distillation ×": 10}},
+    "2,000 public images": {"public": 2000},
+}
+"""Those of `scenarios/paper/multiverse-setup.yaml` → what of them a compact result's setting says."""
 
 
 # --- what it comes to --------------------------------------------------------------------------

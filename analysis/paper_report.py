@@ -24,7 +24,15 @@ from paper_claims import (
     survives_holm,
 )
 from paper_figures import FIGURES, FigureSpec
-from paper_multiverse import SAFEGUARDS, Specification, readings, settings, shares_by_choice
+from paper_multiverse import (
+    SAFEGUARDS,
+    SETUPS,
+    Specification,
+    readings,
+    settings,
+    shares_by_choice,
+    slow_compression,
+)
 from paper_oracle import EVERY, FOLDER, KS, best_over_time, gain_over_time, samples
 from paper_pictures import PICTURES
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
@@ -107,6 +115,7 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
             for k, name in ((1000, "open-points"), (5000, "open-points-5000"))
             for part in (_settings_table(results, k), _picture(name, drawn))
         ),
+        _setups(results),
         _beside_dense(results),
         "### Every comparison\n\n" + _COMPARISON_RULES,
         _comparisons(judged),
@@ -137,8 +146,9 @@ The evaluation of ASCEND (C. Liu, Y. Liu, C. Liu, X. Zhang, P. Han, *Adaptive He
 Resource-Efficient Federated Knowledge Distillation*) run again with simfed, and each of its claims judged from the
 runs.
 
-Judged are accuracy, simulated time and choices on MNIST. Not judged are the source's theory (see
-[docs/theory.md](../docs/theory.md)), its measurements on devices, and, without a GPU, CIFAR-10."""
+Judged are accuracy, simulated time and choices: on MNIST with the source's models, on CIFAR-10 with LeNets, which a
+processor can train. Not judged are the source's theory (see [docs/theory.md](../docs/theory.md)), its measurements on
+devices ([our own](REAL.md)), and CIFAR-10 with its ResNets, for which the runs are planned and need a GPU."""
 
 _CHOSEN = """The source leaves points open. Taken here is the first value of each line; the others are keys of a scenario.
 What five of them change stands [below](#in-other-universes), and so do the [safeguard's](#the-safeguards-second-attempts);
@@ -150,7 +160,7 @@ runs are compared up to the end of the one that is through with these rounds fir
 much as the share of readings in which it holds differs between the choice's values."""
 
 _SETTING_RULES = """Then, on the source's *open points*: ASCEND in a quarter of all combinations of five of them with
-two values each, three seeds. A number beside a point is what its other value changes by itself, others met equally
+two values each, over the seeds that all have. A number beside a point is what its other value changes by itself, others met equally
 often, with a 95 % interval from one variance for all runs; points whose interval holds 0 are left out, and those are bold
 that stay if all effects at this K are to be right together (Holm). In a quarter of all combinations, what one point
 does cannot be told from how two others act together."""
@@ -171,6 +181,10 @@ what they play: the share of pulls in which each would have brought the largest 
 nothing told them apart). Below, of what the best choice in every single pull would gain over a random one, the share
 that ASCEND gains, and the share of whoever plays the strategy that is best for its prototype over the whole run. Rewards
 are those of one step: what a choice does to later rounds is not in them."""
+
+_SETUP_RULES = """Points that concern everybody, one at a time: does another fixed strategy come out best? (What a
+fixed strategy learns does not hang on the clock, so the runs with compression in milliseconds are those in microseconds
+at other times.)"""
 
 _DENSE_RULES = """`dense` sends every entry as 32 bits, without indices; the same seeds at 50 Mbps. Uploads alone are charged, so
 that time saved is upload saved."""
@@ -390,6 +404,34 @@ def _change_text(estimate: Estimate, unit: str) -> str:
         return f"× {least:.2f} [{low:.2f}, {high:.2f}]"
     least, low, high = (100 * end for end in ends)
     return f"{least:+.1f} points [{low:+.1f}, {high:+.1f}]"
+
+
+def _setups(results: Results) -> str:
+    """The fixed strategies where training, distillation or the clock is set up otherwise."""
+    tried = [
+        ("1,000", words, {arm: results.runs(arm, **setting) for arm in FIXED})
+        for words, setting in SETUPS.items()
+    ]
+    tried.append(("5,000", "as taken", {arm: results.runs(arm, k=5000) for arm in FIXED}))
+    tried += [(f"{k:,}", "compression in ms", slow_compression(results, k)) for k in (1000, 5000)]
+    rows = []
+    for k, words, runs in sorted(tried, key=lambda of: of[0]):
+        seeds = sorted(set.intersection(*(set(of_arm) for of_arm in runs.values())))
+        if not seeds:
+            continue
+        ends, _ = final_accuracy({seed: runs["top-k"][seed] for seed in seeds})
+        row: list[object] = [k, words, len(seeds), f"{100 * ends.least:.1f} %"]
+        for arm in FIXED[1:]:
+            gap, _ = accuracy_gap(runs[arm], runs["top-k"])
+            sooner = time_ratio(runs[arm], runs["top-k"], 0.9).ratio
+            row += [f"{100 * gap.least:+.2f} points{_interval(gap)}", ratio_text(sooner, 0.95)]
+        rows.append(row)
+    if not rows:
+        return ""
+    header = ["K", "set-up", "seeds", "Top-K ends at"]
+    for arm in FIXED[1:]:
+        header += [f"{NAMES[arm]} − Top-K", f"{NAMES[arm]} sooner to 90 % than Top-K"]
+    return f"### Fixed strategies in other set-ups\n\n{_SETUP_RULES}\n\n{_table(header, rows)}"
 
 
 def _beside_dense(results: Results) -> str:

@@ -16,6 +16,7 @@ from paper_multiverse import (
     shares_by_choice,
 )
 from paper_pictures import PICTURES
+from paper_report import _setups
 from paper_results import Result, Results
 from paper_sentences import sentences
 
@@ -188,3 +189,40 @@ def test_dense_is_said_beside_top_k(keep):
     (said,) = (one for one in said if "everything" in one)
     assert "uploads 40 times less" in said
     assert "1.0 points lower" in said
+
+
+def test_cifar_is_said_once_it_has_three_seeds(keep):
+    where = {"dataset": "cifar10", "rounds": 600}
+    ends = {"top-k": 0.40, "random-k": 0.20, "periodic-k": 0.25, "ascend": 0.39}
+    runs = [
+        facts(arm, seed, final=(end if k == 1_000 else 0.41) + 0.001 * seed, k=k, **where)
+        for arm, end in ends.items()
+        for k in (1_000, 16_000)
+        for seed in range(3)
+    ]
+    for of, times in ((runs[:-1], 0), (runs, 1)):
+        results = Results(keep(*of))
+        said = sentences(results, judge(results), list(readings(results)))
+        assert sum("On CIFAR-10" in one for one in said) == times
+        if times:
+            (one,) = (one for one in said if "On CIFAR-10" in one)
+            assert "+15.0 points [+15.0, +15.0] at K = 1,000" in one
+            assert "within 0.0 points" in one
+            assert "-1.0 points [-1.0, -1.0] above Top-K's" in one
+
+
+def test_fixed_strategies_stand_beside_each_other_in_each_set_up(keep):
+    five = {"universe": {"local steps": 5}}
+    runs = [
+        facts(arm, seed, final=final + 0.001 * seed, **setting)
+        for arm, usual, more in zip(ARMS, (0.95, 0.94, 0.93), (0.96, 0.97, 0.9), strict=True)
+        for setting, final in (({}, usual), (five, more))
+        for seed in range(3)
+    ]
+    rows = _setups(Results(keep(*runs))).split("\n")
+    (usual,) = (row for row in rows if row.startswith("| 1,000 | as taken"))
+    (more,) = (row for row in rows if row.startswith("| 1,000 | five local steps"))
+    assert "| 95.1 % | -1.00 points" in usual
+    assert "| 96.1 % | +1.00 points" in more
+    assert any(row.startswith("| 1,000 | compression in ms") for row in rows)
+    assert _setups(Results(keep(), planned=[])) == ""

@@ -135,7 +135,7 @@ def _curves(spec: FigureSpec, results: Results) -> Figure:
             if runs:
                 drawn.append(_curve((ax, near), policy, list(runs.values()), panel.prototype))
         ax.set_xlim(left=0)
-        _percent_axis(ax)
+        _percent_axis(ax, max((mean.max() for _, mean in drawn), default=100.0))
         _zoom(near, drawn)
         near.set_xlabel("simulated time (s)")
         if not drawn:
@@ -285,9 +285,11 @@ def axes_in(heights_in: Sequence[float], widths: Sequence[float]) -> tuple[Figur
     return figure, [figure.add_subplot(grid[cell]) for cell in cells]
 
 
-def _percent_axis(ax: Axes) -> None:
-    ax.set_ylim(0, 100)
-    ax.set_yticks([0, 20, 40, 60, 80, 100])
+def _percent_axis(ax: Axes, most: float) -> None:
+    """From 0 to 100, or to 60 where nothing comes near that."""
+    top = 60 if most < 50 else 100
+    ax.set_ylim(0, top)
+    ax.set_yticks(range(0, top + 1, 20))
     ax.grid(color="black", alpha=0.12, lw=0.4)
 
 

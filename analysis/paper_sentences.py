@@ -117,7 +117,7 @@ def _cifar(results: Results, *_unused: Unused) -> str:
     return (
         f"On CIFAR-10, with LeNets that reach {100 * top.least:.0f} % in 600 rounds, Top-K leads the other fixed "
         f"strategies by at least {_points(lead)} at K = 1,000; at 16,000 all three end within {100 * spread:.1f} points. "
-        f"ASCEND's end lies {_points(behind)} above Top-K's at K = 1,000 ({counted(seeds, 'seed')})."
+        f"ASCEND's end less Top-K's is {_points(behind)} at K = 1,000 ({counted(seeds, 'seed')})."
     )
 
 

@@ -46,7 +46,7 @@ def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
 def test_the_report_says_what_there_is_and_is_not(keep, tmp_path):
     write_report(keep(*some_runs()), tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 15 of 427 distinct runs (72 need a GPU); of 25 claims:" in text
+    assert "**So far:** 15 of 455 distinct runs (72 need a GPU); of 25 claims:" in text
     assert "| **not run** |" in text
     assert "23 not run, 2 not comparable" in text
     drawn = "with fewer than 5 every seed is drawn, and no interval"
@@ -64,7 +64,7 @@ def test_an_empty_folder_makes_a_page_without_figures(tmp_path):
     (tmp_path / "results").mkdir()
     write_report(tmp_path / "results", tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "**So far:** 0 of 427" in text
+    assert "**So far:** 0 of 455" in text
     assert "![" not in text
 
 
@@ -73,7 +73,7 @@ def test_foreign_runs_are_named_and_code_that_nobody_noted_is_said(keep):
     unknown["made_with"]["code"] = None
     folder = keep(facts("top-k", 0), unknown, facts("top-k", 0, k=123))
     text = results_text(campaign_results(folder))
-    assert "2 of 427 distinct runs (72 need a GPU), 1 by code that was not noted;" in text
+    assert "2 of 455 distinct runs (72 need a GPU), 1 by code that was not noted;" in text
     assert re.search(r"Left out, as no run of the campaign: `[0-9a-f]{16}`\.", text)
 
 

@@ -208,7 +208,7 @@ def test_cifar_is_said_once_it_has_three_seeds(keep):
             (one,) = (one for one in said if "On CIFAR-10" in one)
             assert "+15.0 points [+15.0, +15.0] at K = 1,000" in one
             assert "within 0.0 points" in one
-            assert "-1.0 points [-1.0, -1.0] above Top-K's" in one
+            assert "ASCEND's end less Top-K's is -1.0 points [-1.0, -1.0]" in one
 
 
 def test_fixed_strategies_stand_beside_each_other_in_each_set_up(keep):

@@ -56,6 +56,42 @@ namespace eight {
 #endif
 #endif
 
+// `rows` rows of `columns` numbers each become columns: number i of row r goes to to[i × step + r].
+// `stride`: from a row to the next.
+static void turn(const float *from, long stride, long rows, long columns, float *to, long step) {
+    long r = 0;
+#if defined(X86) || defined(ARM)
+    typedef float Four __attribute__((vector_size(16), aligned(4)));
+    typedef int Places __attribute__((vector_size(16)));
+#ifdef __clang__
+#define MIXED(one, other, ...) __builtin_shufflevector(one, other, __VA_ARGS__)
+#else
+#define MIXED(one, other, ...) __builtin_shuffle(one, other, (Places){__VA_ARGS__})
+#endif
+    for (; r + 4 <= rows; r += 4) {
+        long i = 0;
+        for (; i + 4 <= columns; i += 4) {
+            const float *at = from + r * stride + i;
+            const Four a = *(const Four *)at, b = *(const Four *)(at + stride),
+                       c = *(const Four *)(at + 2 * stride), d = *(const Four *)(at + 3 * stride);
+            const Four ab = MIXED(a, b, 0, 4, 1, 5),
+                       AB = MIXED(a, b, 2, 6, 3, 7),
+                       cd = MIXED(c, d, 0, 4, 1, 5),
+                       CD = MIXED(c, d, 2, 6, 3, 7);
+            float *into = to + i * step + r;
+            *(Four *)into = MIXED(ab, cd, 0, 1, 4, 5);
+            *(Four *)(into + step) = MIXED(ab, cd, 2, 3, 6, 7);
+            *(Four *)(into + 2 * step) = MIXED(AB, CD, 0, 1, 4, 5);
+            *(Four *)(into + 3 * step) = MIXED(AB, CD, 2, 3, 6, 7);
+        }
+        for (; i < columns; i++)
+            for (long k = 0; k < 4; k++) to[i * step + r + k] = from[(r + k) * stride + i];
+    }
+#endif
+    for (; r < rows; r++)
+        for (long i = 0; i < columns; i++) to[i * step + r] = from[r * stride + i];
+}
+
 extern "C" {
 
 // Of what these functions take and do; the number that simfed/native/__init__.py asks for.
@@ -111,10 +147,9 @@ void simfed_side_by_side(const float *from, long samples, long channels, long he
                 const float *source = from + first * sample + (c * height + y) * width;
                 float *row = to + (y + padding) * columns;
                 for (long i = 0; i < border; i++) row[i] = row[columns - 1 - i] = 0;
-                row += border;
-                for (long x = 0; x < width; x++, row += LANES)
-                    for (long lane = 0; lane < LANES; lane++)
-                        row[lane] = lane < here ? source[lane * sample + x] : 0;
+                turn(source, sample, here, width, row + border, LANES);
+                for (long x = 0; here < LANES && x < width; x++)
+                    for (long lane = here; lane < LANES; lane++) row[border + x * LANES + lane] = 0;
             }
         }
     }
@@ -122,9 +157,10 @@ void simfed_side_by_side(const float *from, long samples, long channels, long he
 
 // Blocks of samples side by side → (samples, features).
 void simfed_one_by_one(const float *from, long samples, long features, float *to) {
-    for (long n = 0; n < samples; n++)
-        for (long i = 0; i < features; i++)
-            *to++ = from[(n / LANES * features + i) * LANES + n % LANES];
+    for (long first = 0; first < samples; first += LANES) {
+        const long here = samples - first < LANES ? samples - first : LANES;
+        turn(from + first * features, LANES, features, here, to + first * features, features);
+    }
 }
 
 // Adds the sum over the sixteen lanes, halves first, to each of `count` numbers.

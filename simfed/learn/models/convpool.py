@@ -136,7 +136,7 @@ class ConvpoolPair:
         loops, n = self._loops, len(gradient)
         self._first.blocks = self._second.blocks = -(-n // LANES)
         loops.side_by_side(
-            gradient.data_ptr(), n, self.features, 1, 1, 0, kept.gradients[1].data_ptr()
+            gradient.data_ptr(), n, 1, 1, self.features, 0, kept.gradients[1].data_ptr()
         )
         weight2 = self._parameters[2]
         sums = [_empty(*parameter.shape).zero_() for parameter in self._parameters]

@@ -419,7 +419,8 @@ def _setups(results: Results) -> str:
         seeds = sorted(set.intersection(*(set(of_arm) for of_arm in runs.values())))
         if not seeds:
             continue
-        ends, _ = final_accuracy({seed: runs["top-k"][seed] for seed in seeds})
+        runs = {arm: {seed: of_arm[seed] for seed in seeds} for arm, of_arm in runs.items()}
+        ends, _ = final_accuracy(runs["top-k"])
         row: list[object] = [k, words, len(seeds), f"{100 * ends.least:.1f} %"]
         for arm in FIXED[1:]:
             gap, _ = accuracy_gap(runs[arm], runs["top-k"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,10 +207,13 @@ class Results:
 
 def _key(coordinates: dict[str, Any]) -> str:
     """Equal for equal settings, however a number was written."""
-    return json.dumps(
-        {k: float(v) if isinstance(v, (int, float)) else v for k, v in coordinates.items()},
-        sort_keys=True,
-    )
+    return json.dumps(_in_floats(coordinates), sort_keys=True)
+
+
+def _in_floats(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _in_floats(of_it) for name, of_it in value.items()}
+    return float(value) if isinstance(value, (int, float)) else value
 
 
 # --- numbers -----------------------------------------------------------------------------------

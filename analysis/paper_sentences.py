@@ -112,11 +112,13 @@ def _cifar(results: Results, *_unused: Unused) -> str:
     top, seeds = final_accuracy(runs["top-k", small])
     rivals = [accuracy_gap(runs["top-k", small], runs[arm, small])[0] for arm in FIXED[1:]]
     lead = min(rivals, key=lambda gap: gap.least)
+    if lead.low <= 0:
+        return ""
     spread, _ = fixed_spread(results, task, k=large)
     behind, _ = accuracy_gap(runs["ascend", small], runs["top-k", small])
     return (
         f"On CIFAR-10, with LeNets that reach {100 * top.least:.0f} % in 600 rounds, Top-K leads the other fixed "
-        f"strategies by at least {_points(lead)} at K = 1,000; at 16,000 all three end within {100 * spread:.1f} points. "
+        f"strategies by at least {_points(lead)} at K = 1,000; at 16,000 the means of all three are within {100 * spread:.1f} points. "
         f"ASCEND's end less Top-K's is {_points(behind)} at K = 1,000 ({counted(seeds, 'seed')})."
     )
 
@@ -170,7 +172,7 @@ def _open_points(results: Results, *_unused: Unused) -> str:
     ranked = sorted(changed.items(), key=lambda item: -item[1])
     words = ", ".join(f"*{name}* changes {number}" for name, number in ranked if number)
     return (
-        f"Of {len(asked)} answers about ASCEND at K = 1,000 that may hang on five points which the source leaves open, "
+        f"Of {len(asked)} measures of ASCEND at K = 1,000 that may hang on five points which the source leaves open, "
         + (f"{words}, and the other points none clearly" if words else "none does clearly")
         + " (Holm's correction over all of them)."
     )
@@ -186,13 +188,8 @@ def _dense(results: Results, *_unused: Unused) -> str:
     paired = time_ratio(_only(sparse, seeds), _only(dense, seeds), 0.9)
     return (
         f"Against sending everything, Top-K with K = 1,000 uploads {bytes_ratio:.0f} times less per run, is at 90 % "
-        f"{_times(paired.ratio)} as soon at 50 Mbps and ends "
-        + (
-            f"{100 * abs(gap.least):.1f} points {'higher' if gap.least > 0 else 'lower'}"
-            if abs(gap.least) >= 0.0005
-            else "equally high"
-        )
-        + f" ({counted(len(seeds), 'seed')})."
+        f"{_times(paired.ratio)} as soon at 50 Mbps, and its end less that of sending everything is {_points(gap)} "
+        f"({counted(len(seeds), 'seed')})."
     )
 
 
@@ -225,8 +222,8 @@ def _checks(judged: Sequence[Judged], name: str) -> tuple[Check, ...]:
 
 
 def _points(gap: Estimate) -> str:
-    low, high = 100 * gap.low, 100 * gap.high
-    return f"{100 * gap.least:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    within = f" [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]" if gap.decides() else ""
+    return f"{100 * gap.least:+.1f} points{within}"
 
 
 def _times(ratio: Estimate) -> str:

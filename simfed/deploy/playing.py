@@ -132,6 +132,7 @@ class Deployed(Simulation):
         """Which version it has, nobody knows: where changes travel down, it is sent a whole one."""
         if self._held is not None:
             self._held.pop(client, None)
+        self._workload.forget(client)
 
     @property
     def post(self) -> Any:

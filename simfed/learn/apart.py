@@ -9,6 +9,7 @@ to the bits of the simulation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from simfed.compress.codec import Layout, Memory, Payload, codec_from_spec
 from simfed.contract import Contribution, Workload
 from simfed.errors import InputError
-from simfed.learn.parcel import Parcel, Part
+from simfed.learn.parcel import Parcel, Part, pack
 from simfed.learn.tree import from_plain, to_plain
 from simfed.registry import import_part
 from simfed.scenario import Scenario
@@ -62,6 +63,10 @@ class ServerHalf(Workload, Protocol):
 
     def most_bytes(self, contribution: Contribution) -> int:
         """No upload of this task is longer."""
+        ...
+
+    def forget(self, client: int) -> None:
+        """Which version of the model this client has, nobody knows any longer."""
         ...
 
 
@@ -208,6 +213,18 @@ def taken(parts: Mapping[str, Part], name: str) -> Part:
     if name not in parts:
         raise InputError(f"a part {name!r}", where="parts", got=", ".join(parts) or "none")
     return parts[name]
+
+
+def loss_of(answer: Parcel | None) -> float | None:
+    """What a client measured; None of one that is gone, or does not know."""
+    loss = None if answer is None else answer.facts.get("loss")
+    return float(loss) if isinstance(loss, (int, float)) and math.isfinite(loss) else None
+
+
+def nothing_made(label: str) -> Made:
+    """Of a client who was sent changes of a model that it does not have, as it took the place of
+    another one that very moment: its participation fails, and it is sent a whole model next."""
+    return Made(pack({"label": label}, {}), 0.0, 0.0, 0.0)
 
 
 def most_bytes(scenario: Scenario, contribution: Contribution) -> int:

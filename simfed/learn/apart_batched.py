@@ -12,14 +12,16 @@ from torch import Tensor
 
 from simfed.compress import Payload
 from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
-from simfed.errors import InputError, RunFailed
+from simfed.errors import InputError
 from simfed.learn.apart import (
     Ask,
     Fate,
     Made,
     Mirrors,
     Tell,
+    loss_of,
     most_bytes,
+    nothing_made,
     plain_state,
     taken,
     tensor_of,
@@ -127,6 +129,9 @@ class BatchedServer(LearningWorkload):
         upload.loss_before, upload.loss_after = facts.get("losses", (None, None))
         self._down.pop(task.label, None)
 
+    def forget(self, client: int) -> None:
+        self._held.pop(client, None)
+
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
@@ -149,7 +154,6 @@ class BatchedServer(LearningWorkload):
         if upload.payload is None:
             upload.payload = Payload(upload.arm, upload.task.parameters, [], [])
         self._close(upload)
-        self._held.pop(upload.task.client, None)
         self._settle(upload.task, "lost")
 
     def _undo(self, upload: Upload) -> None:
@@ -196,10 +200,9 @@ class BatchedServer(LearningWorkload):
             )
             asked.append((client, pack({"key": upload.task.key, "down": said}, parts)))
         for upload, answer in zip(waiting, self._ask("measure", asked), strict=True):
-            if answer is None or answer.facts.get("loss") is None:  # gone: nobody knows
+            upload.loss_after = loss_of(answer)
+            if upload.loss_after is None:  # gone: nobody knows
                 upload.loss_before = None
-            else:
-                upload.loss_after = float(answer.facts["loss"])
         self._asking_s += time.perf_counter() - begun
 
     def timings(self) -> dict[str, float]:
@@ -264,7 +267,7 @@ class BatchedClient(LearningWorkload):
         round, client, version, turn = facts["task"]
         task = self.tasks.task(round, client, version, turn)
         if not self._take(task.prototype, facts["down"], parts, to_keep=True):
-            raise RunFailed("the server sent changes of a model that is not here")
+            return nothing_made(task.label)
         self.version = version
         if "loss" in facts:
             measured_at, loss = facts["loss"]

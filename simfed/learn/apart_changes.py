@@ -21,6 +21,9 @@ from simfed.learn.parcel import Part
 
 __all__ = ["ChangesDown", "ChangesHeld"]
 
+_SAID_BYTES = 64
+"""What a message says of one change, at most."""
+
 
 class ChangesDown:
     """The server's end, of one prototype."""
@@ -39,7 +42,7 @@ class ChangesDown:
                 del self._written[known]  # who lacks it is sent everything
                 continue
             for name, (data, _) in self._written[known].items():
-                spent[name] += len(data)
+                spent[name] += len(data) + _SAID_BYTES
 
     def undo(self, version: int) -> None:
         """It did not."""
@@ -72,7 +75,7 @@ class ChangesDown:
         if any(number not in self._written for number in needed):
             return None
         found = [self._written[number][name] for number in needed]
-        size = sum(len(data) for data, _ in found)
+        size = sum(len(data) + _SAID_BYTES for data, _ in found)
         return found if size < self._changes[name].whole_bytes else None
 
 
@@ -92,7 +95,8 @@ class ChangesHeld:
         changed = said["changes"]
         if changed and said["held"] != self._version:
             return None
-        found = {name: tensor_of(part, name) for name, part in parts.items() if "/" not in name}
+        pieces = {f"{name}/{n}" for name, states in changed.items() for n in range(len(states))}
+        found = {name: tensor_of(parts[name], name) for name in parts.keys() - pieces}
         for name, states in changed.items():
             if name in found or name not in self._fields:
                 raise InputError("a whole field or its changes", where="parts", got=name)

@@ -11,14 +11,16 @@ from torch import Tensor
 
 from simfed.compress.codec import Payload
 from simfed.contract import Contribution, Outcome, PersonalEvaluation, Task
-from simfed.errors import InputError, RunFailed
+from simfed.errors import InputError
 from simfed.learn.apart import (
     Ask,
     Fate,
     Made,
     Mirrors,
     Tell,
+    loss_of,
     most_bytes,
+    nothing_made,
     plain_state,
     taken,
     tensor_of,
@@ -105,6 +107,9 @@ class HostedServer(HostedWorkload):
         upload.values, upload.down = values, {}
         upload.loss_before = facts.get("loss_before")
 
+    def forget(self, client: int) -> None:
+        self._has.pop(client, None)
+
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
@@ -118,7 +123,6 @@ class HostedServer(HostedWorkload):
         upload = self._own_upload(contribution)
         if upload.kept is None:
             upload.kept = 0
-        self._has.pop(upload.task.client, None)
         del self._open[upload.task.client, upload.task.key]
         self._settle(contribution, "lost")
 
@@ -149,10 +153,9 @@ class HostedServer(HostedWorkload):
         with self._spending("local_losses"):
             answers = self._ask("measure", [self._asked(upload) for upload in waiting])
             for upload, answer in zip(waiting, answers, strict=True):
-                loss = None if answer is None else answer.facts.get("loss")
-                if loss is not None:
+                if (loss := loss_of(answer)) is not None:
                     assert upload.loss_before is not None
-                    found[upload.task.label] = upload.loss_before, float(loss)
+                    found[upload.task.label] = upload.loss_before, loss
         return found
 
     def _asked(self, upload: HostedUpload) -> tuple[int, Parcel]:
@@ -196,7 +199,7 @@ class HostedClient(HostedWorkload):
         task = self.tasks.task(round, client, version, turn)
         down = self._arrived(facts["down"], parts, to_keep=True)
         if down is None:
-            raise RunFailed("the server sent changes of a model that is not here")
+            return nothing_made(task.label)
         self._check(task, "down", down, task.plan.down)
         self._model = {**down, **self._values(_MODEL, parts)}
         upload = HostedUpload(self, task, facts["arm"], facts["k"], down, self._own.get(client))
@@ -264,17 +267,22 @@ class HostedClient(HostedWorkload):
         return pack({"tested": True}, {"rows": tested.numpy()})
 
     def keep(self) -> Parcel:
-        server, self._server = self._server, {}
+        kept = self._server, self._held
+        self._server, self._held = {}, {}  # the server's, which it sends
         try:
             facts, arrays = self.state()
         finally:
-            self._server = server
+            self._server, self._held = kept
         return pack({"kept": facts}, arrays)
 
     def take_up(self, parcel: Parcel) -> None:
         facts, arrays = unpack(parcel)
         self._memories.clear()
         self.restore(facts["kept"], arrays)
+
+    def _note_weights(self, round: int) -> None:
+        if self._server:  # once `take_up` has been called, what it is to have is what it is sent
+            super()._note_weights(round)
 
     def _encoded(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Payload:
         payload = super()._encoded(upload, name, value, of_plan)

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from simfed.errors import InputError
+from simfed.learn.apart import loss_of
 from simfed.learn.apart_changes import ChangesDown, ChangesHeld
 from simfed.learn.changes import Changes
+from simfed.learn.parcel import Parcel
 from simfed.learn.workload import LearningWorkload
 from simfed.seeding import Streams
 
@@ -79,3 +81,37 @@ def test_changes_that_no_encoder_wrote_are_refused(tasks, data):
     said = {"version": 1, "held": 0, "changes": {"weights": [None]}}
     with pytest.raises(InputError):
         there.arrived(said, {"weights/0": data}, to_keep=True)
+
+
+@pytest.mark.parametrize("method", ["fedkd", "scaffold"])
+def test_who_lacks_what_changes_build_on_fails_once_and_is_sent_the_whole(method, monkeypatch):
+    """As where another process took a client's place between two messages."""
+    arrived, tasks = ChangesHeld.arrived, []
+
+    def forgets(self, said, parts, *, to_keep):
+        if to_keep and said["held"] is not None:
+            tasks.append(said["version"])
+            if len(tasks) == 1:
+                return None
+        return arrived(self, said, parts, to_keep=to_keep)
+
+    monkeypatch.setattr(ChangesHeld, "arrived", forgets)
+    plan = worlds.scenario(
+        rounds=4, method=method, downlink={"compression": {"k": 300, "strategy": "top-k"}}
+    )
+    rows = worlds.deployed(plan).participations
+    (failed,) = rows.index[rows["outcome"] == "failed"]
+    client, round = rows.loc[failed, ["client", "round"]]
+    mine = rows[rows["client"] == client].set_index("round")
+    assert mine.loc[round + 1, "outcome"] == "aggregated"
+    assert mine.loc[round + 1, "downlink_bytes"] == pytest.approx(
+        mine.loc[1, "downlink_bytes"], abs=99
+    )
+
+
+@pytest.mark.parametrize("said", [None, "x", float("nan"), float("inf"), [1.0], {}])
+def test_a_loss_that_is_no_number_is_none(said):
+    assert loss_of(Parcel({"loss": said})) is None
+    assert loss_of(Parcel({})) is None
+    assert loss_of(None) is None
+    assert loss_of(Parcel({"loss": 1})) == 1.0

@@ -64,8 +64,12 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     "changes",
-    [{"method": "scaffold"}, {"method": "fedkd", "downlink": CHANGES}],
-    ids=["models", "changes"],
+    [
+        {"method": "scaffold"},
+        {"method": "scaffold", "downlink": CHANGES},
+        {"method": "fedkd", "downlink": CHANGES},
+    ],
+    ids=["models", "changes", "batched"],
 )
 def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path, changes):
     """Clients look for the server; who is there again goes on from the checkpoint."""

@@ -194,11 +194,16 @@ def spans(world, track):
 def test_a_run_leaves_pythons_garbage_collector_as_it_was():
     import gc
 
+    others = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
     before = gc.get_threshold()
     seen = []
     plain = sim.scenario(
         rounds=1, clients=[{"count": 500, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
     )
-    sim.build(plain).run(progress=lambda *_: seen.append(gc.get_threshold()[0]))
-    assert seen == [10_000]
-    assert gc.get_threshold() == before
+    try:
+        sim.build(plain).run(progress=lambda *_: seen.append(gc.get_threshold()[0]))
+        assert seen == [10_000]
+        assert gc.get_threshold() == before
+    finally:
+        gc.set_threshold(*others)

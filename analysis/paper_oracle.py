@@ -18,7 +18,8 @@ from paper_results import FIXED
 import simfed
 from simfed.study.statistics import Estimate, mean_interval
 
-__all__ = ["EVERY", "FOLDER", "KS", "best_over_time", "gain_over_time", "keep", "play", "samples"]
+__all__ = ["EVERY", "FOLDER", "KS", "gain_over_time", "keep", "play", "samples",
+           "shares_over_thirds"]  # fmt: skip
 
 FOLDER = "results-oracle"
 """Beside the compact results."""
@@ -56,7 +57,8 @@ def keep(table: pd.DataFrame, k: int, seed: int, folder: Path) -> None:
 
 def samples(k: int, folder: Path) -> dict[int, pd.DataFrame]:
     """Seed → one row per client and sampled round: who, when, each strategy's reward as it is
-    (unclipped), and that of what was played."""
+    (unclipped), that of what was played, which strategy that is where the client was free to
+    choose, and which one would have been best."""
     found = {}
     for seed in SEEDS:
         file = _file(folder, k, seed)
@@ -65,23 +67,28 @@ def samples(k: int, folder: Path) -> dict[int, pd.DataFrame]:
         table = pd.read_csv(file)
         keys = ["round", "client", "prototype"]
         wide = table.pivot_table(index=keys, columns="arm", values="reward_raw").reset_index()
-        played = table[table["played"] == 1].set_index(keys)["reward_raw"]
-        found[seed] = wide.assign(played=wide.set_index(keys).index.map(played))
+        played = table[table["played"] == 1].set_index(keys)
+        free = played["arm"].where(played["choice"].isin(["explore", "exploit"]))
+        index = wide.set_index(keys).index
+        found[seed] = wide.assign(
+            played=index.map(played["reward_raw"]), chosen=index.map(free),
+            best=wide[list(FIXED)].idxmax(axis=1),
+        )  # fmt: skip
     return found
 
 
-def best_over_time(
-    k: int, prototype: str, folder: Path
+def shares_over_thirds(
+    which: str, k: int, prototype: str, folder: Path
 ) -> dict[str, tuple[float, float, Estimate]]:
-    """Strategy → in which share of a prototype's pulls it brought most, in the first third of the
-    run and in the last, and the change over seeds."""
+    """Strategy → in which share of a prototype's pulls it was `best`, or of its free choices
+    `chosen`, in the first third of the run and in the last, and the change over seeds."""
     shares: dict[str, list[tuple[float, float]]] = {arm: [] for arm in FIXED}
     for table in samples(k, folder).values():
-        best = table[list(FIXED)].idxmax(axis=1)
+        known = table[which].notna()
         for arm in FIXED:
             thirds = [
-                float((best[of] == arm).mean())
-                for of in _thirds(table, table["prototype"] == prototype)
+                float((table[which][of] == arm).mean())
+                for of in _thirds(table, known & (table["prototype"] == prototype))
             ]
             shares[arm].append((thirds[0], thirds[2]))
     return {

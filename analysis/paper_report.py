@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from paper_campaign import Planned, campaign
-from paper_choices import losses_around, shares_over_time
+from paper_choices import losses_around
 from paper_claims import (
     CONTRADICTED,
     HOLDS,
@@ -33,7 +33,7 @@ from paper_multiverse import (
     shares_by_choice,
     slow_compression,
 )
-from paper_oracle import EVERY, FOLDER, KS, best_over_time, gain_over_time, samples
+from paper_oracle import EVERY, FOLDER, KS, gain_over_time, samples, shares_over_thirds
 from paper_pictures import PICTURES
 from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from paper_results import (
@@ -60,7 +60,7 @@ from paper_sentences import sentences
 
 from simfed.report.pictures import save_picture
 from simfed.study.comparison import ratio_text
-from simfed.study.statistics import Estimate, mean_interval
+from simfed.study.statistics import Estimate
 
 __all__ = ["write_report"]
 
@@ -122,7 +122,6 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         _reasons(results),
         "## Figures\n\n" + _FIGURE_RULES,
         _picture("mnist-selection-over-time", drawn),
-        _early_and_late(results),
         _oracle(results.folder.with_name(FOLDER)),
         _picture("safeguard", drawn),
         _safeguards_table(results),
@@ -177,9 +176,9 @@ is near the first's. Either is a key of a scenario (`safeguard.forces: none`, `s
 
 _ORACLE_RULES = f"""Does the best strategy change? Before every {EVERY}th round an oracle
 [forks](../docs/policies.md#regret-in-a-run) ASCEND's run and plays each strategy of each client, everybody else playing
-what they play: the share of pulls in which each would have brought the largest reward of that round (a third each, if
-nothing told them apart). Below, of what the best choice in every single pull would gain over a random one, the share
-that ASCEND gains, and the share of whoever plays the strategy that is best for its prototype over the whole run. Rewards
+what they play. First, the share of ASCEND's own free choices in these rounds; then the share of pulls in which each
+strategy would have brought the largest reward of that round (a third each, if nothing told them apart). Below, of what
+the best choice in every single pull would gain over a random one, the share that ASCEND gains, and the share of whoever plays the strategy that is best for its prototype over the whole run. Rewards
 are those of one step: what a choice does to later rounds is not in them."""
 
 _SETUP_RULES = """Points that concern everybody, one at a time: does another fixed strategy come out best? (What a
@@ -463,55 +462,28 @@ def _beside_dense(results: Results) -> str:
 
 
 def _oracle(folder: Path) -> str:
-    """Which strategy would have brought most, early and late, and what ASCEND made of that."""
-    rows, gains = [], []
+    """What ASCEND chose, which strategy would have brought most, and what of that it gained."""
+    shares: dict[str, list[tuple[object, ...]]] = {"chosen": [], "best": []}
+    gains = []
     for k in KS:
         if not (seeds := len(samples(k, folder))):
             continue
-        for prototype in (SMALL, LARGE):
+        for which, prototype in itertools.product(shares, (SMALL, LARGE)):
             cells = [
                 f"{100 * early:.0f} → {100 * late:.0f}{_interval(change) if seeds > 2 else ''}"
-                for early, late, change in best_over_time(k, prototype, folder).values()
+                for early, late, change in shares_over_thirds(which, k, prototype, folder).values()
             ]
-            rows.append((f"{k:,}", NAMES[prototype], seeds, *cells))
-        for third, (ascend, fixed, hits) in zip(
-            ("first", "middle", "last"), gain_over_time(k, folder), strict=True
-        ):
-            gains.append(
-                (
-                    f"{k:,}",
-                    third,
-                    f"{100 * ascend:.0f} %",
-                    f"{100 * fixed:.0f} %",
-                    f"{100 * hits:.0f} %",
-                )
-            )
-    if not rows:
+            shares[which].append((f"{k:,}", NAMES[prototype], seeds, *cells))
+        for third, found in zip(("first", "middle", "last"), gain_over_time(k, folder), strict=True):  # fmt: skip
+            gains.append((f"{k:,}", third, *(f"{100 * share:.0f} %" for share in found)))
+    if not gains:
         return ""
-    header = ("K", "prototype", "seeds", *(f"{NAMES[arm]} best: first → last third, % (change)" for arm in FIXED))  # fmt: skip
-    second = ("K", "third of the run", "ASCEND gains", "best fixed per prototype gains", "ASCEND played the best")  # fmt: skip
-    return f"{_ORACLE_RULES}\n\n{_table(header, rows)}\n\n{_table(second, gains)}"
-
-
-def _early_and_late(results: Results) -> str:
-    """Each strategy's share of free choices in the first and the last third of the run."""
-    rows = []
-    for k, prototype in itertools.product((1000, 5000), (SMALL, LARGE)):
-        found = [
-            thirds
-            for run in results.runs("ascend", k=k).values()
-            if (thirds := shares_over_time(run, prototype, 3)) is not None
-        ]
-        if not found:
-            continue
-        cells = []
-        for arm in FIXED:
-            early, late = (float(np.mean([of[arm][third] for of in found])) for third in (0, 2))
-            change = mean_interval([of[arm][2] - of[arm][0] for of in found])
-            cells.append(f"{100 * early:.0f} → {100 * late:.0f}{_interval(change)}")
-        rows.append((f"{k:,}", NAMES[prototype], len(found), *cells))
-    header = ("K", "prototype", "seeds", *(f"{NAMES[arm]}: first → last third, % (change)" for arm in FIXED))  # fmt: skip
-    return _table(header, rows) if rows else ""
+    tables = []
+    for which, rows in shares.items():
+        columns = [f"{NAMES[arm]} {which}: first → last third, % (change)" for arm in FIXED]
+        tables.append(_table(("K", "prototype", "seeds", *columns), rows))
+    last = ("K", "third of the run", "ASCEND gains", "best fixed per prototype gains", "ASCEND played the best")  # fmt: skip
+    return "\n\n".join([_ORACLE_RULES, *tables, _table(last, gains)])
 
 
 def _safeguards_table(results: Results) -> str:

@@ -3,7 +3,7 @@
 import pandas as pd
 import paper_oracle
 import pytest
-from paper_oracle import best_over_time, gain_over_time, keep, play, samples
+from paper_oracle import gain_over_time, keep, play, samples, shares_over_thirds
 
 
 def table(best, played="top-k", rounds=range(25, 301, 25)):
@@ -33,12 +33,22 @@ def kept(tmp_path):
 
 
 def test_shares_of_the_best_are_told_by_prototype_and_third(kept):
-    half, whole = (best_over_time(1000, of, kept) for of in ("lenet5-half", "lenet5"))
+    half, whole = (shares_over_thirds("best", 1000, of, kept) for of in ("lenet5-half", "lenet5"))
     assert half["top-k"][:2] == (1.0, 0.0)
     assert half["random-k"][:2] == (0.0, 1.0)
     assert half["random-k"][2].least == pytest.approx(1.0)
     assert whole["top-k"][:2] == (1.0, 1.0)
-    assert best_over_time(5000, "lenet5", kept) == {}
+    assert shares_over_thirds("best", 5000, "lenet5", kept) == {}
+
+
+def test_choices_are_those_that_were_free(kept):
+    forced = table(changing, played="random-k").assign(choice="forced")
+    late = table(changing, played="periodic-k").query("round > 200")
+    keep(pd.concat([forced.query("round <= 200"), late]), 1000, 0, kept)
+    found = shares_over_thirds("chosen", 1000, "lenet5", kept)
+    assert found["random-k"][1] == 0.0
+    assert found["periodic-k"][1] == pytest.approx(0.5)  # of two seeds one chose it late
+    assert found["top-k"][1] == pytest.approx(0.5)
 
 
 def test_gains_are_shares_of_what_the_best_choice_gains(kept):

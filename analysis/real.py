@@ -506,9 +506,9 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## The platform experiment on one machine"
     yield (
         "Ten clients on MNIST (five LeNet5, five of its half, Dirichlet 0.5, one local step of 32 "
-        f"samples), each with {found['speed']:g} of a processor (a LeNet5 step takes it some 45 "
-        "ms, twice as long as a Raspberry Pi 4) and a link of 50 Mbps both ways: fixed strategies, "
-        "EXP3 and ASCEND, which were paid by measured seconds; "
+        f"samples), each with {found['speed']:g} of a processor ({found['machine']}; a LeNet5 step "
+        "takes it some 10 ms, half as long as a Raspberry Pi 4) and a link of 50 Mbps both ways: "
+        "fixed strategies, EXP3 and ASCEND, which were paid by measured seconds; "
         f"{found['rounds']} rounds that count, {counted(found['repetitions'], 'repetition')} "
         "(five are wanted). Simulations are fitted to EXP3's deployment at this "
         "K; all other rows are held out. Simulated / real, with 95 % intervals over repetitions."

@@ -53,6 +53,7 @@ from paper_results import (
     accuracy_gap,
     final_accuracy,
     mean_accuracy_gap,
+    only,
     time_ratio,
     time_to,
 )
@@ -418,7 +419,7 @@ def _setups(results: Results) -> str:
         seeds = sorted(set.intersection(*(set(of_arm) for of_arm in runs.values())))
         if not seeds:
             continue
-        runs = {arm: {seed: of_arm[seed] for seed in seeds} for arm, of_arm in runs.items()}
+        runs = {arm: only(of_arm, seeds) for arm, of_arm in runs.items()}
         ends, _ = final_accuracy(runs["top-k"])
         row: list[object] = [k, words, len(seeds), f"{100 * ends.least:.1f} %"]
         for arm in FIXED[1:]:

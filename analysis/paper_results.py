@@ -219,6 +219,11 @@ def _in_floats(value: Any) -> Any:
 # --- numbers -----------------------------------------------------------------------------------
 
 
+def only(runs: Runs, seeds: Collection[int]) -> Runs:
+    """Those of these seeds."""
+    return {seed: runs[seed] for seed in seeds}
+
+
 def _common(*several: Runs) -> list[int]:
     return sorted(set.intersection(*(set(runs) for runs in several))) if several else []
 

@@ -17,10 +17,10 @@ from paper_results import (
     NAMES,
     SMALL,
     Results,
-    Runs,
     accuracy_gap,
     final_accuracy,
     mean_accuracy_gap,
+    only,
     over_seeds,
     shares,
     time_ratio,
@@ -184,8 +184,8 @@ def _dense(results: Results, *_unused: Unused) -> str:
     if not seeds:
         return ""
     bytes_ratio = np.mean([dense[s].facts["uplink_bytes"] / sparse[s].facts["uplink_bytes"] for s in seeds])  # fmt: skip
-    gap, _ = accuracy_gap(_only(sparse, seeds), _only(dense, seeds))
-    paired = time_ratio(_only(sparse, seeds), _only(dense, seeds), 0.9)
+    gap, _ = accuracy_gap(only(sparse, seeds), only(dense, seeds))
+    paired = time_ratio(only(sparse, seeds), only(dense, seeds), 0.9)
     return (
         f"Against sending everything, Top-K with K = 1,000 uploads {bytes_ratio:.0f} times less per run, is at 90 % "
         f"{_times(paired.ratio)} as soon at 50 Mbps, and its end less that of sending everything is {_points(gap)} "
@@ -209,10 +209,6 @@ _MAKERS: tuple[Make, ...] = (
     _below_top_k, _sooner_than_wrong, _exp3, _larger_k, _safeguard, _open_points, _dense, _cifar,
     _bandwidth, _chosen, _parameters,
 )  # fmt: skip
-
-
-def _only(runs: Runs, seeds: set[int]) -> Runs:
-    return {seed: runs[seed] for seed in seeds}
 
 
 def _checks(judged: Sequence[Judged], name: str) -> tuple[Check, ...]:

@@ -57,8 +57,8 @@ class BatchedServer(LearningWorkload):
         self._down: dict[str, dict[str, Tensor]] = {}
         """Label of a task under way → what its client is sent."""
         self._copies: dict[str, tuple[int, dict[str, Tensor]]] = {}
-        self._made = {name: ChangesDown({"weights": of}) for name, of in self._changes.items()}
-        self._held: dict[int, int] = {}
+        self._made = {name: ChangesDown(self._changes_of(name)) for name in scenario.prototypes}
+        self._has: dict[int, int] = {}
         """Client → version of the last task that it was sent."""
 
     def execute(self, task: Task, arm: str, k: Level) -> Upload:
@@ -82,15 +82,14 @@ class BatchedServer(LearningWorkload):
         facts["down"], parts = self._travelling(
             task.prototype, task.held, task.model_version, self._down[task.label]
         )
-        self._held[task.client] = task.model_version
+        self._has[task.client] = task.model_version
         return pack(facts, parts)
 
     def _travelling(
         self, prototype: str, held: int | None, version: int, model: dict[str, Tensor]
     ) -> tuple[dict[str, Any], dict[str, Part]]:
         """What is sent of a model to whom has the version `held`, and what is said of it."""
-        made = self._made.get(prototype) or ChangesDown({})
-        return made.parts(held, version, model, still=("buffers",))
+        return self._made[prototype].parts(held, version, model, still=("buffers",))
 
     def most_bytes(self, contribution: Contribution) -> int:
         return most_bytes(self.scenario, contribution)
@@ -130,7 +129,7 @@ class BatchedServer(LearningWorkload):
         self._down.pop(task.label, None)
 
     def forget(self, client: int) -> None:
-        self._held.pop(client, None)
+        self._has.pop(client, None)
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
@@ -196,7 +195,7 @@ class BatchedServer(LearningWorkload):
         for upload in waiting:
             client, name = upload.task.client, upload.task.prototype
             said, parts = self._travelling(
-                name, self._held.get(client), self.version + 1, models[name]
+                name, self._has.get(client), self.version + 1, models[name]
             )
             asked.append((client, pack({"key": upload.task.key, "down": said}, parts)))
         for upload, answer in zip(waiting, self._ask("measure", asked), strict=True):
@@ -260,7 +259,7 @@ class BatchedClient(LearningWorkload):
         super().__init__(scenario, streams, device=device)
         self._client = client
         name = self.tasks.who(client).prototype
-        self._has = ChangesHeld({"weights": self._changes[name]} if self._changes else {})
+        self._has = ChangesHeld(self._changes_of(name))
 
     def work(self, parcel: Parcel) -> Made:
         facts, parts = unpack(parcel)

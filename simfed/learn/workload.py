@@ -510,6 +510,10 @@ class LearningWorkload:
                 parts[u] = Part(u.task.client, u.row, entries, scales[u], share)
         self.engine.average([parts[upload] for upload in scales])
 
+    def _changes_of(self, prototype: str) -> dict[str, Changes]:
+        """By field of weights."""
+        return {"weights": self._changes[prototype]} if self._changes else {}
+
     def _send_down(self) -> None:
         """Where changes travel down, clients hold from now on what the next one makes of theirs."""
         for name, changes in self._changes.items():

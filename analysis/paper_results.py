@@ -40,6 +40,7 @@ __all__ = [
     "final_accuracy",
     "grid_gaps",
     "mean_accuracy_gap",
+    "only",
     "over_seeds",
     "shares",
     "time_ratio",

@@ -210,7 +210,7 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
             print(folder.resolve(), file=beside.stdin, flush=True)
         except OSError:  # it has ended
             return draw(result, folder)
-        names = []
+        names: list[str] = []
         for line in beside.stdout:
             if line == "\n":  # all are drawn; the process takes a moment more to end
                 return names

@@ -9,11 +9,14 @@ import ctypes
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["convolutions", "convpool"]
+_Library = TypeVar("_Library", bound=ctypes.CDLL)
 
-_INTERFACE = 1
-"""Counted up where convpool.cpp changes what its functions take or do, so that a library that an
+__all__ = ["convolutions", "convpool", "sharing"]
+
+_INTERFACES = {"_convpool": 1, "_sharing": 1}
+"""Of each library, counted up where its functions take or do something else, so that one that an
 earlier clone built is not used."""
 
 
@@ -24,16 +27,28 @@ def convpool() -> tuple[ctypes.CDLL, int] | None:
     None where it was not built, was built for another machine or from earlier sources, or is of no
     use to the processor (x86 without AVX2 and FMA).
     """
+    library = _load("_convpool", ctypes.CDLL)
+    width = 0 if library is None else library.simfed_widest()
+    return None if library is None or not width else (library, width)
+
+
+@cache
+def sharing() -> ctypes.PyDLL | None:
+    """The library made of sharing.cpp, which is called with Python's lock held; None where it was
+    not built, or was built for another machine or from earlier sources."""
+    return _load("_sharing", ctypes.PyDLL)
+
+
+def _load(name: str, kind: type[_Library]) -> _Library | None:
     for suffix in EXTENSION_SUFFIXES:
-        file = Path(__file__).with_name(f"_convpool{suffix}")
+        file = Path(__file__).with_name(f"{name}{suffix}")
         if file.is_file():
             try:
-                library = ctypes.CDLL(str(file))
-                known = library.simfed_interface() == _INTERFACE
+                library = kind(str(file))
+                known = library.simfed_interface() == _INTERFACES[name]
             except (OSError, AttributeError):
                 return None
-            width = library.simfed_widest()
-            return (library, width) if known and width else None
+            return library if known else None
     return None
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfed.errors import InputError, did_you_mean, listed
-from simfed.net.engine import Engine
+from simfed.net.compiled import make_engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
 from simfed.net.models import Fluid, Model, make_model
 from simfed.net.topology import Floats, Path
@@ -55,8 +55,8 @@ def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fl
     if lossy and isinstance(made, Fluid):
         where = next(f"links[{k}].loss" for k, loss in enumerate(parsed.losses) if loss)
         raise InputError("no loss with model fluid, which ignores it", where=where)
-    engine = Engine(parsed.capacities_bytes_per_s)
-    capacity = engine.sharing.capacity
+    engine = make_engine(parsed.capacities_bytes_per_s)
+    capacity = parsed.capacities_bytes_per_s.__getitem__
     flows = []
     for number, path in enumerate(parsed.paths):
         latency_s = sum([parsed.latencies_s[k] for k in path])

@@ -14,8 +14,9 @@ import simpy
 from simpy.events import Event
 
 from simfed.errors import InputError, RunFailed
-from simfed.net.engine import DeadLink, Engine
+from simfed.net.compiled import make_engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
+from simfed.net.following import DeadLink
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
@@ -59,12 +60,14 @@ class Transfer:
 
         Known from the end of the transfer on; before that, as far as it has come.
         """
+        self.network._engine.look(self.flow)
         link = self.flow.bottleneck
         return None if link == OWN_CAP else self.network.topology.link_name(link)
 
     @property
     def limited_s(self) -> dict[str | None, float]:
         """Seconds for which each link (None: its own cap) was the one that limited it."""
+        self.network._engine.look(self.flow)
         name = self.network.topology.link_name
         return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()}
 
@@ -116,7 +119,7 @@ class Network:
         self._on_use = on_use
         self._epoch_at_s: float = env.now
         meter = None if on_use is None else Meter(self._report)
-        self._engine = Engine(topology.capacities_bytes_per_s, topology.traces, meter)
+        self._engine = make_engine(topology.capacities_bytes_per_s, topology.traces, meter)
         self._transfers: dict[Flow, Transfer] = {}
         self._sent = 0
         self._timer: Event | None = None
@@ -250,7 +253,8 @@ class Network:
         if transfer.in_flight:
             self._play_until(self._local_s())
         flow = transfer.flow
-        left = self._engine.sharing.left(flow) if flow.joined else flow.remaining_bytes
+        self._engine.look(flow)
+        left = self._engine.left(flow)
         if left + flow.unsent_bytes <= 0:
             return transfer.size_bytes
         return max(self.model.payload_bytes(flow.size_bytes - flow.unsent_bytes - left), 0.0)

@@ -14,42 +14,18 @@ from typing import Any
 
 from simfed.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link
+from simfed.net.following import Follower, Varying
 from simfed.net.meter import Meter
 from simfed.net.sharing import Sharing
 from simfed.net.topology import Floats
 from simfed.net.traces import LinkTrace, Moment
 
-__all__ = ["DeadLink", "Engine"]
+__all__ = ["Engine"]
 
 _FLOW_ENDS, _LINK_ENDS, _CAPACITY_CHANGES, _FLOW_JOINS = range(4)
 
 
-class DeadLink(Exception):
-    """A link that flows wait for will never carry anything again."""
-
-    def __init__(self, link: int, flows: Sequence[Flow], at_s: float, trace_ended: bool) -> None:
-        super().__init__(link, flows, at_s, trace_ended)
-        self.link = link
-        self.flows = flows
-        self.at_s = at_s
-        """On the clock of the traces."""
-        self.trace_ended = trace_ended
-        """The trace's end policy is `error`, and its end is reached."""
-
-
-class Varying:
-    """A link in use whose capacity follows a trace."""
-
-    __slots__ = ("link", "moment", "stamp", "trace")
-
-    def __init__(self, link: int, trace: LinkTrace, moment: Moment | None) -> None:
-        self.link = link
-        self.trace = trace
-        self.moment = moment
-        self.stamp = 0
-
-
-class Engine:
+class Engine(Follower):
     """Flows over links with capacities in bytes/s, indexed by the link ids in `Flow.links`.
 
     `traces` gives the links whose capacity varies, on a clock that shows `epoch_s` when the
@@ -69,10 +45,8 @@ class Engine:
         traces: Mapping[int, LinkTrace] | None = None,
         meter: Meter | None = None,
     ) -> None:
+        super().__init__(traces)
         self.sharing = Sharing(capacities_bytes_per_s, meter)
-        self.epoch_s = 0.0
-        self._traces = traces or {}
-        self._varying: dict[int, Varying] = {}
         # entries: instant, order within it, order of arrival, what it is about, its stamp then
         self._heap: list[tuple[float, int, int, Any, int]] = []
         self._sequence = 0
@@ -118,8 +92,8 @@ class Engine:
         """
         ended: list[Flow] = []
         heap = self._heap
-        while heap and heap[0][0] <= until_s:
-            self._play(heap[0][0], ended)
+        while (at_s := self.next_at_s()) <= until_s and heap:
+            self._play(at_s, ended)
         if until_s < inf:
             self.sharing.now_s = max(self.now_s, until_s)
         return ended
@@ -133,13 +107,19 @@ class Engine:
         self.sharing.settle()
         self._schedule()
 
-    def capacity_at(self, link: int, at_s: float) -> float:
-        """The capacity of a link at an instant not before now, bytes/s."""
-        trace = self._traces.get(link)
-        if trace is None:
-            return self.sharing.capacity(link)
-        moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
-        return trace.trace.rate_bytes_per_s(moment)
+    def change_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
+        """From now on a link has this capacity, finite and at least 0."""
+        self.sharing.change_capacity(link, capacity_bytes_per_s)
+        self.sharing.settle()
+        self._schedule()
+
+    def left(self, flow: Flow) -> float:
+        """The bytes that a flow that was started has yet to send, but for those that its program
+        holds back (`flow.unsent_bytes`)."""
+        return self.sharing.left(flow) if flow.joined else flow.remaining_bytes
+
+    def look(self, flow: Flow) -> None:
+        """Bring what `flow` says of itself up to its last change of rate; here it always is."""
 
     def state(self) -> dict[str, Any]:
         """What decides the future, as names and the engine's own records
@@ -205,17 +185,14 @@ class Engine:
 
     def _join(self, flow: Flow, ended: list[Flow]) -> None:
         if self._traces:
-            for id in flow.links:
-                if id in self._traces and id not in self._varying:
-                    self._follow(id)
+            self._follow_path(flow)
         if flow.remaining_bytes <= 0 or (not flow.links and flow.cap_bytes_per_s == inf):
             flow.since_s = self.now_s
             self._drained(flow, 0.0, ended)
             return
         self.sharing.join(flow)
-        for id in flow.links:
-            if id in self._varying:
-                self._check_alive(self._varying[id])
+        if self._traces:
+            self._check_path(flow)
 
     def _drain(self, link: Link, ended: list[Flow]) -> None:
         """The own flows of `link` that have reached their ends."""
@@ -255,43 +232,21 @@ class Engine:
 
     # ---- links ---------------------------------------------------------------------------------
 
-    def _follow(self, id: int) -> None:
-        """The first flow comes to a link with a trace: begin to follow it."""
-        trace = self._traces[id]
-        moment = trace.trace.moment(self.epoch_s + self.now_s + trace.offset_s)
-        varying = self._varying[id] = Varying(id, trace, moment)
-        self.sharing.change_capacity(id, trace.trace.rate_bytes_per_s(moment))
-        self._follow_on(varying)
+    def _capacity(self, id: int) -> float:
+        return self.sharing.capacity(id)
 
-    def _change(self, varying: Varying) -> None:
-        """A piece of a trace is over."""
-        id, trace, moment = varying.link, varying.trace.trace, varying.moment
-        if id not in self.sharing.alone and id not in self.sharing.shared:
-            del self._varying[id]  # nobody uses it: the next flow finds its place in the trace anew
-            return
-        assert moment is not None
-        varying.moment, _ = trace.next_moment(moment)
-        if varying.moment is not None:
-            self.sharing.change_capacity(id, trace.rate_bytes_per_s(varying.moment))
-            self._follow_on(varying)
-        self._check_alive(varying)
+    def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
+        self.sharing.change_capacity(id, capacity_bytes_per_s)
 
-    def _follow_on(self, varying: Varying) -> None:
-        assert varying.moment is not None
-        _, next_s = varying.trace.trace.next_moment(varying.moment)
-        if next_s < inf:
-            at_s = next_s - varying.trace.offset_s - self.epoch_s
-            self._push(max(at_s, self.now_s), _CAPACITY_CHANGES, varying)
+    def _users(self, id: int) -> list[Flow]:
+        sharing = self.sharing
+        return list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]
 
-    def _check_alive(self, varying: Varying) -> None:
-        trace, moment = varying.trace.trace, varying.moment
-        ended = moment is None
-        if moment is not None and trace.rate_bytes_per_s(moment) == 0:
-            ended = trace.next_moment(moment) == (None, inf)
-        if ended:
-            id, sharing = varying.link, self.sharing
-            flows = list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]
-            raise DeadLink(id, flows, self.epoch_s + self.now_s, moment is None)
+    def _in_use(self, id: int) -> bool:
+        return id in self.sharing.alone or id in self.sharing.shared
+
+    def _change_at(self, at_s: float, varying: Varying) -> None:
+        self._push(at_s, _CAPACITY_CHANGES, varying)
 
     def _schedule(self) -> None:
         """Enter the ends that have moved."""

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from simfed.errors import InputError
-from simfed.net.engine import Engine
+from simfed.net.compiled import make_engine
 from simfed.net.flows import Flow
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.models import Model, make_model
@@ -50,7 +50,7 @@ def play(
     least 0 and count from `epoch_s` on the clock of the topology's traces; late ones have coarse
     digits, so a late beginning is better said by `epoch_s`.
 
-    Raises: `simfed.net.engine.DeadLink` where transfers wait for a capacity that stays 0;
+    Raises: `simfed.net.following.DeadLink` where transfers wait for a capacity that stays 0;
     `InputError` for a transfer after one that does not come before it.
 
     >>> from simfed.net import Send, Star, play
@@ -60,7 +60,7 @@ def play(
     bottleneck='server/receive')]
     """
     made = make_model(model)
-    engine = Engine(topology.capacities_bytes_per_s, topology.traces)
+    engine = make_engine(topology.capacities_bytes_per_s, topology.traces)
     engine.restart_clock(epoch_s)
     sends = list(sends)
     flows: list[Flow | None] = [None] * len(sends)

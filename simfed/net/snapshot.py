@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from simfed.errors import InputError, RunFailed
-from simfed.net.engine import Varying
 from simfed.net.flows import Flow, Link, Tally
+from simfed.net.following import Varying
 from simfed.net.meter import Piece
 from simfed.net.models import SlowStart
 

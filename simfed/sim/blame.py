@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simfed.net import Network, Send, play
-from simfed.net.engine import DeadLink
+from simfed.net.following import DeadLink
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Done
 

@@ -106,11 +106,3 @@ def least_ways(lines, server, way):
                 longer = (k, *way_lines) if way == "up" else (*way_lines, k)
                 heapq.heappush(heap, (latency_s + line.latency_s, links + 1, (*names, far), longer))
     return found
-
-
-def change_capacity(engine, link, capacity_bytes_per_s):
-    """From now on the link of a `simfed.net.engine.Engine` has this capacity, as when a trace's
-    piece ends."""
-    engine.sharing.change_capacity(link, capacity_bytes_per_s)
-    engine.sharing.settle()
-    engine._schedule()

@@ -7,7 +7,6 @@ from math import inf
 
 import numpy as np
 import pytest
-from net_oracle import change_capacity
 
 from simfed.errors import BrokenInvariant
 from simfed.net.engine import Engine
@@ -118,10 +117,10 @@ def test_capacity_zero_pauses_and_a_later_capacity_goes_on():
         engine = Engine([4.0, 9.0])
         started(engine, flow, other)
         engine.advance(1.0)
-        change_capacity(engine, 0, 0.0)
+        engine.change_capacity(0, 0.0)
         assert engine.next_at_s() == inf
         engine.advance(11.0)
-        change_capacity(engine, 0, 4.0)
+        engine.change_capacity(0, 4.0)
         assert ends(engine, flow, other) == [14.0, 14.0]
 
 
@@ -132,9 +131,9 @@ def test_the_capacity_of_a_link_used_alone_can_fall_below_what_the_shared_link_g
     started(engine, a, b)
     engine.advance(0.0)
     assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
-    change_capacity(engine, 1, 1.0)
+    engine.change_capacity(1, 1.0)
     assert [engine.sharing.rate(f) for f in (a, b)] == [3.0, 1.0]
-    change_capacity(engine, 1, 2.5)
+    engine.change_capacity(1, 2.5)
     assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
 
 
@@ -143,7 +142,7 @@ def test_the_first_flow_of_a_link_is_not_held_to_what_the_link_was_when_it_was_a
     engine = Engine([4.0])
     started(engine, a, b)
     engine.advance(0.0)
-    change_capacity(engine, 0, 12.0)
+    engine.change_capacity(0, 12.0)
     assert [engine.sharing.rate(f) for f in (a, b)] == [6.0, 6.0]
 
 
@@ -210,7 +209,7 @@ def test_a_use_record_ends_where_the_capacity_changes():
     engine = Engine([4.0], meter=Meter(uses.append))
     engine.start(Flow(0, 8.0, (0,)))
     engine.advance(1.0)
-    change_capacity(engine, 0, 2.0)
+    engine.change_capacity(0, 2.0)
     engine.advance(inf)
     assert uses == [Use(0, 0.0, 1.0, 4.0, 4.0, 1), Use(0, 1.0, 3.0, 4.0, 2.0, 1)]
 

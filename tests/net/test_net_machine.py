@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from net_oracle import Oracle, OracleFlow, change_capacity
+from net_oracle import Oracle, OracleFlow
 
 from simfed.net import why_not_max_min
 from simfed.net.engine import Engine
@@ -84,7 +84,7 @@ class NetworkMachine(RuleBasedStateMachine):
     def change_capacity(self, data, capacity) -> None:  # type: ignore[no-untyped-def]
         link = data.draw(st.integers(0, len(self.oracle.capacities) - 1))
         self.oracle.capacities[link] = capacity
-        change_capacity(self.engine, link, float(capacity))
+        self.engine.change_capacity(link, float(capacity))
 
     @rule(wait=EIGHTHS)
     def wait(self, wait: Fraction) -> None:
@@ -146,7 +146,7 @@ class NetworkMachine(RuleBasedStateMachine):
             return
         for link, capacity in enumerate(self.oracle.capacities):
             if capacity == 0:
-                change_capacity(self.engine, link, 1.0)
+                self.engine.change_capacity(link, 1.0)
                 self.oracle.capacities[link] = Fraction(1)
         self.oracle.drain()
         self.ended |= {flow.id for flow in self.engine.advance(inf)}

@@ -1,0 +1,170 @@
+"""The compiled engine's state as the records of Python's engine, and back.
+
+The library writes and reads two streams of numbers (`Engine::dump` in simfed/native/sharing.cpp):
+whole ones and floats. Heaps of flows and guards are no part of them; they follow from the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from typing import Any
+
+from simfed.net.engine import Engine
+from simfed.net.flows import Flow, Link, Tally
+from simfed.net.following import Varying
+from simfed.net.meter import Meter, Piece
+
+__all__ = ["flows_of", "read_plain", "write_plain"]
+
+
+def flows_of(plain: Engine) -> list[Flow]:
+    """The flows under way in Python's engine."""
+    sharing = plain.sharing
+    found = dict.fromkeys(sharing.alone.values())
+    found |= dict.fromkeys(flow for link in sharing.shared.values() for flow in link.flows)
+    for _, _, _, what, stamp in plain._heap:
+        if isinstance(what, Flow) and what.stamp == stamp:
+            found[what] = None
+    return list(found)
+
+
+def write_plain(
+    plain: Engine, flows: Mapping[int, Flow], whole: Sequence[int], parts: Sequence[float]
+) -> None:
+    """Fill Python's engine, which is new, with what the library dumps (`Engine::dump`)."""
+    n, x = iter(whole), iter(parts)
+    sharing, meter = plain.sharing, plain.sharing.meter
+    if meter is not None:
+        meter._pieces, meter._alone = {}, {}
+    sharing.now_s = next(x)
+    plain._sequence = next(n)
+    known, links = next(n), [Link(0, 0.0, 0.0) for _ in range(next(n))]
+
+    def some(of: Callable[[int], Any] = lambda number: number) -> list[Any]:
+        return [of(next(n)) for _ in range(next(n))]
+
+    for _ in range(known):
+        flow = flows[next(n)]
+        flow.stamp, flow.joined, flow.cap_link = next(n), bool(next(n)), next(n)
+        owner = next(n)
+        flow.owner = None if owner < 0 else links[owner]
+        flow.shared = some(links.__getitem__)
+        flow.dwelt_s = {id: next(x) for id in some()}
+        flow.remaining_bytes, flow.unsent_bytes, flow.spent_s = next(x), next(x), next(x)
+        flow.since_s, flow.end, flow.limit_bytes_per_s, flow.level_cap = _next(x, 4)
+    for link in links:
+        _write_link(link, links, flows, n, x, meter)
+        sharing.shared[link.id] = link
+    for link in links:
+        for owner_of, level in link.guarded.items():
+            owner_of.guards.append((level, link.id, link.guard, link))
+    for link in links:
+        _sort_heaps(link)
+    for _ in range(next(n)):
+        id, flow = next(n), flows[next(n)]
+        sharing.alone[id] = flow
+        from_s, left = next(x), next(x)
+        if meter is not None:
+            meter._alone[id] = (from_s, left)
+    sharing._changed_capacity = {id: next(x) for id in some()}
+    for _ in range(next(n)):
+        order, sequence, number = next(n), next(n), next(n)
+        what: Any = flows[number] if order in (0, 3) else links[number] if order == 1 else None
+        if what is None:
+            what = plain._varying[number]
+        plain._heap.append((next(x), order, sequence, what, what.stamp))
+
+
+def _write_link(
+    link: Link,
+    links: Sequence[Link],
+    flows: Mapping[int, Flow],
+    n: Iterator[int],
+    x: Iterator[float],
+    meter: Meter | None,
+) -> None:
+    link.id, link.guard, link.stamp, link.pushes = _next(n, 4)
+    link.flows = {flows[next(n)]: None for _ in range(next(n))}
+    seen = {}
+    for _ in range(next(n)):
+        owner = links[next(n)]
+        link.loads[owner] = _tally(next(n), x)
+        seen[owner] = next(x)
+    link.watchers = {links[next(n)]: None for _ in range(next(n))}
+    link.guarded = {links[next(n)]: next(x) for _ in range(next(n))}
+    metered = next(n)
+    link.capacity_bytes_per_s, link.level, link.progress, link.since_s = _next(x, 4)
+    link.turned = next(x)
+    link.load = _tally(next(n), x)
+    piece = Piece(0.0)
+    piece.from_s, piece.load_from_s, piece.bytes = _next(x, 3)
+    piece.seen = seen
+    if metered and meter is not None:
+        meter._pieces[link] = piece
+
+
+def _tally(count: int, x: Iterator[float]) -> Tally:
+    tally = Tally()
+    tally.count, tally.total, tally.error = count, next(x), next(x)
+    return tally
+
+
+def _next(stream: Iterator[Any], count: int) -> list[Any]:
+    return [next(stream) for _ in range(count)]
+
+
+def _sort_heaps(link: Link) -> None:
+    """The heaps of a link, of its flows and guards as they are."""
+    own = [flow for flow in link.flows if flow.owner is link]
+    link.ends = sorted((flow.end, flow.id, flow) for flow in own)
+    link.by_cap = sorted((f.level_cap, f.id, f) for f in own if f.level_cap < inf)
+    link.by_limit = sorted((-f.level_cap, f.id, f) for f in link.flows if f.owner is None)
+    link.guards.sort()
+
+
+def read_plain(plain: Engine, numbers: Mapping[Flow, int]) -> tuple[list[int], list[float]]:
+    """The two streams that `Engine::undump` takes; flows by these numbers."""
+    sharing, meter = plain.sharing, plain.sharing.meter
+    links = {link: number for number, link in enumerate(sharing.shared.values())}
+    n: list[int] = [plain._sequence, len(numbers), len(links)]
+    x: list[float] = [sharing.now_s]
+    for flow, number in numbers.items():
+        owner = -1 if flow.owner is None else links[flow.owner]
+        n += [number, flow.stamp, flow.joined, flow.cap_link, owner]
+        n += [len(flow.shared), *(links[link] for link in flow.shared)]
+        n += [len(flow.dwelt_s), *flow.dwelt_s]
+        x += [*flow.dwelt_s.values(), flow.remaining_bytes, flow.unsent_bytes, flow.spent_s]
+        x += [flow.since_s, flow.end, flow.limit_bytes_per_s, flow.level_cap]
+    for link in links:
+        piece = None if meter is None else meter._pieces.get(link)
+        n += [link.id, link.guard, link.stamp, link.pushes]
+        n += [len(link.flows), *(numbers[flow] for flow in link.flows), len(link.loads)]
+        for owning, tally in link.loads.items():
+            n += [links[owning], tally.count]
+            x += [tally.total, tally.error, 0.0 if piece is None else piece.seen[owning]]
+        n += [len(link.watchers), *(links[watcher] for watcher in link.watchers)]
+        guarded = {links[of]: level for of, level in link.guarded.items() if of in links}
+        n += [len(guarded), *guarded, piece is not None]
+        x += [*guarded.values(), link.capacity_bytes_per_s, link.level, link.progress]
+        x += [link.since_s, link.turned, link.load.total, link.load.error]
+        piece = piece or Piece(0.0)
+        x += [piece.from_s, piece.load_from_s, piece.bytes]
+        n.append(link.load.count)
+    n.append(len(sharing.alone))
+    for id, flow in sharing.alone.items():
+        n += [id, numbers[flow]]
+        x += (0.0, 0.0) if meter is None else meter._alone[id]
+    n += [len(sharing._changed_capacity), *sharing._changed_capacity]
+    x += sharing._changed_capacity.values()
+    events = [event for event in sorted(plain._heap) if event[3].stamp == event[4]]
+    events = [event for event in events if not isinstance(event[3], Link) or event[3] in links]
+    n.append(len(events))
+    for at_s, order, sequence, what, _ in events:
+        if isinstance(what, Varying):
+            number = what.link
+        else:
+            number = numbers[what] if isinstance(what, Flow) else links[what]
+        n += [order, sequence, number]
+        x.append(at_s)
+    return n, x

@@ -1,0 +1,133 @@
+"""Links whose capacity follows a trace, for any engine: when to look, what to set, when to give up.
+
+A link is followed from the first flow that comes to it until a piece of its trace ends and nobody
+uses it, so that a million links with traces cost what those in use cost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from simfed.net.flows import Flow
+from simfed.net.traces import LinkTrace, Moment
+
+__all__ = ["DeadLink", "Follower", "Varying"]
+
+
+class DeadLink(Exception):
+    """A link that flows wait for will never carry anything again."""
+
+    def __init__(self, link: int, flows: Sequence[Flow], at_s: float, trace_ended: bool) -> None:
+        super().__init__(link, flows, at_s, trace_ended)
+        self.link = link
+        self.flows = flows
+        self.at_s = at_s
+        """On the clock of the traces."""
+        self.trace_ended = trace_ended
+        """The trace's end policy is `error`, and its end is reached."""
+
+
+class Varying:
+    """A link in use whose capacity follows a trace."""
+
+    __slots__ = ("link", "moment", "stamp", "trace")
+
+    def __init__(self, link: int, trace: LinkTrace, moment: Moment | None) -> None:
+        self.link = link
+        self.trace = trace
+        self.moment = moment
+        self.stamp = 0
+
+
+class Follower(ABC):
+    """An engine, as far as traces go: `traces` gives the links whose capacity varies, on a clock
+    that shows `epoch_s` when the engine's own shows 0."""
+
+    def __init__(self, traces: Mapping[int, LinkTrace] | None) -> None:
+        self.epoch_s = 0.0
+        self._traces = traces or {}
+        self._varying: dict[int, Varying] = {}
+
+    @property
+    @abstractmethod
+    def now_s(self) -> float:
+        """Seconds since the engine's clock was last set to 0."""
+
+    @abstractmethod
+    def _capacity(self, id: int) -> float:
+        """The present capacity of a link, bytes/s."""
+
+    @abstractmethod
+    def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
+        """From now on a link has this one."""
+
+    @abstractmethod
+    def _users(self, id: int) -> list[Flow]:
+        """The flows across a link."""
+
+    @abstractmethod
+    def _in_use(self, id: int) -> bool:
+        """Whether there are any."""
+
+    @abstractmethod
+    def _change_at(self, at_s: float, varying: Varying) -> None:
+        """Have `_change` called at this instant."""
+
+    def capacity_at(self, link: int, at_s: float) -> float:
+        """The capacity of a link at an instant not before now, bytes/s."""
+        trace = self._traces.get(link)
+        if trace is None:
+            return self._capacity(link)
+        moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
+        return trace.trace.rate_bytes_per_s(moment)
+
+    def _follow_path(self, flow: Flow) -> None:
+        """Before a flow joins: follow what it crosses."""
+        for id in flow.links:
+            if id in self._traces and id not in self._varying:
+                self._follow(id)
+
+    def _check_path(self, flow: Flow) -> None:
+        """Once it has joined. Raises: `DeadLink`."""
+        for id in flow.links:
+            if id in self._varying:
+                self._check_alive(self._varying[id])
+
+    def _follow(self, id: int) -> None:
+        """The first flow comes to a link with a trace: begin to follow it."""
+        trace = self._traces[id]
+        moment = trace.trace.moment(self.epoch_s + self.now_s + trace.offset_s)
+        varying = self._varying[id] = Varying(id, trace, moment)
+        self._set_capacity(id, trace.trace.rate_bytes_per_s(moment))
+        self._follow_on(varying)
+
+    def _change(self, varying: Varying) -> None:
+        """A piece of a trace is over."""
+        id, trace, moment = varying.link, varying.trace.trace, varying.moment
+        if not self._in_use(id):
+            del self._varying[id]  # the next flow finds its place in the trace anew
+            return
+        assert moment is not None
+        varying.moment, _ = trace.next_moment(moment)
+        if varying.moment is not None:
+            self._set_capacity(id, trace.rate_bytes_per_s(varying.moment))
+            self._follow_on(varying)
+        self._check_alive(varying)
+
+    def _follow_on(self, varying: Varying) -> None:
+        assert varying.moment is not None
+        _, next_s = varying.trace.trace.next_moment(varying.moment)
+        if next_s < inf:
+            at_s = next_s - varying.trace.offset_s - self.epoch_s
+            self._change_at(max(at_s, self.now_s), varying)
+
+    def _check_alive(self, varying: Varying) -> None:
+        trace, moment = varying.trace.trace, varying.moment
+        ended = moment is None
+        if moment is not None and trace.rate_bytes_per_s(moment) == 0:
+            ended = trace.next_moment(moment) == (None, inf)
+        if ended:
+            id = varying.link
+            raise DeadLink(id, self._users(id), self.epoch_s + self.now_s, moment is None)

@@ -227,6 +227,11 @@ class Peers:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        unfinished = asyncio.all_tasks(self._loop)
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            self._loop.run_until_complete(asyncio.wait(unfinished))
         self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:

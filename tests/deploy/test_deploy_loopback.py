@@ -7,6 +7,7 @@ import pytest
 import simfed
 from simfed.audit import verify
 from simfed.learn.apart_batched import BatchedClient
+from simfed.learn.apart_changes import ChangesDown, ChangesHeld
 
 LEARNED = {
     "prototypes": None,
@@ -99,6 +100,45 @@ def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
     assert_same_learning(real, simulated)
     assert_changes_travelled(real, simulated)
     assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"mode": "deadline", "deadline": "350 ms", "late": "merge"},
+        {"mode": "first", "over_selection": 0.5, "late": "merge"},
+        {"mode": "buffered", "buffer": 2, "concurrency": 3},
+        {"mode": "asynchronous", "concurrency": 2},
+    ],
+    ids=lambda mode: mode["mode"],
+)
+def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, mode):
+    """Whoever is slow has an older version than the others, and gets what it lacks."""
+    sent, arrived = {}, []
+    parts_of, arrival = ChangesDown.parts, ChangesHeld.arrived
+
+    def parts(self, held, version, model, still):
+        sent[version] = model["weights"].clone()
+        return parts_of(self, held, version, model, still)
+
+    def kept(self, said, parts, *, to_keep):
+        found = arrival(self, said, parts, to_keep=to_keep)
+        arrived.append((said, found["weights"].clone()))
+        return found
+
+    monkeypatch.setattr(ChangesDown, "parts", parts)
+    monkeypatch.setattr(ChangesHeld, "arrived", kept)
+    picked = {"participation": {"clients_per_round": 2}} if mode["mode"] == "first" else {}
+    method = {"buffered": "fedbuff", "asynchronous": "fedasync"}.get(mode["mode"], "fedavg")
+    plan = worlds.scenario(rounds=8, method=method, aggregation=mode, downlink=CHANGES, **picked)
+    slow = {"client_0": 0.1, "client_1": 0.15, "client_2": 0.5}
+    real = worlds.deployed(plan, tmp_path / "real", slow=slow)
+    assert verify(tmp_path / "real") == []
+    assert "failed" not in set(real.participations["outcome"])
+    assert all(weights.equal(sent[said["version"]]) for said, weights in arrived)
+    behind = {said["version"] - said["held"] for said, _ in arrived if said["changes"]}
+    assert max(behind) > 1, "nobody lacked several changes"
 
 
 @pytest.mark.long

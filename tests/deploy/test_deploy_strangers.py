@@ -201,3 +201,10 @@ def test_a_token_that_could_be_guessed_is_refused(tmp_path):
     (tmp_path / "token").write_text("secret\n")
     with pytest.raises(InputError, match="at least 16 bytes"):
         handshake.read_token(tmp_path / "token")
+
+
+def test_nothing_is_left_unfinished_where_a_server_ends(server):
+    peers, _, _ = server
+    waits = asyncio.run_coroutine_threadsafe(asyncio.sleep(100), peers._loop)
+    peers.close(Frame("bye"))
+    assert waits.cancelled()

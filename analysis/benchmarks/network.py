@@ -6,14 +6,15 @@
 Draws stars (log-normal access links, one shared server link at a quarter of their sum), the same
 with all transfers starting at once, the same inside a SimPy simulation with a process per client,
 three-hop trees, and trees whose core is full; replays each and prints the best of several runs: CPU
-seconds (which a busy machine stretches less than wall seconds), microseconds per transfer, and two
+seconds (which a busy machine stretches less than wall seconds), microseconds per transfer, and
 ratios of things done side by side in this process, which mean the same on a slow and on a fast
 machine:
 
+- `× Python`: what the same takes where the compiled engine is not there, against it.
 - `× heap`: against pushing and popping two events per transfer on a heap, which no simulator of
   these cases can do without. Near-linear growth shows as a column that does not rise.
 - `× repair`: what solving everything from scratch at every event costs, against repairing the last
-  solution (small cases only: it is quadratic).
+  solution, both in Python (small cases only: it is quadratic).
 
 Then what big inputs cost: graphs of `--links` links with a client at every node (a chain, a random
 tree, a square mesh), ten transfers over the whole chain, and traces of `--lines` lines in each
@@ -29,6 +30,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from math import isqrt
 from pathlib import Path
@@ -37,7 +39,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simfed import net
+from simfed import native, net
 from simfed.net.sharing import Sharing
 
 Case = dict[str, Any]
@@ -133,8 +135,19 @@ def in_simpy(case: Case) -> None:
     env.run()
 
 
+@contextmanager
+def in_python() -> Iterator[None]:
+    """As where there is no compiler."""
+    library = native.sharing
+    native.sharing = lambda: None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        native.sharing = library
+
+
 def from_scratch(case: Case) -> None:
-    """A replay that never repairs."""
+    """A replay that never repairs, in Python."""
     patience, Sharing._patience = Sharing._patience, lambda self: 0  # type: ignore[method-assign]
     try:
         net.replay(case)
@@ -220,7 +233,8 @@ def main() -> None:
     parser.add_argument("--links", type=int, default=10_000, help="of the graphs")
     parser.add_argument("--lines", type=int, default=10_000_000, help="of the traces")
     arguments = parser.parse_args()
-    print(f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× repair':>10}")
+    print(f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× Python':>10}"
+          f"{'× repair':>10}")  # fmt: skip
     kinds: list[tuple[str, Callable[[int], Case], Callable[[Case], object], float]] = [
         ("star", star, net.replay, 1),
         ("burst", burst, net.replay, 1),
@@ -235,11 +249,14 @@ def main() -> None:
             case = draw(n)
             cpu_s = best_cpu_s(partial(play, case), arguments.repeat)
             heap_cpu_s = best_cpu_s(partial(heap_alone, n), arguments.repeat)
-            repair = ""
-            if n <= 1_000 and play is net.replay:
-                repair = f"{best_cpu_s(partial(from_scratch, case), 1) / cpu_s:.0f}"
+            with in_python():
+                python_s = best_cpu_s(partial(play, case), arguments.repeat)
+                repair = ""
+                if n <= 1_000 and play is net.replay:
+                    repair = f"{best_cpu_s(partial(from_scratch, case), 1) / python_s:.0f}"
             print(f"{name:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
-                  f"{cpu_s / heap_cpu_s:>8.1f}{repair:>10}", flush=True)  # fmt: skip
+                  f"{cpu_s / heap_cpu_s:>8.1f}{python_s / cpu_s:>10.1f}{repair:>10}",
+                  flush=True)  # fmt: skip
     big_inputs(arguments.links, arguments.lines)
 
 

@@ -164,7 +164,7 @@ class Network:
         engine.start(flow, now_s)
         transfer = Transfer(self, client, direction, size_bytes, flow)
         self._transfers[flow] = transfer
-        self._wake_in_time()
+        self._wake_in_time(now_s)
         return transfer
 
     @property
@@ -209,12 +209,13 @@ class Network:
         # An event's instant was rounded twice, by SimPy and by the subtraction: never go back.
         return max(float(self.env.now) - self._epoch_at_s, self._engine.now_s)
 
-    def _wake_in_time(self) -> None:
-        """Have SimPy call us when the engine's next event is due; an earlier wake-up may stand."""
+    def _wake_in_time(self, now_s: float) -> None:
+        """Have SimPy call us when the engine's next event is due; an earlier wake-up may stand.
+        `now_s`: on the engine's clock."""
         at_s = self._engine.next_at_s()
         if at_s >= self._timer_at_s or not self._transfers:
             return
-        self._set_timer(at_s, float(self.env.now) + max(at_s - self._local_s(), 0.0))
+        self._set_timer(at_s, float(self.env.now) + max(at_s - now_s, 0.0))
 
     def _set_timer(self, at_s: float, due_s: float) -> None:
         timer = at(self.env, due_s, AFTER_EVERYTHING_ELSE)
@@ -229,13 +230,14 @@ class Network:
         self._play_until(at_s)
 
     def _play_until(self, at_s: float) -> None:
+        """`at_s`: not before now."""
         try:
             ended = self._engine.advance(at_s)
         except DeadLink as dead:
             self._give_up(dead)
         for flow in ended:
             self._transfers.pop(flow).done.succeed(flow.spent_s)
-        self._wake_in_time()
+        self._wake_in_time(at_s)
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
         waiting = [self._transfers[flow] for flow in dead.flows]
@@ -265,7 +267,7 @@ class Network:
         if transfer.in_flight:
             del self._transfers[transfer.flow]
             self._engine.cancel(transfer.flow)
-            self._wake_in_time()
+            self._wake_in_time(self._local_s())
         return self._moved_bytes(transfer)
 
     def _report(self, use: Use) -> None:

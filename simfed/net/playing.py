@@ -13,7 +13,7 @@ from simfed.net.maxmin import OWN_CAP
 from simfed.net.models import Model, make_model
 from simfed.net.topology import Direction, Topology
 
-__all__ = ["Arrival", "Send", "play"]
+__all__ = ["Arrival", "Send", "play", "played"]
 
 
 class Send(NamedTuple):
@@ -59,6 +59,17 @@ def play(
     [Arrival(duration_s=3.5, bottleneck='server/receive'), Arrival(duration_s=2.0,
     bottleneck='server/receive')]
     """
+    return [_arrival(flow, topology) for flow in played(topology, sends, model, epoch_s=epoch_s)]
+
+
+def played(
+    topology: Topology,
+    sends: Iterable[Send],
+    model: str | Mapping[str, Any] | Model = "fluid",
+    *,
+    epoch_s: float = 0.0,
+) -> list[Flow]:
+    """What `play` says, as flows: `spent_s` is how long each took."""
     made = make_model(model)
     engine = make_engine(topology.capacities_bytes_per_s, topology.traces)
     engine.restart_clock(epoch_s)
@@ -95,7 +106,7 @@ def play(
                 at_s = engine.now_s + sends[number].at_s
                 engine.start(flow_of(number, at_s), at_s)
     engine.advance(inf)
-    return [_arrival(flow, topology) for flow in flows if flow is not None]
+    return [flow for flow in flows if flow is not None]
 
 
 def _arrival(flow: Flow, topology: Topology) -> Arrival:

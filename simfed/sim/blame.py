@@ -16,8 +16,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from simfed.net import Network, Send, play
+from simfed.net import Network, Send
 from simfed.net.following import DeadLink
+from simfed.net.playing import played
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Done
 
@@ -159,10 +160,10 @@ def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) 
 
 def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[float] | None:
     try:
-        arrivals = play(network.topology, sends, network.model, epoch_s=epoch_s)
+        flows = played(network.topology, sends, network.model, epoch_s=epoch_s)
     except DeadLink:
         return None
-    return [arrival.duration_s for arrival in arrivals]
+    return [flow.spent_s for flow in flows]
 
 
 def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:

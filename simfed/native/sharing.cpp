@@ -1249,28 +1249,63 @@ OPEN void net_restart(Engine* engine) {
 OPEN double net_next(Engine* engine) { return engine->next_at(); }
 OPEN double net_capacity(Engine* engine, int64_t id) { return engine->capacity(id); }
 
-// Enter a flow that waits for `net_join`; its handle, or a Trouble.
+// Enter a flow that joins at an instant (at none: NaN); its handle, or a Trouble.
 OPEN int64_t net_enter(Engine* engine, int64_t id, int64_t links, const int64_t* path, double size,
                        double weight, double cap, double remaining, double unsent, double spent,
-                       int programmed) {
+                       int programmed, double at) {
   try {
     Flow* flow = engine->new_flow();
     flow->id = id, flow->size = size, flow->weight = weight, flow->cap = cap;
     flow->remaining = remaining, flow->unsent = unsent, flow->spent = spent;
     flow->programmed = programmed != 0;
     flow->links.assign(path, path + links);
+    if (at == at) engine->join_at(at, flow);
     return flow->handle;
   } catch (const std::bad_alloc&) {
     return NO_MEMORY;
   }
 }
-OPEN int64_t net_join(Engine* engine, int64_t handle, double at) {
-  try {
-    engine->join_at(at, engine->at(handle));
-    return 0;
-  } catch (const std::bad_alloc&) {
-    return NO_MEMORY;
-  }
+// Play `count` flows of fluid transfers to their ends on a new engine without traces: flow i starts
+// at `at[i]`, or so long after flow `after[i]` < i has ended, and crosses
+// `paths[starts[i]:starts[i + 1]]`. `spent` gets what each takes. 0, or a Trouble.
+OPEN int64_t net_play(Engine* engine, int64_t count, const double* at, const int64_t* after,
+                      const int64_t* starts, const int64_t* paths, const double* sizes,
+                      const double* latencies, const double* weights, double* spent) {
+  const auto start = [&](int64_t i, double when) {
+    Flow* flow = engine->new_flow();
+    flow->id = i, flow->size = flow->remaining = sizes[i], flow->weight = weights[i];
+    flow->spent = latencies[i];
+    flow->links.assign(paths + starts[i], paths + starts[i + 1]);
+    engine->join_at(when + latencies[i], flow);
+  };
+  const int64_t done = engine->guarded_call([&] {
+    std::unordered_map<int64_t, std::vector<int64_t>> follow;
+    for (int64_t i = 0; i < count; ++i) {
+      if (after[i] < 0)
+        start(i, at[i]);
+      else
+        follow[after[i]].push_back(i);
+    }
+    const auto collect = [&] {
+      for (Flow* flow : engine->ended) {
+        spent[flow->id] = flow->spent;
+        const auto found = follow.find(flow->id);
+        if (found != follow.end()) {
+          for (int64_t i : found->second) start(i, engine->now + at[i]);
+          follow.erase(found);
+        }
+        engine->free_flow(flow);
+      }
+      engine->ended.clear();
+    };
+    while (!follow.empty() && !engine->heap.empty()) {
+      engine->advance(engine->next_at());
+      collect();
+    }
+    engine->advance(INF);
+    collect();
+  });
+  return done < 0 ? done : 0;
 }
 
 // Each writes into `net_out` and answers how many numbers that are, or with a Trouble.

@@ -14,7 +14,9 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, PYFUNCTYPE, Structure, c_double, c_int, c_int64, c_void_p
 from functools import cache
-from typing import Any, NoReturn
+from itertools import accumulate, chain
+from math import nan
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -25,11 +27,11 @@ from simfed.net.engine import Engine
 from simfed.net.flows import Flow
 from simfed.net.following import Follower, Varying
 from simfed.net.maxmin import max_min
-from simfed.net.meter import Meter, Use
-from simfed.net.topology import Floats
+from simfed.net.meter import Meter
+from simfed.net.topology import Floats, Path
 from simfed.net.traces import LinkTrace
 
-__all__ = ["CompiledEngine", "make_engine"]
+__all__ = ["CompiledEngine", "Fluids", "fluid_durations", "make_engine"]
 
 
 def make_engine(
@@ -94,8 +96,7 @@ class CompiledEngine(Follower):
         """`flow` starts at `at_s` (default now): it waits its latency, then shares."""
         flow.spent_s = flow.latency_s
         flow.since_s = (self.now_s if at_s is None else at_s) + flow.latency_s
-        if self._calls.net_join(self._core, self._enter(flow), flow.since_s) < 0:
-            raise MemoryError
+        self._enter(flow, flow.since_s)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
         """Start many flows, each at its own time: (instant, flow)."""
@@ -154,7 +155,7 @@ class CompiledEngine(Follower):
         self.epoch_s, self._varying = plain.epoch_s, plain._varying
         flows = flows_of(plain)
         for flow in flows:
-            self._enter(flow)
+            self._enter(flow, nan)
         whole, parts = read_plain(plain, {flow: n for n, flow in enumerate(flows)})
         self._calls.net_undump(
             self._core,
@@ -164,20 +165,20 @@ class CompiledEngine(Follower):
 
     # ---- inside --------------------------------------------------------------------------------
 
-    def _enter(self, flow: Flow) -> int:
+    def _enter(self, flow: Flow, at_s: float) -> None:
+        """Tell the library of a flow, and when it joins (nan: that is known from elsewhere)."""
         links = array("q", flow.links)
         if flow.program is not None and self._asked is None:
             self._answer()
         handle: int = self._calls.net_enter(
             self._core, flow.id, len(links), links.buffer_info()[0], flow.size_bytes, flow.weight,
             flow.cap_bytes_per_s, flow.remaining_bytes, flow.unsent_bytes, flow.spent_s,
-            flow.program is not None,
+            flow.program is not None, at_s,
         )  # fmt: skip
         if handle < 0:
             raise MemoryError
         self._flows[handle] = flow
         self._handles[flow] = handle
-        return handle
 
     def _take(self, count: int) -> list[Flow]:
         """What the library hands out: the flows that have ended, then what links carried."""
@@ -191,10 +192,10 @@ class CompiledEngine(Follower):
             place = _read(flow, out, place)
             ended.append(flow)
         if self._meter is not None:
+            on_use = self._meter.on_use
             for at in range(place, count, 6):
                 link, from_s, to_s, carried, capacity, flows = out[at : at + 6]
-                use = Use(int(link), from_s, to_s, carried, capacity, int(flows))
-                self._meter.on_use(use)
+                on_use((int(link), from_s, to_s, carried, capacity, int(flows)))
         return ended
 
     def _fail(self, trouble: int) -> NoReturn:
@@ -284,6 +285,40 @@ class CompiledEngine(Follower):
         self._calls.net_change_at(self._core, varying.link, at_s)
 
 
+class Fluids(NamedTuple):
+    """Fluid transfers, in columns."""
+
+    at_s: Sequence[float]
+    """When each starts, or how long after the end of the one that it follows."""
+    after: Sequence[int]
+    """The number of that earlier one; −1: none."""
+    paths: Sequence[Path]
+    sizes_bytes: Sequence[float]
+    weights: Sequence[float]
+
+
+def fluid_durations(capacities_bytes_per_s: Floats, fluids: Fluids) -> list[float]:
+    """What each takes over links that do not vary: what engines give, in one call.
+
+    Raises: `RuntimeError` where the library was not built.
+    """
+    engine = CompiledEngine(capacities_bytes_per_s)
+    links = array("q", chain.from_iterable([path.links for path in fluids.paths]))
+    starts = array("q", accumulate([len(path.links) for path in fluids.paths], initial=0))
+    count = len(fluids.paths)
+    durations_s = array("d", bytes(8 * count))
+    columns = (
+        array("d", fluids.at_s), array("q", fluids.after), starts, links,
+        array("d", fluids.sizes_bytes), array("d", [path.latency_s for path in fluids.paths]),
+        array("d", fluids.weights), durations_s,
+    )  # fmt: skip
+    where = [column.buffer_info()[0] for column in columns]
+    trouble = engine._calls.net_play(engine._core, count, *where)
+    if trouble:
+        engine._fail(trouble)
+    return durations_s.tolist()
+
+
 def _read(flow: Flow, out: Sequence[float], place: int) -> int:
     """What the library tells of a flow from `place` on; where that ends."""
     _, flow.remaining_bytes, flow.unsent_bytes, flow.spent_s, flow.since_s, count = out[
@@ -363,8 +398,8 @@ def _library() -> ctypes.PyDLL:
         ("restart", None, (core,)),
         ("next", number, (core,)),
         ("capacity", number, (core, whole)),
-        ("enter", whole, (core, whole, whole, c_void_p, *(number,) * 6, c_int)),
-        ("join", whole, (core, whole, number)),
+        ("enter", whole, (core, whole, whole, c_void_p, *(number,) * 6, c_int, number)),
+        ("play", whole, (core, whole, *(c_void_p,) * 8)),
         ("advance", whole, (core, number)),
         ("cancel", whole, (core, whole)),
         ("change_now", whole, (core, whole, number)),

@@ -272,6 +272,6 @@ class Network:
 
     def _report(self, use: Use) -> None:
         assert self._on_use is not None
-        epoch = self._epoch_at_s
-        name = self.topology.link_name(use.link)
-        self._on_use(LinkUse(name, epoch + use.from_s, epoch + use.to_s, *use[3:]))
+        link, from_s, to_s, carried, capacity, flows = use
+        name, epoch = self.topology.link_name(link), self._epoch_at_s
+        self._on_use(LinkUse(name, epoch + from_s, epoch + to_s, carried, capacity, flows))

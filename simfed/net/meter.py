@@ -7,23 +7,15 @@ integrals that the sharing keeps anyway (the clocks of the links), so metering n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from simfed.net.flows import Link
 
 __all__ = ["Meter", "Use"]
 
 
-class Use(NamedTuple):
-    """A row of `links.parquet`: what one link carried in one interval. Instants on the caller's
-    clock."""
-
-    link: int
-    from_s: float
-    to_s: float
-    bytes: float
-    capacity_bytes_per_s: float
-    flows: int
+Use = tuple[int, float, float, float, float, int]
+"""What one link carried in one interval: link, from and to (s), bytes, its capacity (bytes/s), how
+many flows. A `LinkUse` before links have names, and instants a clock."""
 
 
 class Piece:
@@ -55,7 +47,7 @@ class Meter:
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
             carried = _without_rounding(left_before - left_bytes, capacity_bytes_per_s)
-            self.on_use(Use(id, from_s, now_s, carried, capacity_bytes_per_s, 1))
+            self.on_use((id, from_s, now_s, carried, capacity_bytes_per_s, 1))
 
     def load_changes(self, link: Link, now_s: float) -> None:
         """The capped flows across `link` are about to change."""
@@ -84,15 +76,9 @@ class Meter:
             self.count_changes(link, owner, now_s)
         piece = self._pieces[link]
         if now_s > piece.from_s:
-            use = Use(
-                link.id,
-                piece.from_s,
-                now_s,
-                _without_rounding(piece.bytes, link.capacity_bytes_per_s),
-                link.capacity_bytes_per_s,
-                len(link.flows),
-            )
-            self.on_use(use)
+            capacity = link.capacity_bytes_per_s
+            carried = _without_rounding(piece.bytes, capacity)
+            self.on_use((link.id, piece.from_s, now_s, carried, capacity, len(link.flows)))
             piece.from_s = now_s
             piece.bytes = 0.0
             piece.seen = {owner: piece.seen[owner] for owner in link.loads}

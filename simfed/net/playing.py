@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from simfed import native
 from simfed.errors import InputError
-from simfed.net.compiled import make_engine
+from simfed.net.compiled import Fluids, fluid_durations, make_engine
 from simfed.net.flows import Flow
 from simfed.net.maxmin import OWN_CAP
-from simfed.net.models import Model, make_model
+from simfed.net.models import Fluid, Model, make_model
 from simfed.net.topology import Direction, Topology
 
-__all__ = ["Arrival", "Send", "play", "played"]
+__all__ = ["Arrival", "Send", "durations", "play"]
 
 
 class Send(NamedTuple):
@@ -59,18 +60,27 @@ def play(
     [Arrival(duration_s=3.5, bottleneck='server/receive'), Arrival(duration_s=2.0,
     bottleneck='server/receive')]
     """
-    return [_arrival(flow, topology) for flow in played(topology, sends, model, epoch_s=epoch_s)]
+    found = _played(topology, sends, make_model(model), epoch_s)
+    return [_arrival(flow, topology) for flow in found]
 
 
-def played(
-    topology: Topology,
-    sends: Iterable[Send],
-    model: str | Mapping[str, Any] | Model = "fluid",
-    *,
-    epoch_s: float = 0.0,
-) -> list[Flow]:
-    """What `play` says, as flows: `spent_s` is how long each took."""
-    made = make_model(model)
+def durations(
+    topology: Topology, sends: Sequence[Send], model: Model, *, epoch_s: float = 0.0
+) -> list[float]:
+    """`play`, of which only the seconds are asked."""
+    if native.sharing() is None or topology.traces or type(model) is not Fluid:
+        return [flow.spent_s for flow in _played(topology, sends, model, epoch_s)]
+    fluids = Fluids(
+        [send.at_s for send in sends],
+        [-1 if send.after is None else send.after for send in sends],
+        [topology.path(send.client, send.direction) for send in sends],
+        [send.size_bytes for send in sends],
+        [send.weight for send in sends],
+    )
+    return fluid_durations(topology.capacities_bytes_per_s, fluids)
+
+
+def _played(topology: Topology, sends: Iterable[Send], model: Model, epoch_s: float) -> list[Flow]:
     engine = make_engine(topology.capacities_bytes_per_s, topology.traces)
     engine.restart_clock(epoch_s)
     sends = list(sends)
@@ -80,7 +90,7 @@ def played(
     def flow_of(number: int, at_s: float) -> Flow:
         send = sends[number]
         path = topology.path(send.client, send.direction)
-        flow = made.flow(
+        flow = model.flow(
             number,
             send.size_bytes,
             path,

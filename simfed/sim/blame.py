@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from simfed.net import Network, Send
 from simfed.net.following import DeadLink
-from simfed.net.playing import played
+from simfed.net.playing import durations
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import Done
 
@@ -160,10 +160,9 @@ def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) 
 
 def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[float] | None:
     try:
-        flows = played(network.topology, sends, network.model, epoch_s=epoch_s)
+        return durations(network.topology, sends, network.model, epoch_s=epoch_s)
     except DeadLink:
         return None
-    return [flow.spent_s for flow in flows]
 
 
 def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:

@@ -21,7 +21,8 @@ from simfed.net.engine import Engine
 from simfed.net.flows import Flow
 from simfed.net.following import DeadLink
 from simfed.net.meter import Meter, Use
-from simfed.net.models import SlowStart
+from simfed.net.models import SlowStart, make_model
+from simfed.net.playing import durations
 from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.traces import LinkTrace, Trace
 
@@ -299,3 +300,30 @@ def test_an_engine_that_nobody_needs_is_given_back():
         assert found() is None
     finally:
         gc.enable()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rates=st.lists(RATES, min_size=3, max_size=3),
+    server=st.just(inf) | RATES,
+    sends=st.lists(
+        st.tuples(
+            SECONDS, st.integers(0, 2), st.floats(0, 50), st.sampled_from(["up", "down"]),
+            st.booleans(), st.sampled_from([1.0, 1.0, 2.0]),
+        ),
+        max_size=25,
+    ),
+    latency_s=SECONDS,
+    data=st.data(),
+)  # fmt: skip
+def test_durations_alone_are_the_same(rates, server, sends, latency_s, data):
+    star = Star(3, up_bytes_per_s=rates, receive_bytes_per_s=server, latency_s=latency_s)
+    known = []
+    for number, (at_s, client, size, way, follows, weight) in enumerate(sends):
+        after = data.draw(st.integers(0, number - 1)) if follows and number else None
+        known.append(Send(at_s, client, size, way, after, weight))
+    found = durations(star, known, make_model("fluid"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "sharing", lambda: None)
+        assert durations(star, known, make_model("fluid")) == found
+    assert [arrival.duration_s for arrival in play(star, known)] == found

@@ -156,12 +156,12 @@ class NetworkMachine(RuleBasedStateMachine):
             took = float(exact.ended_at - exact.started_at)
             assert self.flows[k].spent_s == pytest.approx(took, rel=1e-9, abs=1e-12)
         for link in range(len(self.oracle.capacities)):
-            carried = sum(use.bytes for use in self.uses if use.link == link)
+            carried = sum(moved for id, _, _, moved, _, _ in self.uses if id == link)
             moved = sum(f.size_bytes - f.remaining_bytes for f in self.flows if link in f.links)
             assert carried == pytest.approx(moved, rel=1e-9, abs=1e-9)
-        for use in self.uses:
-            room = use.capacity_bytes_per_s * (use.to_s - use.from_s)
-            assert -1e-9 <= use.bytes <= room * (1 + 1e-9) + 1e-9
+        for _, from_s, to_s, moved, capacity, _ in self.uses:
+            room = capacity * (to_s - from_s)
+            assert -1e-9 <= moved <= room * (1 + 1e-9) + 1e-9
 
 
 class FromScratchMachine(NetworkMachine):

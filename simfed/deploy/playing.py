@@ -215,8 +215,6 @@ class Deployed(Simulation):
         super()._landed(flight)
         if flight.lost:
             self._forget_model_of(flight.client)
-        elif self._held is not None:
-            self._held[flight.client] = flight.task.model_version
 
     def _lost(self, flight: Flight) -> None:
         """Nobody knows what it did until now."""

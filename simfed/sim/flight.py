@@ -131,7 +131,10 @@ class Flight:
 
     @property
     def received(self) -> bool:
-        """Whether all that travels down to it has arrived; asked when it is over."""
+        """Whether all that travels down to it has arrived, as far as anybody knows; asked when it
+        is over."""
+        if self.measured is not None:  # of a real client that was lost, nobody knows
+            return not self.lost
         if self.task.downlink_bytes <= 0:
             return True
         # who has begun to work has it, however that work ended; a failure at the download's own end

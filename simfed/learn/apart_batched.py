@@ -27,7 +27,7 @@ from simfed.learn.apart import (
     tensor_of,
     wire_code,
 )
-from simfed.learn.apart_changes import ChangesDown, ChangesHeld
+from simfed.learn.apart_changes import ChangesHeld, ModelsDown
 from simfed.learn.engine import Engine
 from simfed.learn.parcel import Parcel, Part, pack, unpack
 from simfed.learn.prototype import Prototype
@@ -40,6 +40,8 @@ from simfed.seeding import Streams
 
 __all__ = ["BatchedClient", "BatchedServer"]
 
+_STILL = ("buffers",)
+"""What of a model changes with its weights alone."""
 _NOBODY = -1
 """The row of an upload that is lost, while its client's row is another's."""
 
@@ -57,9 +59,7 @@ class BatchedServer(LearningWorkload):
         self._down: dict[str, dict[str, Tensor]] = {}
         """Label of a task under way → what its client is sent."""
         self._copies: dict[str, tuple[int, dict[str, Tensor]]] = {}
-        self._made = {name: ChangesDown(self._changes_of(name)) for name in scenario.prototypes}
-        self._has: dict[int, int] = {}
-        """Client → version of the last task that it was sent."""
+        self._models = ModelsDown({name: self._changes_of(name) for name in scenario.prototypes})
 
     def execute(self, task: Task, arm: str, k: Level) -> Upload:
         """Note the client's work, with the weights as they are now."""
@@ -79,17 +79,8 @@ class BatchedServer(LearningWorkload):
         }  # fmt: skip
         if task.client in self._losses:  # what it measured after the last merge
             facts["loss"] = list(self._losses[task.client])
-        facts["down"], parts = self._travelling(
-            task.prototype, task.held, task.model_version, self._down[task.label]
-        )
-        self._has[task.client] = task.model_version
+        facts["down"], parts = self._models.of_task(task, self._down[task.label], _STILL)
         return pack(facts, parts)
-
-    def _travelling(
-        self, prototype: str, held: int | None, version: int, model: dict[str, Tensor]
-    ) -> tuple[dict[str, Any], dict[str, Part]]:
-        """What is sent of a model to whom has the version `held`, and what is said of it."""
-        return self._made[prototype].parts(held, version, model, still=("buffers",))
 
     def most_bytes(self, contribution: Contribution) -> int:
         return most_bytes(self.scenario, contribution)
@@ -129,23 +120,21 @@ class BatchedServer(LearningWorkload):
         self._down.pop(task.label, None)
 
     def forget(self, client: int) -> None:
-        self._has.pop(client, None)
+        self._models.forget(client)
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
         outcome = super().merge(round, contributions, weights)
         if outcome.rolled_back:
-            for made in self._made.values():
-                made.undo(self.version + 1)
+            self._models.undo(self.version + 1)
         for contribution in contributions:
             self._settle(contribution.task, "undone" if outcome.rolled_back else "merged")
         return outcome
 
     def _send_down(self) -> None:
         super()._send_down()
-        for made in self._made.values():
-            made.add(self.version + 1)
+        self._models.add(self.version + 1)
 
     def discard(self, contribution: Contribution) -> None:
         """The upload was lost; its client is told to take it back."""
@@ -193,11 +182,9 @@ class BatchedServer(LearningWorkload):
         models = {name: _model(prototype) for name, prototype in self.engine.prototypes.items()}
         asked = []
         for upload in waiting:
-            client, name = upload.task.client, upload.task.prototype
-            said, parts = self._travelling(
-                name, self._has.get(client), self.version + 1, models[name]
-            )
-            asked.append((client, pack({"key": upload.task.key, "down": said}, parts)))
+            task, name = upload.task, upload.task.prototype
+            said, parts = self._models.to_measure(task, self.version + 1, models[name], _STILL)
+            asked.append((task.client, pack({"key": task.key, "down": said}, parts)))
         for upload, answer in zip(waiting, self._ask("measure", asked), strict=True):
             upload.loss_after = loss_of(answer)
             if upload.loss_after is None:  # gone: nobody knows

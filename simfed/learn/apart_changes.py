@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simfed.contract import Task
 from simfed.errors import InputError
 from simfed.learn.apart import taken, tensor_of
 from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part
 
-__all__ = ["ChangesDown", "ChangesHeld"]
+__all__ = ["ChangesDown", "ChangesHeld", "ModelsDown"]
 
 _SAID_BYTES = 64
 """What a message says of one change, at most."""
@@ -77,6 +78,43 @@ class ChangesDown:
         found = [self._written[number][name] for number in needed]
         size = sum(len(data) + _SAID_BYTES for data, _ in found)
         return found if size < self._changes[name].whole_bytes else None
+
+
+class ModelsDown:
+    """The server's end, of all prototypes: what was made of them, and what each client has."""
+
+    def __init__(self, changes: Mapping[str, Mapping[str, Changes]]) -> None:
+        """changes: by prototype and field of weights."""
+        self._made = {prototype: ChangesDown(of) for prototype, of in changes.items()}
+        self._has: dict[int, int] = {}
+        """Client → version of the last task that it was sent."""
+
+    def of_task(
+        self, task: Task, model: Mapping[str, Tensor], still: Collection[str]
+    ) -> tuple[dict[str, Any], dict[str, Part]]:
+        """See `ChangesDown.parts`: what a client is sent to work on, which it has from now on."""
+        self._has[task.client] = task.model_version
+        return self._made[task.prototype].parts(task.held, task.model_version, model, still)
+
+    def to_measure(
+        self, task: Task, version: int, model: Mapping[str, Tensor], still: Collection[str]
+    ) -> tuple[dict[str, Any], dict[str, Part]]:
+        """The same of a model to look at, which it does not keep."""
+        return self._made[task.prototype].parts(self._has.get(task.client), version, model, still)
+
+    def forget(self, client: int) -> None:
+        """Nobody knows any longer what it has."""
+        self._has.pop(client, None)
+
+    def add(self, version: int) -> None:
+        """See `ChangesDown.add`."""
+        for made in self._made.values():
+            made.add(version)
+
+    def undo(self, version: int) -> None:
+        """See `ChangesDown.undo`."""
+        for made in self._made.values():
+            made.undo(version)
 
 
 class ChangesHeld:

@@ -26,7 +26,7 @@ from simfed.learn.apart import (
     tensor_of,
     wire_code,
 )
-from simfed.learn.apart_changes import ChangesDown, ChangesHeld
+from simfed.learn.apart_changes import ChangesHeld, ModelsDown
 from simfed.learn.hosted import HostedUpload, HostedWorkload, ModelTest
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.parcel import Parcel, Part, pack, unpack
@@ -50,36 +50,25 @@ class HostedServer(HostedWorkload):
         self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(self.tasks.index_code)
         self._known: set[int] = set()
-        self._made = {name: ChangesDown(self._changes_of(name)) for name in scenario.prototypes}
-        self._has: dict[int, int] = {}
-        """Client → version of the last task that it was sent."""
+        self._models = ModelsDown({name: self._changes_of(name) for name in scenario.prototypes})
 
     def outgoing(self, contribution: Contribution) -> Parcel:
         upload = self._own_upload(contribution)
         task = upload.task
-        said, parts = self._travelling(task, task.held, task.model_version, upload.down)
+        said, parts = self._models.of_task(task, upload.down, _still(task))
+        parts = _under(_DOWN, parts)
         if self._wants_gain(upload) and not self.method.personal:
             parts |= _named(_MODEL, _others(self._model_of(upload, {}), upload.down))
         self._known.add(task.client)
-        self._has[task.client] = task.model_version
         facts = {
             "label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked,
             "down": said,
         }  # fmt: skip
         return pack(facts, parts)
 
-    def _travelling(
-        self, task: Task, held: int | None, version: int, down: Values
-    ) -> tuple[dict[str, Any], dict[str, Part]]:
-        """What is sent of `down` to whom has the version `held`, and what is said of it."""
-        still = [name for name, of_plan in task.plan.down.items() if of_plan.kind == "buffers"]
-        said, parts = self._made[task.prototype].parts(held, version, down, still)
-        return said, {_DOWN + name: part for name, part in parts.items()}
-
     def _send_down(self, round: int) -> None:
         super()._send_down(round)
-        for made in self._made.values():
-            made.add(self.version)
+        self._models.add(self.version)
 
     def most_bytes(self, contribution: Contribution) -> int:
         return most_bytes(self.scenario, contribution)
@@ -108,7 +97,7 @@ class HostedServer(HostedWorkload):
         upload.loss_before = facts.get("loss_before")
 
     def forget(self, client: int) -> None:
-        self._has.pop(client, None)
+        self._models.forget(client)
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
@@ -163,10 +152,9 @@ class HostedServer(HostedWorkload):
         task = upload.task
         if self.method.personal:
             return task.client, pack({"label": task.label}, {})
-        said, parts = self._travelling(
-            task, self._has.get(task.client), self.version, self._model_of(upload, {})
-        )
-        return task.client, pack({"label": task.label, "down": said}, parts)
+        model = self._model_of(upload, {})
+        said, parts = self._models.to_measure(task, self.version, model, _still(task))
+        return task.client, pack({"label": task.label, "down": said}, _under(_DOWN, parts))
 
     def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
         found = {}
@@ -304,8 +292,17 @@ class HostedClient(HostedWorkload):
         return {name: tensor_of(part, name) for name, part in _of(prefix, parts).items()}
 
 
+def _still(task: Task) -> list[str]:
+    """The fields that change with the weights alone."""
+    return [name for name, of_plan in task.plan.down.items() if of_plan.kind == "buffers"]
+
+
 def _named(prefix: str, values: Values) -> dict[str, Part]:
-    return {prefix + name: value.detach().cpu().numpy() for name, value in values.items()}
+    return _under(prefix, {name: value.detach().cpu().numpy() for name, value in values.items()})
+
+
+def _under(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
+    return {prefix + name: part for name, part in parts.items()}
 
 
 def _of(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:

@@ -21,6 +21,7 @@ from simfed.cli.inspect import (
 from simfed.cli.run import make_run
 from simfed.errors import InputError
 from simfed.interrupt import sigterm_is_ctrl_c
+from simfed.units import parse_duration
 
 __all__ = ["deploy", "join", "serve"]
 
@@ -139,6 +140,14 @@ def deploy(
             "own (Linux, root).",
         ),
     ] = False,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long what waits for a shaped link may wait before more is dropped; 100 ms "
+            "(and room for 32 kB at least).",
+        ),
+    ] = None,
     set_: Overrides = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -149,9 +158,13 @@ def deploy(
     quiet: Quiet = False,
 ) -> None:
     """Serve a scenario to one process per client on this machine, for trying."""
+    if queue is not None and not shaped:
+        raise InputError("only with --shaped", where="--queue", got=queue)
     from simfed.deploy.local import deploy as deploy_here
+    from simfed.deploy.shaping import QUEUE_S
     from simfed.scenario import load_scenario, parse_assignment
 
+    queue_s = QUEUE_S if queue is None else parse_duration(queue, where="--queue")
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
     listed = load_scenario(
         scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
@@ -159,7 +172,7 @@ def deploy(
     make_run(
         listed, out,
         lambda folder, progress: deploy_here(
-            listed, folder, shaped=shaped, source=scenario, allow_plugins=allow_plugins,
+            listed, folder, shaped=shaped, queue_s=queue_s, source=scenario, allow_plugins=allow_plugins,
             resume=resume, overwrite=overwrite, progress=progress, say=_say(quiet),
         ),
         resume=resume, figures=figures, quiet=quiet, seconds="measured",

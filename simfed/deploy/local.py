@@ -15,7 +15,7 @@ from typing import Any
 
 from simfed.assembly import checked
 from simfed.deploy.serving import Listening, serve
-from simfed.deploy.shaping import Shaped, shape
+from simfed.deploy.shaping import QUEUE_S, Shaped, shape
 from simfed.deploy.warden import Warden
 from simfed.errors import RunFailed
 from simfed.experiment import RunResult, loaded
@@ -32,6 +32,7 @@ def deploy(
     out: str | Path | None = None,
     *,
     shaped: bool = False,
+    queue_s: float = QUEUE_S,
     listening: Listening | None = None,
     source: str | Path | None = None,
     allow_plugins: bool = False,
@@ -42,6 +43,7 @@ def deploy(
     shaped: each client in a network namespace of its own, with links of the scenario's capacities
     and latencies, and a share of processor time where the scenario says `speed`; Linux and root
     only. Whatever was put up is taken down at the end, also after Ctrl-C and a crash.
+    queue_s: how long what waits for a shaped link may wait; more is dropped, as routers do.
     Other arguments: those of `simfed.deploy.serving.serve`.
 
     Raises: `InputError`, where `shaped`, with what is missing; `RunFailed`; `Interrupted`.
@@ -51,7 +53,7 @@ def deploy(
     with contextlib.ExitStack() as stack:
         warden = Warden()
         stack.callback(warden.close)
-        world = shape(parts, warden) if shaped else Shaped()
+        world = shape(parts, warden, queue_s) if shaped else Shaped()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-simfed")))
         token = secrets.token_hex().encode()
         descriptor = os.open(folder / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

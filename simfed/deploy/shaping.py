@@ -5,8 +5,10 @@
                             server/receive                        client-N/up
 
 Each end of a pair of virtual interfaces sends through a token bucket (`tbf`) of the capacity of
-that direction, client's pairs also through `netem` with the latency. A processor slower than the
-profile's becomes a quota of processor time (cgroup `cpu`).
+that direction, client's pairs also through `netem` with the latency. What waits for tokens stands
+in a queue of `QUEUE_S` at the link's rate (`LEAST_QUEUE_BYTES` at least); what finds no room in it
+is dropped, as at a router. A processor slower than the profile's becomes a quota of processor time
+(cgroup `cpu`).
 
 What is not like the scenario: TCP shares the server's link as TCP does, not max-min; a quota stops
 a process and lets it go, where a slow processor is slow all the time; all processes share caches
@@ -34,7 +36,13 @@ from simfed.net import Star, Topology
 from simfed.net.topology import Direction
 from simfed.scenario.distribution import Distribution
 
-__all__ = ["Shaped", "commands", "missing", "shape"]
+__all__ = ["QUEUE_S", "Shaped", "commands", "missing", "shape"]
+
+QUEUE_S = 0.1
+"""A link's queue at its rate: a round trip's worth by the old rule for routers, a tenth of a second
+where nobody knows better. With a queue that never drops, whoever sends first keeps its share."""
+LEAST_QUEUE_BYTES = 32_768
+_PACKET_BYTES = 1514
 
 _MOST = 1000
 _BLOCK = 4096
@@ -54,8 +62,9 @@ class Shaped:
         return self.prefixes.get(client, [])
 
 
-def shape(parts: Parts, warden: Warden) -> Shaped:
-    """Put it all up; `warden` takes it down. Raises: `InputError` with all that is missing."""
+def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
+    """Put it all up; `warden` takes it down. queue_s: for how long what waits for a link may wait.
+    Raises: `InputError` with all that is missing."""
     topology = _star(parts)
     speeds = [_speed(parts, client) for client in range(topology.clients)]
     lacks = missing(topology, speeds)
@@ -68,7 +77,7 @@ def shape(parts: Parts, warden: Warden) -> Shaped:
     for namespace in _namespaces(tag, topology.clients):
         warden.will(run=["ip", "netns", "del", namespace])
     warden.will(run=["ip", "link", "del", f"sf{tag}"])
-    for command in commands(topology, tag, _cubic()):
+    for command in commands(topology, tag, _cubic(), queue_s):
         _run(command)
     prefixes = {
         client: [
@@ -118,7 +127,9 @@ def missing(topology: Topology, speeds: Sequence[float]) -> list[str]:
 _WAYS: tuple[Direction, Direction] = ("up", "down")
 
 
-def commands(topology: Topology, tag: str, route: Sequence[str] = ()) -> Iterator[list[str]]:
+def commands(
+    topology: Topology, tag: str, route: Sequence[str] = (), queue_s: float = QUEUE_S
+) -> Iterator[list[str]]:
     """All that puts up the network, in order; everything is inside namespaces of this tag, but for
     the server's end of one pair of interfaces and the route through it. `route`: options of the
     routes between server and clients, both ways."""
@@ -134,8 +145,8 @@ def commands(topology: Topology, tag: str, route: Sequence[str] = ()) -> Iterato
     yield ["ip", "-n", router, "link", "set", "s", "up"]
     through = ["via", str(_address(tag, 0, 2)), "dev", outside]
     yield ["ip", "route", "add", f"{_address(tag, 0, 0)}/20", *through, *route]
-    yield from _queue(["tc"], outside, send, 0.0)
-    yield from _queue(["tc", "-n", router], "s", receive, 0.0)
+    yield from _queue(["tc"], outside, send, 0.0, queue_s)
+    yield from _queue(["tc", "-n", router], "s", receive, 0.0, queue_s)
     for client in range(topology.clients):
         inside, pair = f"simfed-{tag}-{client}", f"c{client}"
         near, far = _address(tag, client + 1, 1), _address(tag, client + 1, 2)
@@ -150,20 +161,25 @@ def commands(topology: Topology, tag: str, route: Sequence[str] = ()) -> Iterato
         yield ["ip", "-n", inside, "addr", "add", f"{far}/30", "dev", "eth0"]
         yield ["ip", "-n", inside, "link", "set", "eth0", "up"]
         yield ["ip", "-n", inside, "route", "add", "default", "via", str(near), *route]
-        yield from _queue(["tc", "-n", inside], "eth0", rates[0], up.latency_s)
-        yield from _queue(["tc", "-n", router], pair, rates[1], down.latency_s)
+        yield from _queue(["tc", "-n", inside], "eth0", rates[0], up.latency_s, queue_s)
+        yield from _queue(["tc", "-n", router], pair, rates[1], down.latency_s, queue_s)
 
 
-def _queue(tc: list[str], device: str, rate: float, latency_s: float) -> Iterator[list[str]]:
-    parent = ["root"]
+def _queue(
+    tc: list[str], device: str, rate: float, latency_s: float, queue_s: float
+) -> Iterator[list[str]]:
+    parent, packets = ["root"], 100_000
     if math.isfinite(rate):
+        room = max(round(rate * queue_s), LEAST_QUEUE_BYTES)
+        # what is on its way stands in the same queue
+        packets = math.ceil((room + rate * latency_s) / _PACKET_BYTES)
         burst = max(1600, round(rate * 5e-4))  # more would let small messages through unshaped
         yield [*tc, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", "rate",
-               f"{round(8 * rate)}bit", "burst", str(burst), "limit", str(2**22)]  # fmt: skip
+               f"{round(8 * rate)}bit", "burst", str(burst), "limit", str(room)]  # fmt: skip
         parent = ["parent", "1:1"]
     if latency_s > 0:
         yield [*tc, "qdisc", "add", "dev", device, *parent, "handle", "10:", "netem", "delay",
-               f"{latency_s * 1e6:.0f}us", "limit", "100000"]  # fmt: skip
+               f"{latency_s * 1e6:.0f}us", "limit", str(packets)]  # fmt: skip
 
 
 def _star(parts: Parts) -> Topology:

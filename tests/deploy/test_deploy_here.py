@@ -47,26 +47,34 @@ def test_links_become_token_buckets_and_delays_inside_namespaces():
     queues = [line for line in lines if "qdisc" in line]
     assert queues == [
         "tc -n simfed-00000a qdisc add dev s root handle 1: tbf rate 40000000bit burst 2500 "
-        "limit 4194304",
+        "limit 500000",
         "tc -n simfed-00000a-0 qdisc add dev eth0 root handle 1: tbf rate 8000000bit burst 1600 "
-        "limit 4194304",
+        "limit 100000",
         "tc -n simfed-00000a-0 qdisc add dev eth0 parent 1:1 handle 10: netem delay 10000us "
-        "limit 100000",
+        "limit 73",
         "tc -n simfed-00000a qdisc add dev c0 root handle 1: tbf rate 64000000bit burst 4000 "
-        "limit 4194304",
-        "tc -n simfed-00000a qdisc add dev c0 parent 1:1 handle 10: netem delay 10000us "
-        "limit 100000",
+        "limit 800000",
+        "tc -n simfed-00000a qdisc add dev c0 parent 1:1 handle 10: netem delay 10000us limit 582",
         "tc -n simfed-00000a-1 qdisc add dev eth0 root handle 1: tbf rate 16000000bit burst 1600 "
-        "limit 4194304",
+        "limit 200000",
         "tc -n simfed-00000a-1 qdisc add dev eth0 parent 1:1 handle 10: netem delay 10000us "
-        "limit 100000",
+        "limit 146",
         "tc -n simfed-00000a qdisc add dev c1 root handle 1: tbf rate 64000000bit burst 4000 "
-        "limit 4194304",
-        "tc -n simfed-00000a qdisc add dev c1 parent 1:1 handle 10: netem delay 10000us "
-        "limit 100000",
+        "limit 800000",
+        "tc -n simfed-00000a qdisc add dev c1 parent 1:1 handle 10: netem delay 10000us limit 582",
     ]
     outside = [line for line in lines if "simfed-" not in line]
     assert all("sf00000a" in line for line in outside)  # nothing else of this machine is touched
+
+
+def test_a_queue_is_as_long_as_its_link_takes_for_it():
+    star = Star(1, up_bytes_per_s=1e6, down_bytes_per_s=1e4)
+    rooms = [
+        line[line.index("limit") + 1]
+        for line in shaping.commands(star, "00000a", queue_s=0.5)
+        if "tbf" in line
+    ]
+    assert rooms == ["500000", "32768"]  # of a slow link twenty packets
 
 
 def test_both_ends_send_with_the_congestion_control_of_the_network_model():

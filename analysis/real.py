@@ -201,10 +201,7 @@ def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
     asked: dict[str, list[list[object]]] = {
         "server": [[*lenets, "--k", "3000,5000"]],
         "plain": [[*lenets, "--k", "3000,5000", "--beside", 9]],
-        "slow": [
-            ["--models", model, "--quota", share, "--beside", 9, "--steps", 5, "--k", "2000,4000"]
-            for model, share in zip(("lenet5-half", "lenet5"), SLOW, strict=True)
-        ],
+        **{name: _under_quotas(CASES[name]) for name in ("slow", "mixed")},
         "long-server": [wide],
         "long": [[*wide, "--beside", 1]],
     }  # fmt: skip
@@ -227,6 +224,18 @@ def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
             quiet.over()
         command("calibrate", "fit", *tables, "--kind", "table", "--out", profile)
     return found
+
+
+def _under_quotas(case: Mapping[str, Any]) -> list[list[object]]:
+    """As the case's clients work: so many steps in a row, rested for a tenth of a second before."""
+    like: list[object] = [
+        "--beside", 9, "--paced", 0.1, "--steps", case["training"]["local_steps"],
+        "--k", case["compression"]["k"],
+    ]  # fmt: skip
+    return [
+        ["--models", model, "--quota", share, *like]
+        for model, share in zip(("lenet5-half", "lenet5"), SLOW, strict=True)
+    ]
 
 
 def from_measuring(plain: Mapping[str, Any], clients: Path, server: Path) -> dict[str, Any]:
@@ -304,7 +313,7 @@ def play_cases(work: Path, repeat: int, quiet: Quiet, more: Sequence[str]) -> No
         folders = [work / "cases" / f"{name}-{i}" for i in range(repeat + (name in more))]
         runs = [simfed.load_run(folder) for folder in folders]
         reals = [counting(run) for run in runs]
-        kind = {"slow": "slow", "mixed": "slow", "long": "long"}.get(name, "plain")
+        kind = name if name in ("slow", "mixed", "long") else "plain"
         server = profiles["long-server" if name == "long" else "server"]
         plans = {
             "measured": from_measuring(CASES[name], profiles[kind], server),

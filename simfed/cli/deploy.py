@@ -172,8 +172,9 @@ def deploy(
     make_run(
         listed, out,
         lambda folder, progress: deploy_here(
-            listed, folder, shaped=shaped, queue_s=queue_s, source=scenario, allow_plugins=allow_plugins,
-            resume=resume, overwrite=overwrite, progress=progress, say=_say(quiet),
+            listed, folder, shaped=shaped, queue_s=queue_s, source=scenario,
+            allow_plugins=allow_plugins, resume=resume, overwrite=overwrite, progress=progress,
+            say=_say(quiet),
         ),
         resume=resume, figures=figures, quiet=quiet, seconds="measured",
     )  # fmt: skip

@@ -19,7 +19,8 @@ LEAST_WEIGHT, MOST_WEIGHT = 1e-9, 1e9
 
 
 class Program(Protocol):
-    """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow."""
+    """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow. It may
+    look at `flow.spent_s` and `flow.unsent_bytes`, and changes nothing of the flow."""
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
         """The burst has drained and `flow.unsent_bytes` bytes are left: (seconds to wait, bytes to

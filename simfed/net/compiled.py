@@ -45,7 +45,8 @@ def make_engine(
 
 
 class CompiledEngine(Follower):
-    """Does what `simfed.net.engine.Engine` does, some twenty times as fast.
+    """Does what `simfed.net.engine.Engine` does, two to eight times as fast: the more, the more
+    flows share links.
 
     Raises: `RuntimeError` where the library was not built.
 

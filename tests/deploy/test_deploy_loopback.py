@@ -106,7 +106,7 @@ def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
 @pytest.mark.parametrize(
     "mode",
     [
-        {"mode": "deadline", "deadline": "350 ms", "late": "merge"},
+        {"mode": "deadline", "deadline": "500 ms", "late": "merge"},
         {"mode": "first", "over_selection": 0.5, "late": "merge"},
         {"mode": "buffered", "buffer": 2, "concurrency": 3},
         {"mode": "asynchronous", "concurrency": 2},
@@ -132,7 +132,8 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
     picked = {"participation": {"clients_per_round": 2}} if mode["mode"] == "first" else {}
     method = {"buffered": "fedbuff", "asynchronous": "fedasync"}.get(mode["mode"], "fedavg")
     plan = worlds.scenario(rounds=8, method=method, aggregation=mode, downlink=CHANGES, **picked)
-    slow = {"client_0": 0.1, "client_1": 0.15, "client_2": 0.5}
+    longest_s = 1.2 if mode["mode"] == "deadline" else 0.5
+    slow = {"client_0": 0.1, "client_1": 0.15, "client_2": longest_s}
     real = worlds.deployed(plan, tmp_path / "real", slow=slow)
     assert verify(tmp_path / "real") == []
     assert "failed" not in set(real.participations["outcome"])

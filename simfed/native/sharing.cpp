@@ -13,6 +13,7 @@
 #include <limits>
 #include <new>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace {
@@ -219,35 +220,30 @@ struct Link {
       if (part.owner != this) parts.push_back(-part.owner->level * part.tally.value());
     return fsum(parts);
   }
-  Flow* next_end() {
-    while (!ends.empty()) {
-      const Entry& first = ends.front();
-      Flow* flow = first.flow;
-      if (flow->serial == first.serial && flow->owner == this && flow->end == first.key)
-        return flow;
-      pop(ends);
+  // The first flow of a heap of which the entry still holds; void entries before it are dropped.
+  template <class Holds>
+  static Flow* first_of(std::vector<Entry>& heap, Holds holds) {
+    while (!heap.empty()) {
+      const Entry& first = heap.front();
+      if (first.flow->serial == first.serial && holds(*first.flow, first.key)) return first.flow;
+      pop(heap);
     }
     return nullptr;
+  }
+  Flow* next_end() {
+    return first_of(ends, [this](const Flow& flow, double end) {
+      return flow.owner == this && flow.end == end;
+    });
   }
   Flow* lowest_cap() {
-    while (!by_cap.empty()) {
-      const Entry& first = by_cap.front();
-      Flow* flow = first.flow;
-      if (flow->serial == first.serial && flow->owner == this && flow->level_cap == first.key)
-        return flow;
-      pop(by_cap);
-    }
-    return nullptr;
+    return first_of(by_cap, [this](const Flow& flow, double cap) {
+      return flow.owner == this && flow.level_cap == cap;
+    });
   }
   Flow* fastest_capped() {
-    while (!by_limit.empty()) {
-      const Entry& first = by_limit.front();
-      Flow* flow = first.flow;
-      if (flow->serial == first.serial && !flow->owner && flow->level_cap == -first.key)
-        return flow;
-      pop(by_limit);
-    }
-    return nullptr;
+    return first_of(by_limit, [](const Flow& flow, double minus) {
+      return !flow.owner && flow.level_cap == -minus;
+    });
   }
   void collect() {  // the heaps anew, of what is not void
     ends.clear(), by_cap.clear(), by_limit.clear();
@@ -261,20 +257,20 @@ struct Link {
       }
     }
     for (auto* heap : {&ends, &by_cap, &by_limit}) std::make_heap(heap->begin(), heap->end());
+    std::make_heap(guards.begin(), guards.end());
   }
   void rebase() {
     for (Flow* flow : flows)
       if (flow && flow->owner == this) flow->end -= progress;
     turned += progress;
     progress = 0.0;
-    collect();
     guards.erase(std::remove_if(guards.begin(), guards.end(),
                                 [](const Guard& entry) {
                                   return entry.watching->serial != entry.serial ||
                                          entry.watching->guard != entry.number;
                                 }),
                  guards.end());
-    std::make_heap(guards.begin(), guards.end());
+    collect();
     pushes = 0;
   }
 };
@@ -360,14 +356,8 @@ struct Engine {
     Flow* flow = idle_flows.back();
     idle_flows.pop_back();
     const int64_t handle = flow->handle;
-    std::vector<int64_t> links = std::move(flow->links);
-    std::vector<Crossing> shared = std::move(flow->shared);
-    std::vector<Dwelt> dwelt = std::move(flow->dwelt);
     *flow = Flow();
     flow->handle = handle;
-    flow->links = std::move(links), flow->shared = std::move(shared);
-    flow->dwelt = std::move(dwelt);
-    flow->links.clear(), flow->shared.clear(), flow->dwelt.clear();
     flow->serial = ++serials;
     return flow;
   }
@@ -448,8 +438,7 @@ struct Engine {
   // ---- changes ---------------------------------------------------------------------------------
 
   void join(Flow* flow) {
-    std::vector<Crossing> shared = std::move(flow->shared);
-    shared.clear();
+    std::vector<Crossing> shared;
     std::vector<Flow*> met;
     for (int64_t id : flow->links) {
       Slot& slot = slots[id];
@@ -853,10 +842,10 @@ struct Engine {
       rates_of_links.push_back(link->capacity);
     }
     std::vector<Flow*> concerned;
-    std::unordered_map<const Flow*, bool> seen;
+    std::unordered_set<const Flow*> seen;
     for (Link* link : all)
       for (Flow* flow : link->flows)
-        if (flow && !seen[flow]) seen[flow] = true, concerned.push_back(flow);
+        if (flow && seen.insert(flow).second) concerned.push_back(flow);
     const size_t n = concerned.size();
     std::vector<int64_t> starts{0}, paths, bottlenecks(n);
     std::vector<double> weights, limits, rates(n);
@@ -1184,10 +1173,7 @@ struct Engine {
       link->load.count = *n++;
       slots[link->id].shared = link;
     }
-    for (Link* link : all) {
-      link->collect();
-      std::make_heap(link->guards.begin(), link->guards.end());
-    }
+    for (Link* link : all) link->collect();
     for (int64_t k = *n++; k > 0; --k) {
       Slot& slot = slots[*n++];
       slot.alone = at(*n++);

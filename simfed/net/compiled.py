@@ -25,7 +25,7 @@ from simfed.errors import BrokenInvariant
 from simfed.net.compiled_state import flows_of, read_plain, write_plain
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow
-from simfed.net.following import Follower, Varying
+from simfed.net.following import AnyEngine, Varying
 from simfed.net.maxmin import max_min
 from simfed.net.meter import Meter
 from simfed.net.topology import Floats, Path
@@ -38,24 +38,17 @@ def make_engine(
     capacities_bytes_per_s: Sequence[float] | Floats,
     traces: Mapping[int, LinkTrace] | None = None,
     meter: Meter | None = None,
-) -> Engine | CompiledEngine:
+) -> AnyEngine:
     """The compiled engine where it was built, else Python's; they give the same."""
     kind = Engine if native.sharing() is None else CompiledEngine
     return kind(capacities_bytes_per_s, traces, meter)
 
 
-class CompiledEngine(Follower):
+class CompiledEngine(AnyEngine):
     """Does what `simfed.net.engine.Engine` does, two to eight times as fast: the more, the more
     flows share links.
 
     Raises: `RuntimeError` where the library was not built.
-
-    >>> engine = make_engine([10.0])
-    >>> a, b = Flow(0, 60.0, (0,)), Flow(1, 20.0, (0,))
-    >>> engine.start(a), engine.start(b, at_s=2.0)
-    (None, None)
-    >>> [(flow.id, flow.spent_s) for flow in engine.advance(100.0)]
-    [(1, 4.0), (0, 8.0)]
     """
 
     def __init__(
@@ -83,52 +76,38 @@ class CompiledEngine(Follower):
 
     @property
     def now_s(self) -> float:
-        """Seconds since the engine's clock was last set to 0."""
         now_s: float = self._calls.net_now(self._core)
         return now_s
 
     def restart_clock(self, epoch_s: float) -> None:
-        """Set the clock back to 0; only while nothing is in progress."""
         self._calls.net_restart(self._core)
         self._varying.clear()
         self.epoch_s = epoch_s
 
     def start(self, flow: Flow, at_s: float | None = None) -> None:
-        """`flow` starts at `at_s` (default now): it waits its latency, then shares."""
         flow.spent_s = flow.latency_s
         flow.since_s = (self.now_s if at_s is None else at_s) + flow.latency_s
         self._enter(flow, flow.since_s)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
-        """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
             self.start(flow, at_s)
 
     def next_at_s(self) -> float:
-        """When something happens next; inf if nothing will."""
         at_s: float = self._calls.net_next(self._core)
         return at_s
 
     def advance(self, until_s: float) -> list[Flow]:
-        """Play everything up to and including `until_s`; the flows that ended, in order.
-
-        Raises: `DeadLink` when flows wait for a capacity that stays 0 for ever.
-        """
         count = self._calls.net_advance(self._core, until_s)
         return [] if count == 1 else self._take(count)
 
     def cancel(self, flow: Flow) -> None:
-        """Take a started flow out now. `flow.remaining_bytes` and `flow.unsent_bytes` say what it
-        leaves behind."""
         self._take(self._calls.net_cancel(self._core, self._handles[flow]))
 
     def change_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
-        """From now on a link has this capacity, finite and at least 0."""
         self._take(self._calls.net_change_now(self._core, link, capacity_bytes_per_s))
 
     def left(self, flow: Flow) -> float:
-        """The bytes that a flow that was started has yet to send, but for those that its program
-        holds back (`flow.unsent_bytes`)."""
         handle = self._handles.get(flow)
         if handle is None:
             return flow.remaining_bytes
@@ -136,21 +115,18 @@ class CompiledEngine(Follower):
         return left
 
     def look(self, flow: Flow) -> None:
-        """Bring what `flow` says of itself up to its last change of rate."""
         handle = self._handles.get(flow)
         if handle is not None:
             count = self._calls.net_look(self._core, handle)
             _read(flow, self._calls.net_out(self._core)[:count], 0)
 
     def state(self) -> dict[str, Any]:
-        """What decides the future, as Python's engine has it."""
         plain = Engine(self._capacities, self._traces, self._meter)
         plain.epoch_s, plain._varying = self.epoch_s, self._varying
         write_plain(plain, self._flows, *self._dump())
         return plain.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Inverse of `state`, on a new engine of the same links and traces."""
         plain = Engine(self._capacities, self._traces, self._meter)
         plain.restore(state)
         self.epoch_s, self._varying = plain.epoch_s, plain._varying

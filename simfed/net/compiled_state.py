@@ -7,10 +7,9 @@ whole ones and floats. Heaps of flows and guards are no part of them; they follo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf
 from typing import Any
 
-from simfed.net.engine import Engine
+from simfed.net.engine import CAPACITY_CHANGES, LINK_ENDS, Engine
 from simfed.net.flows import Flow, Link, Tally
 from simfed.net.following import Varying
 from simfed.net.meter import Meter, Piece
@@ -60,7 +59,7 @@ def write_plain(
         for owner_of, level in link.guarded.items():
             owner_of.guards.append((level, link.id, link.guard, link))
     for link in links:
-        _sort_heaps(link)
+        link.collect()
     for _ in range(next(n)):
         id, flow = next(n), flows[next(n)]
         sharing.alone[id] = flow
@@ -70,9 +69,8 @@ def write_plain(
     sharing._changed_capacity = {id: next(x) for id in some()}
     for _ in range(next(n)):
         order, sequence, number = next(n), next(n), next(n)
-        what: Any = flows[number] if order in (0, 3) else links[number] if order == 1 else None
-        if what is None:
-            what = plain._varying[number]
+        things: Any = {LINK_ENDS: links, CAPACITY_CHANGES: plain._varying}.get(order, flows)
+        what = things[number]
         plain._heap.append((next(x), order, sequence, what, what.stamp))
 
 
@@ -112,15 +110,6 @@ def _tally(count: int, x: Iterator[float]) -> Tally:
 
 def _next(stream: Iterator[Any], count: int) -> list[Any]:
     return [next(stream) for _ in range(count)]
-
-
-def _sort_heaps(link: Link) -> None:
-    """The heaps of a link, of its flows and guards as they are."""
-    own = [flow for flow in link.flows if flow.owner is link]
-    link.ends = sorted((flow.end, flow.id, flow) for flow in own)
-    link.by_cap = sorted((f.level_cap, f.id, f) for f in own if f.level_cap < inf)
-    link.by_limit = sorted((-f.level_cap, f.id, f) for f in link.flows if f.owner is None)
-    link.guards.sort()
 
 
 def read_plain(plain: Engine, numbers: Mapping[Flow, int]) -> tuple[list[int], list[float]]:

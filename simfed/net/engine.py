@@ -14,7 +14,7 @@ from typing import Any
 
 from simfed.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link
-from simfed.net.following import Follower, Varying
+from simfed.net.following import AnyEngine, Varying
 from simfed.net.meter import Meter
 from simfed.net.sharing import Sharing
 from simfed.net.topology import Floats
@@ -22,10 +22,11 @@ from simfed.net.traces import LinkTrace, Moment
 
 __all__ = ["Engine"]
 
-_FLOW_ENDS, _LINK_ENDS, _CAPACITY_CHANGES, _FLOW_JOINS = range(4)
+FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
+"""What happens at one instant, in order."""
 
 
-class Engine(Follower):
+class Engine(AnyEngine):
     """Flows over links with capacities in bytes/s, indexed by the link ids in `Flow.links`.
 
     `traces` gives the links whose capacity varies, on a clock that shows `epoch_s` when the
@@ -53,43 +54,33 @@ class Engine(Follower):
 
     @property
     def now_s(self) -> float:
-        """Seconds since the engine's clock was last set to 0."""
         return self.sharing.now_s
 
     def restart_clock(self, epoch_s: float) -> None:
-        """Set the clock back to 0; only while nothing is in progress. Small instants have fine
-        digits."""
         self._heap.clear()
         self._varying.clear()
         self.sharing.now_s = 0.0
         self.epoch_s = epoch_s
 
     def start(self, flow: Flow, at_s: float | None = None) -> None:
-        """`flow` starts at `at_s` (default now): it waits its latency, then shares."""
         flow.spent_s = flow.latency_s
         self._join_at((self.now_s if at_s is None else at_s) + flow.latency_s, flow)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
-        """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
             flow.spent_s = flow.latency_s
             flow.since_s = at_s + flow.latency_s
             self._sequence += 1
-            self._heap.append((flow.since_s, _FLOW_JOINS, self._sequence, flow, flow.stamp))
+            self._heap.append((flow.since_s, FLOW_JOINS, self._sequence, flow, flow.stamp))
         heapq.heapify(self._heap)
 
     def next_at_s(self) -> float:
-        """When something happens next; inf if nothing will."""
         heap = self._heap
         while heap and heap[0][3].stamp != heap[0][4]:  # void: its flow or link has changed since
             heapq.heappop(heap)
         return heap[0][0] if heap else inf
 
     def advance(self, until_s: float) -> list[Flow]:
-        """Play everything up to and including `until_s`; the flows that ended, in order.
-
-        Raises: `DeadLink` when flows wait for a capacity that stays 0 for ever.
-        """
         ended: list[Flow] = []
         heap = self._heap
         while (at_s := self.next_at_s()) <= until_s and heap:
@@ -99,38 +90,28 @@ class Engine(Follower):
         return ended
 
     def cancel(self, flow: Flow) -> None:
-        """Take a started flow out now. `flow.remaining_bytes` and `flow.unsent_bytes` say what it
-        leaves behind."""
         if flow.joined:
             self.sharing.leave(flow)
         flow.stamp += 1
-        self.sharing.settle()
-        self._schedule()
+        self._finish()
 
     def change_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
-        """From now on a link has this capacity, finite and at least 0."""
         self.sharing.change_capacity(link, capacity_bytes_per_s)
-        self.sharing.settle()
-        self._schedule()
+        self._finish()
 
     def left(self, flow: Flow) -> float:
-        """The bytes that a flow that was started has yet to send, but for those that its program
-        holds back (`flow.unsent_bytes`)."""
         return self.sharing.left(flow) if flow.joined else flow.remaining_bytes
 
     def look(self, flow: Flow) -> None:
-        """Bring what `flow` says of itself up to its last change of rate; here it always is."""
+        pass  # it is its own record
 
     def state(self) -> dict[str, Any]:
-        """What decides the future, as names and the engine's own records
-        (`simfed.net.snapshot`)."""
         found: dict[str, Any] = {}
         for part, keys in self._parts():
             found |= {f"{type(part).__name__}.{key}": getattr(part, key) for key in keys}
         return found
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Inverse of `state`, on a new engine of the same links and traces."""
         for part, keys in self._parts():
             for key in keys:
                 setattr(part, key, state[f"{type(part).__name__}.{key}"])
@@ -154,7 +135,7 @@ class Engine(Follower):
 
     def _join_at(self, at_s: float, flow: Flow) -> None:
         flow.since_s = at_s
-        self._push(at_s, _FLOW_JOINS, flow)
+        self._push(at_s, FLOW_JOINS, flow)
 
     def _push(self, at_s: float, order: int, what: Any) -> None:
         self._sequence += 1
@@ -170,15 +151,19 @@ class Engine(Follower):
             _, order, _, what, stamp = heapq.heappop(heap)
             if what.stamp != stamp:
                 continue
-            if order == _FLOW_JOINS:
+            if order == FLOW_JOINS:
                 self._join(what, ended)
-            elif order == _FLOW_ENDS:
+            elif order == FLOW_ENDS:
                 self._drained(what, what.remaining_bytes / what.limit_bytes_per_s, ended)
-            elif order == _LINK_ENDS:
+            elif order == LINK_ENDS:
                 self._drain(what, ended)
             else:
                 self._change(what)
-        sharing.settle()
+        self._finish()
+
+    def _finish(self) -> None:
+        """All that changes at this instant has changed."""
+        self.sharing.settle()
         self._schedule()
 
     # ---- flows ---------------------------------------------------------------------------------
@@ -246,7 +231,7 @@ class Engine(Follower):
         return id in self.sharing.alone or id in self.sharing.shared
 
     def _change_at(self, at_s: float, varying: Varying) -> None:
-        self._push(at_s, _CAPACITY_CHANGES, varying)
+        self._push(at_s, CAPACITY_CHANGES, varying)
 
     def _schedule(self) -> None:
         """Enter the ends that have moved."""
@@ -255,7 +240,7 @@ class Engine(Follower):
         for flow in sharing.changed_flows:
             if flow.joined and flow.owner is None and flow.limit_bytes_per_s > 0:
                 self._push(
-                    flow.since_s + flow.remaining_bytes / flow.limit_bytes_per_s, _FLOW_ENDS, flow
+                    flow.since_s + flow.remaining_bytes / flow.limit_bytes_per_s, FLOW_ENDS, flow
                 )
         sharing.changed_flows.clear()
         for link in sharing.changed_links:
@@ -263,5 +248,5 @@ class Engine(Follower):
             first = link.next_end()
             if first is not None and link.level > 0:
                 left_s = max(first.end - link.progress, 0.0) / link.level
-                self._push(max(link.since_s + left_s, now_s), _LINK_ENDS, link)
+                self._push(max(link.since_s + left_s, now_s), LINK_ENDS, link)
         sharing.changed_links.clear()

@@ -227,20 +227,25 @@ class Link:
         The clock's numbers stay as small as the flows that it measures (late instants have coarse
         digits), the heaps as long as there are flows.
         """
-        own = [flow for flow in self.flows if flow.owner is self]
-        for flow in own:
-            flow.end -= self.progress
+        for flow in self.flows:
+            if flow.owner is self:
+                flow.end -= self.progress
         self.turned += self.progress
         self.progress = 0.0
+        self.guards = [entry for entry in self.guards if entry[3].guard == entry[2]]
+        self.collect()
+        self.pushes = 0
+
+    def collect(self) -> None:
+        """Make the heaps anew, of its flows and its guards as they are."""
+        own = [flow for flow in self.flows if flow.owner is self]
         self.ends = [(flow.end, flow.id, flow) for flow in own]
         self.by_cap = [(flow.level_cap, flow.id, flow) for flow in own if flow.level_cap < inf]
         self.by_limit = [(-f.level_cap, f.id, f) for f in self.flows if f.owner is None]
-        self.guards = [entry for entry in self.guards if entry[3].guard == entry[2]]
         heapq.heapify(self.ends)
         heapq.heapify(self.by_cap)
         heapq.heapify(self.by_limit)
         heapq.heapify(self.guards)
-        self.pushes = 0
 
     def next_end(self) -> Flow | None:
         """Its own flow that ends first."""

@@ -1,4 +1,5 @@
-"""Links whose capacity follows a trace, for any engine: when to look, what to set, when to give up.
+"""What is asked of any engine, and what any does about links whose capacity follows a trace: when
+to look, what to set, when to give up.
 
 A link is followed from the first flow that comes to it until a piece of its trace ends and nobody
 uses it, so that a million links with traces cost what those in use cost.
@@ -7,13 +8,14 @@ uses it, so that a million links with traces cost what those in use cost.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from typing import Any
 
 from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace, Moment
 
-__all__ = ["DeadLink", "Follower", "Varying"]
+__all__ = ["AnyEngine", "DeadLink", "Varying"]
 
 
 class DeadLink(Exception):
@@ -41,9 +43,9 @@ class Varying:
         self.stamp = 0
 
 
-class Follower(ABC):
-    """An engine, as far as traces go: `traces` gives the links whose capacity varies, on a clock
-    that shows `epoch_s` when the engine's own shows 0."""
+class AnyEngine(ABC):
+    """Flows over links, in time. `traces` gives the links whose capacity varies, on a clock that
+    shows `epoch_s` when the engine's own shows 0."""
 
     def __init__(self, traces: Mapping[int, LinkTrace] | None) -> None:
         self.epoch_s = 0.0
@@ -54,6 +56,57 @@ class Follower(ABC):
     @abstractmethod
     def now_s(self) -> float:
         """Seconds since the engine's clock was last set to 0."""
+
+    @abstractmethod
+    def restart_clock(self, epoch_s: float) -> None:
+        """Set the clock back to 0; only while nothing is in progress. Small instants have fine
+        digits."""
+
+    @abstractmethod
+    def start(self, flow: Flow, at_s: float | None = None) -> None:
+        """`flow` starts at `at_s` (default now): it waits its latency, then shares."""
+
+    @abstractmethod
+    def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
+        """Start many flows, each at its own time: (instant, flow)."""
+
+    @abstractmethod
+    def next_at_s(self) -> float:
+        """When something happens next; inf if nothing will."""
+
+    @abstractmethod
+    def advance(self, until_s: float) -> list[Flow]:
+        """Play everything up to and including `until_s`; the flows that ended, in order.
+
+        Raises: `DeadLink` when flows wait for a capacity that stays 0 for ever.
+        """
+
+    @abstractmethod
+    def cancel(self, flow: Flow) -> None:
+        """Take a started flow out now. `flow.remaining_bytes` and `flow.unsent_bytes` say what it
+        leaves behind."""
+
+    @abstractmethod
+    def change_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
+        """From now on a link has this capacity, finite and at least 0."""
+
+    @abstractmethod
+    def left(self, flow: Flow) -> float:
+        """The bytes that a flow that was started has yet to send, but for those that its program
+        holds back (`flow.unsent_bytes`)."""
+
+    @abstractmethod
+    def look(self, flow: Flow) -> None:
+        """Bring what `flow` says of itself up to its last change of rate."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """What decides the future, as names and the records of Python's engine
+        (`simfed.net.snapshot`)."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`, on a new engine of the same links and traces."""
 
     @abstractmethod
     def _capacity(self, id: int) -> float:

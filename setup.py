@@ -1,8 +1,7 @@
-"""What setup.cfg has no words for: the compiled convolutions of small models, and the compiled
-network.
+"""What setup.cfg has no words for: the compiled layers of small models, and the compiled network.
 
-Where there is no compiler the package is built without them: convolutions are PyTorch's then, the
-network is Python's.
+Where there is no compiler the package is built without them: layers are PyTorch's then, the network
+is Python's.
 """
 
 from setuptools import Extension, setup
@@ -10,9 +9,13 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "simfed.native._convpool",
-            ["simfed/native/convpool.cpp"],
-            depends=["simfed/native/convpool_loops.h"],
+            "simfed.native._layers",
+            [f"simfed/native/{part}.cpp" for part in ("layers", "convpool", "linear")],
+            depends=[
+                "simfed/native/convpool_loops.h",
+                "simfed/native/linear_loops.h",
+                "simfed/native/vectors.h",
+            ],
             extra_compile_args=["-O3", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti"],
             optional=True,
         ),

@@ -205,6 +205,8 @@ def beside(positions: Indices, device: Any) -> Any:
     import torch
 
     tensor = torch.from_numpy(positions)
+    if device.type == "cpu":
+        return tensor
     if device.type == "cuda":
         tensor = tensor.pin_memory()  # a copy from ordinary memory may wait for the device
     return tensor.to(device, non_blocking=True)

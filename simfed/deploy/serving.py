@@ -187,7 +187,7 @@ class _Holder:
             "its last bits may be others"
             for client, theirs in self._versions.items()
             for name, version in ours.items()
-            if name in ("python", "torch", "numpy", "convolutions")
+            if name in ("python", "torch", "numpy", "layers")
             and theirs.get(name, version) != version
         }
         return {

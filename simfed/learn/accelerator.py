@@ -64,7 +64,7 @@ class AcceleratorWorker(Worker):
             ]
             rows = np.array([prototype.row[client] for client in unit.clients])
             losses = self._trained(
-                prototype, self.on_device(np.stack(batches)), self.on_device(rows)
+                prototype, self.data.places(np.stack(batches)), self.data.places(rows)
             )
         return list(losses), None
 
@@ -157,7 +157,7 @@ class AcceleratorWorker(Worker):
         with self.stopwatch.spending("local_losses"):
             samples = [self.own_samples(unit.client, unit.key) for unit in units]
             sizes = [len(own) for own in samples]
-            positions = self.on_device(np.concatenate(samples))
+            positions = self.data.places(np.concatenate(samples))
             logits = prototype.held_passes.logits(positions, self.data.samples)
             losses = F.cross_entropy(logits, self.data.labels[positions], reduction="none")
             return [own.mean() for own in losses.split(sizes)]

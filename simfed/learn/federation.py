@@ -67,9 +67,14 @@ class Federation:
         # not [positions], which takes three times as long
         return self._normalised(torch.index_select(self._stored, 0, positions))
 
+    def places(self, positions: Positions) -> Tensor:
+        """Positions as a tensor beside the data."""
+        tensor: Tensor = beside(positions, self.device)
+        return tensor
+
     def at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
         """Training samples and labels at these positions."""
-        where = positions if isinstance(positions, Tensor) else beside(positions, self.device)
+        where = positions if isinstance(positions, Tensor) else self.places(positions)
         return self.samples(where), self.labels.index_select(0, where)
 
     def _normalised(self, stored: Tensor) -> Tensor:

@@ -54,6 +54,10 @@ class Prototype:
         module = build().to(device)
         own = FlatModel(module)
         d, b, n = own.weights.numel(), own.statistics.numel(), len(clients)
+        self.parameters = d
+        """The length of the flat gradient."""
+        self.buffers = b
+        """Number of running statistics."""
         self.server = FlatModel(module, weights=arena.zeros(d), statistics=arena.zeros(b))
         self.shapes = self.server.shapes
         """Of the layers, for codecs that look at them."""
@@ -89,16 +93,6 @@ class Prototype:
         """Counts the changes of the server's weights."""
         self._remembered: tuple[Tensor, ...] | None = None
         self._scratch_like = self.server
-
-    @property
-    def parameters(self) -> int:
-        """d, the length of the flat gradient."""
-        return self.server.weights.numel()
-
-    @property
-    def buffers(self) -> int:
-        """Number of running statistics."""
-        return self.server.statistics.numel()
 
     @property
     def _apart(self) -> tuple[Tensor, ...]:

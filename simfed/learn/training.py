@@ -145,11 +145,15 @@ class Trainer:
         gradient = weights if plain else _rows(weights, *weights.shape)
         descent = Descent(self._training, rate, len(courses))
         total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
-        for rows, batches in _waves(queues):
+        waves = list(_waves(queues))
+        where = self._data.places(np.concatenate([own for _, of in waves for own in of]))
+        every_label, start = self._data.labels.index_select(0, where), 0
+        for rows, batches in waves:
             own, found = weights[rows], gradient[rows]
-            samples, labels = self._data.at(np.concatenate(batches))
             shape = len(batches), len(batches[0])
-            samples, labels = samples.view(*shape, *samples.shape[1:]), labels.view(shape)
+            here = slice(start, start := start + shape[0] * shape[1])
+            samples, labels = self._data.samples(where[here]), every_label[here].view(shape)
+            samples = samples.view(*shape, *samples.shape[1:])
             if plain:
                 total[rows].add_(self._passes.step_rows(own, samples, labels, rate))
                 continue
@@ -204,6 +208,10 @@ def _waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[
     [(0, 3, 2), (0, 2, 2), (0, 3, 1)]
     """
     sizes = [[*map(len, queue), 0] for queue in queues]
+    if all(of == sizes[0] for of in sizes):
+        for together in zip(*queues, strict=True):
+            yield slice(0, len(queues)), list(together)
+        return
     at = [0] * len(queues)
     while True:
         now = [of[place] for of, place in zip(sizes, at, strict=True)]

@@ -112,12 +112,7 @@ class Worker:
     def public_samples(self, round: int) -> Tensor:
         """This round's public samples."""
         chosen = draw_public(self.streams, round, len(self.data.public), self.public)
-        return self.data.public if chosen is None else self.data.public[self.on_device(chosen)]
-
-    def on_device(self, positions: Positions) -> Tensor:
-        """Positions as a tensor beside the data."""
-        tensor: Tensor = beside(positions, self.data.device)
-        return tensor
+        return self.data.public if chosen is None else self.data.public[self.data.places(chosen)]
 
     def own_count(self, client: int) -> int:
         """Samples behind f_n of this client."""
@@ -247,7 +242,7 @@ class Worker:
     def measure_loss(self, unit: MeasureLoss) -> Answer:
         """f_n: mean cross-entropy over the client's probe, all its samples, or its batch."""
         with self.stopwatch.spending("local_losses"):
-            positions = self.on_device(self.own_samples(unit.client, unit.key))
+            positions = self.data.places(self.own_samples(unit.client, unit.key))
             passes = self.prototype_of[unit.client].held_passes
             logits = passes.logits(positions, self.data.samples)
             return [F.cross_entropy(logits, self.data.labels.index_select(0, positions))], None
@@ -368,7 +363,7 @@ class Worker:
     ) -> list[Tensor]:
         """The loss of each batch, all of one size, at the scratch model; its gradient is added
         to its vector."""
-        positions = self.on_device(np.concatenate(batches))
+        positions = self.data.places(np.concatenate(batches))
         labels = self.data.labels.index_select(0, positions).split(len(batches[0]))
         shares = [
             (partial(cross_entropy, labels=own), vector)

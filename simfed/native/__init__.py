@@ -13,21 +13,22 @@ from typing import TypeVar
 
 _Library = TypeVar("_Library", bound=ctypes.CDLL)
 
-__all__ = ["convolutions", "convpool", "sharing"]
+__all__ = ["layers", "sharing", "who_computes_layers"]
 
-_INTERFACES = {"_convpool": 1, "_sharing": 1}
+_INTERFACES = {"_layers": 2, "_sharing": 1}
 """Of each library, counted up where its functions take or do something else, so that one that an
 earlier clone built is not used."""
 
 
 @cache
-def convpool() -> tuple[ctypes.CDLL, int] | None:
-    """The library made of convpool.cpp, and how many numbers this processor's vectors hold.
+def layers() -> tuple[ctypes.CDLL, int] | None:
+    """The library of convolutions and linear layers (layers.cpp, convpool.cpp, linear.cpp), and how
+    many numbers this processor's vectors hold.
 
     None where it was not built, was built for another machine or from earlier sources, or is of no
     use to the processor (x86 without AVX2 and FMA).
     """
-    library = _load("_convpool", ctypes.CDLL)
+    library = _load("_layers", ctypes.CDLL)
     width = 0 if library is None else library.simfed_widest()
     return None if library is None or not width else (library, width)
 
@@ -52,6 +53,7 @@ def _load(name: str, kind: type[_Library]) -> _Library | None:
     return None
 
 
-def convolutions() -> str:
-    """Who computes the convolutions of small models; it decides their last bits."""
-    return "compiled" if convpool() is not None else "PyTorch"
+def who_computes_layers() -> str:
+    """Who computes the convolutions and linear layers of small models; it decides their last
+    bits."""
+    return "compiled" if layers() is not None else "PyTorch"

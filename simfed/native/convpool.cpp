@@ -7,20 +7,13 @@
 // added by a fused multiply-add, in an order that convpool_loops.h says, so that processors with
 // vectors of eight and of sixteen numbers find the same bits.
 
-static const int K = 5, LANES = 16;
+#include "vectors.h"
+
+static const int K = 5;
 
 struct Layer {
     long blocks, inputs, height, width, outputs, pooled_height, pooled_width;  // with padding
 };
-
-#define PRAGMA(text) _Pragma(#text)
-#define UNROLLED PRAGMA(GCC unroll 16)
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define X86
-#elif defined(__aarch64__) && defined(__GNUC__)
-#define ARM
-#endif
 
 #ifdef X86
 #define WIDTH 16
@@ -93,28 +86,6 @@ static void turn(const float *from, long stride, long rows, long columns, float 
 }
 
 extern "C" {
-
-// Of what these functions take and do; the number that simfed/native/__init__.py asks for.
-int simfed_interface() { return 1; }
-
-// How many numbers this processor's vectors hold: 16, 8, or 0 where these loops are of no use.
-int simfed_widest() {
-#if defined(X86)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return 16;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 8 : 0;
-#elif defined(ARM)
-    return 8;
-#else
-    return 0;
-#endif
-}
-
-#ifdef X86
-#define AT_WIDTH(loops) (wide == 16 ? sixteen::loops : eight::loops)
-#else
-#define AT_WIDTH(loops) (eight::loops)
-#endif
 
 #if defined(X86) || defined(ARM)
 void simfed_forward(int wide, const Layer *layer, const float *x, const float *weight,

@@ -19,12 +19,6 @@ static inline void store(int *to, I value) {
     *(I *)__builtin_assume_aligned(to, WIDTH * 4) = value;
 }
 
-// The next of the fewest groups of at most `most` into which `left` can be divided fairly.
-static inline long fair_share(long left, long most) {
-    const long groups = (left + most - 1) / most;
-    return (left + groups - 1) / groups;
-}
-
 // Each output is the bias, to which the products are added by input channel, row and column of the
 // kernel. The four results under a window are made at once, for several outputs.
 template <int OUTPUTS>

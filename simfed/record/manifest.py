@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib import metadata
 
-from simfed.native import convolutions
+from simfed.native import who_computes_layers
 from simfed.version import VERSION
 
 __all__ = ["differences", "versions"]
@@ -17,14 +17,14 @@ _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx"
 
 def versions() -> dict[str, str]:
     """simfed's version, Python's, those of the packages a run rests on, the platform, and who
-    computes convolutions."""
+    computes layers."""
     found = {"simfed": VERSION, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:  # torch may be left out for time-only runs
             continue
-    built = {"platform": f"{sys.platform} {platform.machine()}", "convolutions": convolutions()}
+    built = {"platform": f"{sys.platform} {platform.machine()}", "layers": who_computes_layers()}
     return {**found, **built}
 
 

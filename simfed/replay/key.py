@@ -21,7 +21,7 @@ from typing import Any
 from simfed.fleet import Fleet
 from simfed.labels import names_in
 from simfed.levels import split_arm
-from simfed.native import convolutions
+from simfed.native import who_computes_layers
 from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
@@ -192,7 +192,7 @@ def _machine(device: str) -> dict[str, str]:
     """What decides the last bits of floating-point results. Does not import torch."""
     facts = {package: _version(package) for package in ("torch", "numpy")}
     facts |= {"device": device.partition(":")[0], "processor": _processor()}
-    facts["convolutions"] = convolutions()
+    facts["layers"] = who_computes_layers()
     facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
     if facts["device"] == "cuda":
         facts |= _gpu()

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "analysis" / "benchmarks"))
 import learning
 
-from simfed.native import convpool
+from simfed.native import layers
 
 
 # The only tests that compare times, and CI's only check that nobody made training slow: processor
@@ -23,7 +23,7 @@ from simfed.native import convpool
     [
         ("logistic-regression", "fedavg", 30, 1.8),  # 5 where it was measured
         ("logistic-regression", "fedprox", 30, 1.8),  # 4
-        ("lenet5", "fedavg", 7, 1.6 if convpool() else 0.6),  # 3.2 to 4; 1.1 to 1.3 by PyTorch
+        ("lenet5", "fedavg", 7, 1.6 if layers() else 0.6),  # 3.2 to 4; 1.1 to 1.3 by PyTorch
     ],
 )
 def test_training_takes_less_processor_time_than_a_plain_loop(model, method, rounds, times, capsys):

@@ -31,7 +31,7 @@ def test_an_installation_with_a_compiler_has_the_loops():
 
 def widths():
     """The loops with every width of vectors that this processor has."""
-    library, widest = native.convpool()
+    library, widest = native.layers()
     return [Convpool(library, width) for width in (16, 8) if width <= widest]
 
 

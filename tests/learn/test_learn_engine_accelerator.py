@@ -156,8 +156,6 @@ def queued(on_cpu, monkeypatch):
         init(self, *arguments, **{**options, "cuda": True})
 
     monkeypatch.setattr(timing.Stopwatch, "__init__", on_gpu)
-    # the account lies on the host: to read it is no wait
-    monkeypatch.setattr(timing.Stopwatch, "totals", lambda self: tolist(self._seconds.sum(0)))
 
 
 def test_phases_without_numbers_are_timed_when_somebody_has_waited(queued, monkeypatch):

@@ -19,7 +19,7 @@ from simfed.learn.catalogue import facts
 from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
-from simfed.learn.models import LeNet5, build_model, lenet_passes, plain
+from simfed.learn.models import LeNet5, build_model, lenet_passes, linear_passes, plain
 from simfed.learn.models.lenet_passes import TorchLeNetPasses
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes
@@ -143,8 +143,9 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
         torch.testing.assert_close(prototype.server.statistics, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
+def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones(monkeypatch):
     # where the arithmetic is the same: modules whose passes are autograd's, or make its products
+    monkeypatch.setattr(linear_passes, "compiled", lambda: None)
     scenario = tiny.scenario(
         prototypes={"small": {"model": "logistic-regression"}, "large": {"model": "by-autograd"}},
         policy={"kind": "uniform", "strategy": "top-k"},

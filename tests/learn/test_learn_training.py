@@ -20,7 +20,7 @@ import simfed
 from simfed.learn.flat import FlatModel
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import cross_entropies, cross_entropy
-from simfed.learn.models import LogisticRegression
+from simfed.learn.models import LogisticRegression, linear_passes
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes, passes_of
 from simfed.learn.plain import plain_rounds
@@ -144,6 +144,13 @@ def test_gradients_by_hand_are_those_of_autograd(model):
     found = begun.clone()
     passes.gradient(samples, lambda logits: cross_entropy(logits, labels), found, training=True)
     torch.testing.assert_close(found - 1, expected, rtol=1e-4, atol=1e-6)
+
+    def of_rows(logits):
+        [value], [gradient] = passes._cross_entropies(logits[None], labels[None])
+        return value, gradient
+
+    found = begun.clone()
+    passes.gradient(samples, of_rows, found, training=True)
     whole = torch.empty(1, flat.parameters)
     passes.gradients_of_rows(flat.weights[None], samples[None], labels[None], whole)
     assert torch.equal(found, begun + whole[0])
@@ -264,8 +271,15 @@ def test_a_cohort_learns_what_its_clients_learn_one_by_one(method, monkeypatch):
     monkeypatch.setattr(LinearPasses, "gradients_of_rows", counted(plain[1]))
     assert torch.equal(weights_after(made), together)
     assert max(asked) == 6  # the whole cohort in one pass
-    monkeypatch.setattr(LinearPasses, "stacks", False)
+    monkeypatch.setattr(Trainer, "together", 1)
+    asked.clear()
     assert torch.equal(weights_after(made), together)
+    assert max(asked) == 1
+    monkeypatch.setattr(linear_passes, "compiled", lambda: None)  # and by PyTorch's products
+    by_products = weights_after(made)
+    torch.testing.assert_close(by_products, together, rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr(LinearPasses, "stacks", False)
+    assert torch.equal(weights_after(made), by_products)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox"])

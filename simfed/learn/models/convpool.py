@@ -50,7 +50,7 @@ class Convpool:
 @cache
 def compiled() -> Convpool | None:
     """The loops for this processor, or None."""
-    found = native.convpool()
+    found = native.layers()
     return None if found is None else Convpool(*found)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropies
 from simfed.learn.models.linear import LogisticRegression, Perceptron
+from simfed.learn.models.linear_loops import LinearLoops, compiled
 from simfed.learn.passes import DEVICE_CHUNK, SMALL_CHUNK, Loss, Passes
 
 __all__ = ["LinearPasses"]
@@ -22,7 +23,8 @@ Beyond, nothing is won."""
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """Where one linear layer's parameters are in the flat vector, and what follows it."""
+    """Where one linear layer's parameters are in the flat vector, what follows it, and what it
+    computes for rows of such vectors."""
 
     start: int
     inputs: int
@@ -30,6 +32,8 @@ class _Linear:
     biased: bool
     activation: str
     """Of its outputs: `relu`, `tanh`, `sigmoid`, or empty."""
+    loops: LinearLoops | None
+    """The compiled ones; None: PyTorch's products."""
 
     def weight(self, rows: Tensor) -> Tensor:
         """(m, outputs, inputs): a view of rows (m, d)."""
@@ -41,15 +45,48 @@ class _Linear:
         start = self.start + self.outputs * self.inputs
         return rows[:, None, start : start + self.outputs]
 
+    def forward(self, rows: Tensor, x: Tensor) -> Tensor:
+        """(m, n, inputs) → (m, n, outputs), before the activation."""
+        if self.loops is not None:
+            return self.loops.forward(rows, self.start, self.outputs, self.biased, x)
+        weight = self.weight(rows).transpose(1, 2)
+        return torch.baddbmm(self.bias(rows), x, weight) if self.biased else x.bmm(weight)
+
+    def give_gradients(
+        self, outer: Tensor, x: Tensor, into: Tensor, rate: float | None = None
+    ) -> None:
+        """The parameters' gradients, from that in the outputs, to their places in the rows of
+        `into`; with a `rate`, these move by −rate times them."""
+        if self.loops is not None:
+            self.loops.weight_gradient(outer, x, into, self.start, self.biased, rate)
+            return
+        # a product of its own: where rows are not neighbours, one into them would be made row by
+        # row
+        found = [(self.weight(into), outer.transpose(1, 2).bmm(x))]
+        if self.biased:
+            found.append((self.bias(into), outer.sum(1, keepdim=True)))
+        for place, value in found:
+            if rate is None:
+                place.copy_(value)
+            else:
+                place.sub_(value, alpha=rate)
+
+    def input_gradient(self, outer: Tensor, rows: Tensor) -> Tensor:
+        """That in the inputs."""
+        if self.loops is not None:
+            return self.loops.input_gradient(outer, rows, self.start, self.inputs)
+        return outer.bmm(self.weight(rows))
+
 
 class LinearPasses(Passes):
     """The passes of `LogisticRegression`, `Perceptron`, and of an `nn.Sequential` of `Flatten`,
     `Linear`, `ReLU`, `Tanh`, `Sigmoid` and `Identity`.
 
     The tape costs several times the arithmetic at these sizes. And models of one shape go through
-    a pass together, each with its own weights and samples, by products of stacks of matrices.
-    Those give every model the bits that it gets alone (tested): a product of a stack is a product
-    of each pair, and all else is done value by value or sum by sum.
+    a pass together, each with its own weights and samples: on a processor by compiled loops, where
+    the package was built with them, elsewhere by PyTorch's products of stacks of matrices. Both
+    give every model the bits that it gets alone (tested): a product of a stack is a product of
+    each pair, and all else is done value by value or sum by sum.
     """
 
     stacks = True
@@ -57,7 +94,9 @@ class LinearPasses(Passes):
     def __init__(self, model: FlatModel) -> None:
         on_cpu = model.weights.device.type == "cpu"
         super().__init__(model, SMALL_CHUNK if on_cpu else DEVICE_CHUNK)
-        self._layers = _linear_layers(model.module) or []
+        loops = compiled() if on_cpu else None
+        self._layers = _linear_layers(model.module, loops) or []
+        self._cross_entropies = cross_entropies if loops is None else loops.cross_entropies
         self.stacked_together = max(1, _STACKED_VALUES // model.parameters) if on_cpu else 1 << 10
 
     @staticmethod
@@ -88,19 +127,17 @@ class LinearPasses(Passes):
         into += found[0]
         return value
 
-    @torch.inference_mode()
     def gradients_of_rows(
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
     ) -> Tensor:
         inputs, logits = self._forward_rows(weights, samples.flatten(2))
-        values, gradient = cross_entropies(logits, labels)
+        values, gradient = self._cross_entropies(logits, labels)
         self._backward_rows(weights, inputs, gradient, into)
         return values
 
-    @torch.inference_mode()
     def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
         inputs, logits = self._forward_rows(weights, samples.flatten(2))
-        values, gradient = cross_entropies(logits, labels)
+        values, gradient = self._cross_entropies(logits, labels)
         self._backward_rows(weights, inputs, gradient, weights, rate)
         return values
 
@@ -109,8 +146,7 @@ class LinearPasses(Passes):
         inputs = []
         for layer in self._layers:
             inputs.append(x)
-            weight = layer.weight(rows).transpose(1, 2)
-            x = torch.baddbmm(layer.bias(rows), x, weight) if layer.biased else x.bmm(weight)
+            x = layer.forward(rows, x)
             match layer.activation:
                 case "relu":
                     x = x.clamp_(min=0)
@@ -136,18 +172,9 @@ class LinearPasses(Passes):
         for place in reversed(range(len(self._layers))):
             layer, x, outer = self._layers[place], inputs[place], gradient
             if place:
-                gradient = gradient.bmm(layer.weight(rows))
+                gradient = layer.input_gradient(outer, rows)
                 gradient = _through(self._layers[place - 1].activation, gradient, x)
-            # a product of its own: where rows are not neighbours, one into them would be made row
-            # by row
-            found = [(layer.weight(into), outer.transpose(1, 2).bmm(x))]
-            if layer.biased:
-                found.append((layer.bias(into), outer.sum(1, keepdim=True)))
-            for place_of, value in found:
-                if rate is None:
-                    place_of.copy_(value)
-                else:
-                    place_of.sub_(value, alpha=rate)
+            layer.give_gradients(outer, x, into, rate)
 
 
 def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
@@ -164,7 +191,7 @@ def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
 
-def _linear_layers(module: nn.Module) -> list[_Linear] | None:
+def _linear_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[_Linear] | None:
     """The linear layers of a chain that these passes know; None for any other module."""
     if isinstance(module, nn.Sequential) and type(module) in (nn.Sequential, Perceptron):
         children = list(module)
@@ -176,7 +203,8 @@ def _linear_layers(module: nn.Module) -> list[_Linear] | None:
     for layer, activation in _pairs(children) or ():
         start = sum((of.inputs + of.biased) * of.outputs for of in layers)
         biased = layer.bias is not None
-        layers.append(_Linear(start, layer.in_features, layer.out_features, biased, activation))
+        size = layer.in_features, layer.out_features
+        layers.append(_Linear(start, *size, biased, activation, loops))
     counted = sum((of.inputs + of.biased) * of.outputs for of in layers)
     owned = sum(p.numel() for p in module.parameters())
     return layers if layers and counted == owned and not _is_hooked(module) else None

@@ -1,8 +1,9 @@
 """Collects the facts of a run, row by row, and keeps them as columns.
 
-Appending a row costs well under a microsecond: the row lists are plain attributes. Now and then the
-rows become Arrow columns, and with a folder to spill into, Parquet segments on disk, so that a long
-run's memory does not grow with its length and a checkpoint writes only what is new.
+Appending a row costs well under a microsecond: the row lists are plain attributes. Every few
+thousand, while they are in the processor's cache, rows become Arrow columns, and these, with a
+folder to spill into, Parquet segments on disk, so that a long run's memory does not grow with its
+length and a checkpoint writes only what is new.
 
 The segments of a table are a chain: the name of each ends in a hash of its content and of the name
 before it, the first one's of the run's id. A segment that was changed, moved or taken from another
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Recorder"]
+
+_BLOCK = 4096
+"""Rows that become columns at once: of 50,000, each is read a column at a time from memory, which
+takes twice as long."""
 
 
 class Recorder:
@@ -71,19 +76,22 @@ class Recorder:
         self._folder = segments
         self._rows_in_memory = rows_in_memory
         self._chunks: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+        """Columns in memory: with a folder, those that no segment holds yet."""
         self._chains = {name: _Chain(name, run) for name in TABLES}
 
     def settle(self) -> None:
         """Turn lists of rows that have grown long into columns; call at round borders."""
         for name in TABLES:
-            if len(getattr(self, name)) >= self._rows_in_memory:
-                self._put_away(name)
+            if len(getattr(self, name)) >= min(_BLOCK, self._rows_in_memory):
+                self._pack(name)
+                if self._in_memory(name) >= self._rows_in_memory:
+                    self._put_away(name)
 
     def flush(self) -> None:
         """Turn all rows into columns, and write them as segments where there is a folder."""
         for name in TABLES:
-            if getattr(self, name):
-                self._put_away(name)
+            self._pack(name)
+            self._put_away(name)
 
     def batches(self, name: str) -> Iterator[pa.Table]:
         """A table in pieces, in the order of recording; at least one piece.
@@ -144,14 +152,23 @@ class Recorder:
                 for path in paths if number >= chain.length else ():
                     path.unlink()
 
-    def _put_away(self, name: str) -> None:
+    def _pack(self, name: str) -> None:
+        """Its rows become columns."""
         rows: list[Any] = getattr(self, name)
-        columns = _columns(self.schema(name), rows)
-        if self._folder is None:
-            self._chunks[name].append(columns)
-        else:
-            self._write_segment(self._folder, name, columns)
-        rows.clear()
+        if rows:
+            self._chunks[name].append(_columns(self.schema(name), rows))
+            rows.clear()
+
+    def _in_memory(self, name: str) -> int:
+        return sum(columns.num_rows for columns in self._chunks[name])
+
+    def _put_away(self, name: str) -> None:
+        """Its columns become a segment, where there is a folder."""
+        import pyarrow as pa
+
+        if self._folder is not None and self._chunks[name]:
+            self._write_segment(self._folder, name, pa.concat_tables(self._chunks[name]))
+            self._chunks[name].clear()
 
     def _write_segment(self, folder: Path, name: str, columns: pa.Table) -> None:
         import pyarrow as pa
@@ -236,8 +253,9 @@ def _columns(schema: pa.Schema, rows: list[Any]) -> pa.Table:
 
     if not rows:
         return schema.empty_table()
-    arrays = [
-        pa.array(values, field.type)
-        for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    blocks = []
+    for first in range(0, len(rows), _BLOCK):
+        values = zip(*rows[first : first + _BLOCK], strict=True)
+        arrays = [pa.array(of, field.type) for of, field in zip(values, schema, strict=True)]
+        blocks.append(pa.Table.from_arrays(arrays, schema=schema))
+    return pa.concat_tables(blocks)

@@ -425,8 +425,9 @@ class Simulation:
         self._cohort_ended += ours
         self._arrived += not flight.lost and (ours or self._mode.filled)
         self._lost_in_a_row = self._lost_in_a_row + 1 if flight.lost else 0
-        if self._wake is not None and not self._wake.triggered:
-            self._wake.succeed()
+        # who keeps clients in flight has another one to start; others need not look before it is time
+        if self._mode.filled or self._due():
+            self._ring()
 
     def _leave(self, flight: Flight, at_s: float) -> Story:
         """The client goes away in the middle, unless it has ended by then."""
@@ -435,15 +436,15 @@ class Simulation:
         if self._in_flight.get(flight.client) is flight:
             self._stories[flight.client].interrupt("dropped")
 
+    def _ring(self, _: simpy.Event | None = None) -> None:
+        """Wake the server, where it waits."""
+        if self._wake is not None and not self._wake.triggered:
+            self._wake.succeed()
+
     def _alarm(self, event: simpy.Event) -> None:
         """Wake the server when this event comes."""
-
-        def ring(_: simpy.Event) -> None:
-            if self._wake is not None and not self._wake.triggered:
-                self._wake.succeed()
-
         assert event.callbacks is not None
-        event.callbacks.append(ring)
+        event.callbacks.append(self._ring)
 
     def _somebody_back(self, *, patient: bool = False) -> simpy.Event:
         """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless

@@ -41,7 +41,7 @@ from simfed.scenario.distribution import QUANTITIES as DRAWN
 from simfed.scenario.distribution import Distribution
 from simfed.scenario.load import validated
 from simfed.seeding import Streams
-from simfed.tasks import Tasks, policy_of
+from simfed.tasks import Tasks, policies_of
 
 if TYPE_CHECKING:
     from simfed.fleet import Column
@@ -183,11 +183,19 @@ class Parts:
 
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
-        group = self.group(client)
+        return self._policy_makers[int(self.fleet.group[client])](client)
+
+    @cached_property
+    def _policy_makers(self) -> list[Callable[[int], Policy]]:
+        """Group index → what makes the policy of a client."""
+        return [self._policy_maker(group) for group in self.scenario.clients]
+
+    def _policy_maker(self, group: ClientGroup) -> Callable[[int], Policy]:
         run = self.scenario.policy_of_group(group).arms_from
         if run is not None:
-            return self.replay(self.recorded[run], client)
-        return policy_of(self.scenario, group)
+            return partial(self.replay, self.recorded[run])
+        make = policies_of(self.scenario, group)
+        return lambda client: make()
 
     def replay(self, recorded: Recorded, client: int) -> Policy:
         """A policy that plays what one client played in a recorded run."""

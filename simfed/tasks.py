@@ -16,12 +16,12 @@ from simfed.contract import Task
 from simfed.levels import Level
 from simfed.levels import entries as entries_of
 from simfed.method import Field, Method, Plan, Setting, Size, Who, Work
-from simfed.policy import Policy, Pull, build_policy
+from simfed.policy import Policy, Pull, policy_maker
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 from simfed.seeding import Streams
 
-__all__ = ["NO_COMPRESSION", "SERVER", "Tasks", "policy_of", "pull_for"]
+__all__ = ["NO_COMPRESSION", "SERVER", "Tasks", "policies_of", "pull_for"]
 
 SERVER = "server"
 """In place of a model's name: what the server handles at a merge is no client's messages."""
@@ -294,11 +294,11 @@ class Tasks:
                     yield Work("compression", prototype.model, k, kind="packing", name=arm)
 
 
-def policy_of(scenario: Scenario, group: ClientGroup) -> Policy:
-    """A new policy for a client of a group."""
+def policies_of(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
+    """What makes the policies of a group's clients, one after another."""
     spec = scenario.policy_of_group(group)
     among = spec.learns and not spec.sets_k
-    return build_policy(
+    return policy_maker(
         spec.kind,
         scenario.compression.arms,
         reward_range=spec.reward.bounds,

@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from simfed.device.noise import Lognormal, Measured
-from simfed.device.profile import QUANTITIES, Profile, is_free
+from simfed.device.profile import QUANTITIES, Profile, is_free, work_size
 from simfed.device.speed import Clock, Cores, Load, Memory, Regimes, Thermal
 from simfed.errors import InputError, did_you_mean, listed
+from simfed.levels import split_arm
+from simfed.method import Work
 from simfed.seeding import Streams
 
 __all__ = ["Device", "Processor", "build_device", "build_processor"]
@@ -33,6 +35,23 @@ class Processor:
     noise: Lognormal | Literal["measured"] | None = None
     assume: Mapping[str, float] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
+    _known_s: dict[tuple[str, str, int, str], float] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def work_s(self, work: Work) -> float:
+        """`nominal_s` of one of a unit's `times`; kept, as all clients of a group ask for it."""
+        key = work.quantity, work.model, work.size, work.name
+        known = self._known_s.get(key)
+        if known is None:
+            per_strategy = QUANTITIES[work.quantity].per_strategy
+            known = self._known_s[key] = self.nominal_s(
+                work.quantity,
+                model=work.model,
+                strategy=split_arm(work.name)[0] if per_strategy else "",
+                **work_size(work),
+            )
+        return known
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device, before speed and noise; see
@@ -102,6 +121,10 @@ class Device:
         """Seconds of one call on the measured device; see `Processor.nominal_s`."""
         return self.processor.nominal_s(quantity, model=model, strategy=strategy, **size)
 
+    def work_s(self, work: Work) -> float:
+        """Seconds of one of a unit's `times` on the measured device."""
+        return self.processor.work_s(work)
+
     def charges(self, quantity: str, model: str) -> bool:
         """Whether this work takes time; see `Processor.charges`."""
         return self.processor.charges(quantity, model)
@@ -127,6 +150,11 @@ class Device:
         if regimes.remembers:
             self._memory = memory
         return duration_s
+
+    @property
+    def counts_energy(self) -> bool:
+        """Whether `energy_j` gives any."""
+        return bool(self.processor.profile.power_w)
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
         """Joules of a participation, from seconds per phase; None where the profile knows no power.

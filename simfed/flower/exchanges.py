@@ -19,7 +19,7 @@ from simfed.contract import Contribution, Outcome, Task
 from simfed.device import Device
 from simfed.flower.messages import Mail, metrics_of
 from simfed.method import Field, Plan, Size, Who, Work
-from simfed.net import LinkUse, Network
+from simfed.net import LinkUses, Network
 from simfed.policy import Pull
 from simfed.record.recorder import Recorder
 from simfed.record.schema import PrototypeResult, Span
@@ -100,7 +100,7 @@ class Exchanges:
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def sends(self, now_s: float, uses: list[LinkUse]) -> None:
+    def sends(self, now_s: float, uses: LinkUses) -> None:
         """The server app sends."""
         if self._pulled:
             self._close(now_s, uses)
@@ -177,7 +177,7 @@ class Exchanges:
         if self._sent_at_s is not None:  # before the first exchange there is no row for it
             self._of_server = metrics
 
-    def end(self, now_s: float, uses: list[LinkUse]) -> None:
+    def end(self, now_s: float, uses: LinkUses) -> None:
         """The server app is through, and nothing is under way any more."""
         for flight in self._landed:
             flight.lose("dropped")
@@ -193,7 +193,7 @@ class Exchanges:
 
     # ---- rows ------------------------------------------------------------------------------------
 
-    def _close(self, now_s: float, uses: list[LinkUse]) -> None:
+    def _close(self, now_s: float, uses: LinkUses) -> None:
         taken = sorted(self._taken, key=lambda flight: flight.task.order)
         for flight in taken:
             if flight.task.round != self.number and not flight.lost:
@@ -236,13 +236,13 @@ class Exchanges:
         awaited = [f for f in taken if f.ended_at_s == played.merge_at_s and not f.lost]
         return blame_last(min(awaited, key=lambda f: f.client, default=None), [])
 
-    def _record(self, played: Played, taken: Sequence[Flight], uses: list[LinkUse]) -> None:
+    def _record(self, played: Played, taken: Sequence[Flight], uses: LinkUses) -> None:
         into = self._recorder
         outcome = Outcome(played.round, self._version)
         into.rounds.append(rows.round_row(played, taken, outcome, self._blame(played, taken)))
         for flight in taken:
             end = self._end_of(flight, played)
-            energy_j = self._device_of(flight.client).energy_j(rows.energy_phases(flight, end))
+            energy_j = rows.energy_of(flight, end, self._device_of(flight.client))
             into.participations.append(
                 rows.participation_row(flight, end, played, Verdict(), energy_j)
             )

@@ -31,7 +31,8 @@ from simfed.flower.exchanges import Exchanges
 from simfed.flower.grid import Nodes, Outgoing, Pull, Push, ServerClock, Sleep
 from simfed.flower.messages import Mail, unavailable
 from simfed.flower.work import Answer, Call
-from simfed.net import LinkUse, Network
+from simfed.method import Work
+from simfed.net import LinkUses, Network
 from simfed.net.instants import at, end_of_instant
 from simfed.scenario.fleet_file import FleetFile
 from simfed.sim.client import CUT, participation
@@ -73,9 +74,9 @@ class Play:
         self._stop_requested = stop_requested
         self._exchanges = exchanges
         self.env = simpy.Environment()
-        self._uses: list[LinkUse] = []
+        self._uses = LinkUses()
         self.network = Network(
-            self.env, parts.topology, model=parts.network_model, on_use=self._uses.append
+            self.env, parts.topology, model=parts.network_model, on_use=self._uses
         )
         self._presence = parts.fleet.presence()
         clients = fleet.client_count
@@ -430,7 +431,7 @@ class _Node:
         self.ticket = ticket
         self.answer: Answer | None = None
 
-    def nominal_s(self, quantity: str, **_: Any) -> float:
+    def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""
         self.answer = self._play.compute(self.ticket)
         return self._play.seconds(self._mail, self.answer, self._device)

@@ -19,7 +19,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 from simfed.seeding import Streams
 from simfed.selection import Selecting
-from simfed.tasks import policy_of, pull_for
+from simfed.tasks import policies_of, pull_for
 
 __all__ = ["PlainRound", "build_policies", "plain_rounds"]
 
@@ -37,10 +37,8 @@ class PlainRound:
 
 def build_policies(scenario: Scenario) -> list[Policy]:
     """One policy per client, in the order of ids."""
-    policies: list[Policy] = []
-    for index in scenario.group_of_client():
-        policies.append(policy_of(scenario, scenario.clients[index]))
-    return policies
+    makers = [policies_of(scenario, group) for group in scenario.clients]
+    return [makers[index]() for index in scenario.group_of_client()]
 
 
 def plain_rounds(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from simfed.uses import LinkUses
 from simfed.vocabulary import LinkUse
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "Line",
     "LinkTrace",
     "LinkUse",
+    "LinkUses",
     "Model",
     "Network",
     "Path",

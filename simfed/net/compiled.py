@@ -168,7 +168,9 @@ class CompiledEngine(AnyEngine):
             del self._handles[flow]
             place = _read(flow, out, place)
             ended.append(flow)
-        if self._meter is not None:
+        if self._meter is not None and self._meter.on_uses is not None:
+            self._meter.on_uses(out[place:])
+        elif self._meter is not None:
             on_use = self._meter.on_use
             for at in range(place, count, 6):
                 link, from_s, to_s, carried, capacity, flows = out[at : at + 6]

@@ -6,7 +6,7 @@ next one is ignored when it fires; never take a makespan from `env.now` at the e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from typing import Any, NoReturn
 
@@ -23,6 +23,7 @@ from simfed.net.meter import Meter, Use
 from simfed.net.models import Model, make_model
 from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.topology import Direction, Topology
+from simfed.uses import LinkUses
 from simfed.vocabulary import LinkUse
 
 __all__ = ["Network", "Transfer"]
@@ -87,9 +88,10 @@ class Network:
     link of the path until the last byte has arrived), `"tcp"` (that with TCP's start-up and
     headers) or an object such as `Tcp(handshake=False)`. What they ignore: see `docs/network.md`.
 
-    `on_use` receives a `LinkUse` for every interval of every link that could bind. Rates are
-    solved once per instant, after everything else that happens at it; a transfer that ends at the
-    instant at which another starts does not share with it.
+    `on_use` receives a `LinkUse` for every interval of every link that could bind, or is a
+    `LinkUses`, which keeps them in columns. Rates are solved once per instant, after everything
+    else that happens at it; a transfer that ends at the instant at which another starts does not
+    share with it.
 
     Raises: `RunFailed` out of the simulation when transfers wait for a link whose trace has ended
     or stays at 0 for ever.
@@ -111,7 +113,7 @@ class Network:
         topology: Topology,
         *,
         model: str | Mapping[str, Any] | Model = "fluid",
-        on_use: Callable[[LinkUse], None] | None = None,
+        on_use: Callable[[LinkUse], None] | LinkUses | None = None,
     ) -> None:
         self.env = env
         self.topology = topology
@@ -119,6 +121,9 @@ class Network:
         self._on_use = on_use
         self._epoch_at_s: float = env.now
         meter = None if on_use is None else Meter(self._report)
+        if isinstance(on_use, LinkUses):
+            on_use.names_by(topology.link_name)
+            meter = Meter(self._keep, self._keep)
         self._engine = make_engine(topology.capacities_bytes_per_s, topology.traces, meter)
         self._transfers: dict[Flow, Transfer] = {}
         self._sent = 0
@@ -271,7 +276,11 @@ class Network:
         return self._moved_bytes(transfer)
 
     def _report(self, use: Use) -> None:
-        assert self._on_use is not None
+        assert callable(self._on_use)
         link, from_s, to_s, carried, capacity, flows = use
         name, epoch = self.topology.link_name(link), self._epoch_at_s
         self._on_use(LinkUse(name, epoch + from_s, epoch + to_s, carried, capacity, flows))
+
+    def _keep(self, numbers: Sequence[float]) -> None:
+        assert isinstance(self._on_use, LinkUses)
+        self._on_use.add(numbers, self._epoch_at_s)

@@ -6,7 +6,7 @@ integrals that the sharing keeps anyway (the clocks of the links), so metering n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from simfed.net.flows import Link
 
@@ -31,8 +31,15 @@ class Piece:
 class Meter:
     """Follows the links of one `Sharing`, which calls it before each change."""
 
-    def __init__(self, on_use: Callable[[Use], None]) -> None:
+    def __init__(
+        self,
+        on_use: Callable[[Use], None],
+        on_uses: Callable[[Sequence[float]], None] | None = None,
+    ) -> None:
+        """`on_uses`: takes the numbers of several, one after another, from an engine that has them
+        at once."""
         self.on_use = on_use
+        self.on_uses = on_uses
         self._pieces: dict[Link, Piece] = {}
         self._alone: dict[int, tuple[float, float]] = {}
 

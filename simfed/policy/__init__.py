@@ -10,7 +10,7 @@ from simfed.policy.adaptive import AdaptiveK
 from simfed.policy.ascend import Ascend
 from simfed.policy.balance import Balance
 from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, Spent, check_option, watches
-from simfed.policy.build import build_policy
+from simfed.policy.build import build_policy, policy_maker
 from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
 from simfed.policy.factored import Factored
 from simfed.policy.fixed import EnergyShare, Replay, Uniform
@@ -42,6 +42,7 @@ __all__ = [
     "build_policy",
     "check_option",
     "gain",
+    "policy_maker",
     "reward",
     "watches",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from simfed.errors import InputError
@@ -10,7 +11,7 @@ from simfed.policy.base import Policy
 from simfed.policy.factored import Factored
 from simfed.registry import registry
 
-__all__ = ["build_policy"]
+__all__ = ["build_policy", "policy_maker"]
 
 
 def build_policy(
@@ -24,7 +25,8 @@ def build_policy(
     """A new policy for one client.
 
     `kind` is a name in the registry of policies; `options` are keywords of its constructor.
-    `factored`: two of the kind, one for codecs and one for levels, see `Factored`.
+    `factored`: two of the kind, one for codecs and one for levels, see `Factored`. Where many
+    clients are alike, `policy_maker` looks all that up once.
 
     Raises:
         InputError: a name that nobody registered, or options that the constructor refuses.
@@ -36,13 +38,25 @@ def build_policy(
     ...
     simfed.errors.InputError: discount: a number above 0, up to 1, got -1
     """
-    cls = registry("policy").get(kind)
+    return policy_maker(kind, arms, reward_range=reward_range, options=options, factored=factored)()
+
+
+def policy_maker(
+    kind: str,
+    arms: Sequence[str],
+    *,
+    reward_range: tuple[float, float] = (-1.0, 1.0),
+    options: Mapping[str, Any] | None = None,
+    factored: bool = False,
+) -> Callable[[], Policy]:
+    """What makes a policy for one client after another, each as `build_policy` would."""
+    cls, of_kind = registry("policy").get(kind), dict(options or {})
 
     def make(arms: Sequence[str]) -> Policy:
         try:
-            made: Policy = cls(tuple(arms), reward_range=reward_range, **(options or {}))
+            made: Policy = cls(tuple(arms), reward_range=reward_range, **of_kind)
         except (TypeError, ValueError) as error:
             raise InputError(f"options that policy {kind} takes ({error})") from error
         return made
 
-    return Factored(arms, make) if factored else make(arms)
+    return partial(Factored, arms, make) if factored else partial(make, tuple(arms))

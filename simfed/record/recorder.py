@@ -23,7 +23,6 @@ from simfed.record import files
 from simfed.record.schema import (
     TABLES,
     ClientResult,
-    LinkUse,
     Participation,
     PolicyValue,
     PrototypeResult,
@@ -31,6 +30,7 @@ from simfed.record.schema import (
     Span,
     arrow_schema,
 )
+from simfed.uses import LinkUses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ class Recorder:
         self.prototypes: list[PrototypeResult | tuple[Any, ...]] = []
         self.participations: list[Participation] = []
         self.policies: list[PolicyValue] = []
-        self.links: list[LinkUse] = []
+        self.links = LinkUses()
         self.spans: list[Span] = []
         self.clients: list[ClientResult] = []
         self._folder = segments
@@ -154,7 +154,7 @@ class Recorder:
 
     def _pack(self, name: str) -> None:
         """Its rows become columns."""
-        rows: list[Any] = getattr(self, name)
+        rows: list[Any] | LinkUses = getattr(self, name)
         if rows:
             self._chunks[name].append(_columns(self.schema(name), rows))
             rows.clear()
@@ -248,14 +248,18 @@ def _damaged(path: Path, got: str) -> InputError:
     return InputError("a whole segment of this run", where=str(path), got=got)
 
 
-def _columns(schema: pa.Schema, rows: list[Any]) -> pa.Table:
+def _columns(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:
     import pyarrow as pa
 
     if not rows:
         return schema.empty_table()
-    blocks = []
-    for first in range(0, len(rows), _BLOCK):
-        values = zip(*rows[first : first + _BLOCK], strict=True)
-        arrays = [pa.array(of, field.type) for of, field in zip(values, schema, strict=True)]
-        blocks.append(pa.Table.from_arrays(arrays, schema=schema))
-    return pa.concat_tables(blocks)
+    if isinstance(rows, LinkUses):
+        blocks: list[Any] = [rows.columns()]
+    else:
+        parts = (rows[first : first + _BLOCK] for first in range(0, len(rows), _BLOCK))
+        blocks = [zip(*part, strict=True) for part in parts]
+    tables = []
+    for columns in blocks:
+        arrays = [pa.array(of, field.type) for of, field in zip(columns, schema, strict=True)]
+        tables.append(pa.Table.from_arrays(arrays, schema=schema))
+    return pa.concat_tables(tables)

@@ -13,17 +13,16 @@ from typing import Any
 
 import simpy
 
-from simfed.device import QUANTITIES, Device, work_size
+from simfed.device import Device
 from simfed.errors import InputError, RunFailed
 from simfed.faults import Faults
-from simfed.levels import split_arm
 from simfed.method import Work
 from simfed.net import Network, Transfer
 from simfed.net.instants import at
 from simfed.net.topology import Direction
 from simfed.sim.flight import Flight, Leg, Unit
 
-__all__ = ["CUT", "nominal_seconds", "participation"]
+__all__ = ["CUT", "participation"]
 
 Story = Generator[simpy.Event, Any, None]
 
@@ -201,7 +200,7 @@ def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) ->
     """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
     and by how many of that quantity came before it."""
     try:
-        nominal_s = work.times * nominal_seconds(work, device)
+        nominal_s = work.times * device.work_s(work)
     except InputError:
         if work not in flight.task.unpacking:
             raise
@@ -219,9 +218,3 @@ def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) ->
             f"{duration_s!r} seconds for {flight.phase}"
         )
     return duration_s
-
-
-def nominal_seconds(work: Work, device: Device) -> float:
-    """Seconds of one of a unit's `times` on the measured device, before speed and noise."""
-    strategy = split_arm(work.name)[0] if QUANTITIES[work.quantity].per_strategy else ""
-    return device.nominal_s(work.quantity, model=work.model, strategy=strategy, **work_size(work))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfed.contract import Outcome
-from simfed.net import LinkUse
+from simfed.device import Device
+from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
 from simfed.sim.blame import Blame
@@ -21,7 +22,7 @@ __all__ = [
     "client_rows",
     "client_spans",
     "end_of",
-    "energy_phases",
+    "energy_of",
     "link_spans",
     "participation_row",
     "prototype_rows",
@@ -173,7 +174,12 @@ def client_spans(flight: Flight, end: End) -> Iterable[Span]:
         yield Span(track, kind, kind, task.round, task.client, at_s, free_s)
 
 
-def energy_phases(flight: Flight, end: End) -> dict[str, float]:
+def energy_of(flight: Flight, end: End, device: Device) -> float | None:
+    """Joules of a participation; None where its device's profile knows no power."""
+    return device.energy_j(_energy_phases(flight, end)) if device.counts_energy else None
+
+
+def _energy_phases(flight: Flight, end: End) -> dict[str, float]:
     """Seconds of a participation under the names that a device profile gives watts for. A device
     that stands still, or waits before it sends again, is idle."""
     idle_s = 0.0 if flight.away else end.rest_s
@@ -199,19 +205,19 @@ def server_spans(work: Iterable[Done], played: Played) -> Iterable[Span]:
             at_s = until_s
 
 
-def link_spans(uses: Iterable[LinkUse], round: int) -> Iterable[Span]:
+def link_spans(uses: LinkUses, round: int) -> Iterable[Span]:
     """One span per interval without a break in which a link carried anything."""
-    busy: dict[str, tuple[float, float]] = {}
-    for use in uses:
-        begun = busy.get(use.link)
-        if begun is not None and begun[1] == use.from_s:
-            busy[use.link] = (begun[0], use.to_s)
-            continue
+    busy: dict[int, tuple[float, float]] = {}
+    for link, from_s, to_s in uses.intervals():
+        begun = busy.get(link)
         if begun is not None:
-            yield _busy(use.link, begun, round)
-        busy[use.link] = (use.from_s, use.to_s)
+            if begun[1] == from_s:
+                busy[link] = begun[0], to_s
+                continue
+            yield _busy(uses, link, begun, round)
+        busy[link] = from_s, to_s
     for link, interval in busy.items():
-        yield _busy(link, interval, round)
+        yield _busy(uses, link, interval, round)
 
 
 def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
@@ -243,5 +249,5 @@ def client_rows(outcome: Outcome) -> Iterable[ClientResult]:
         )
 
 
-def _busy(link: str, interval: tuple[float, float], round: int) -> Span:
-    return Span(f"link {link}", "busy", "busy", round, None, *interval)
+def _busy(uses: LinkUses, link: int, interval: tuple[float, float], round: int) -> Span:
+    return Span(f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval)

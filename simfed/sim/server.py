@@ -23,7 +23,7 @@ from simfed.contract import Outcome, Workload, mean_over_clients
 from simfed.device import Device
 from simfed.errors import Interrupted, RunFailed
 from simfed.faults import Faults
-from simfed.net import LinkUse, Network
+from simfed.net import LinkUses, Network
 from simfed.net.instants import at, end_of_instant
 from simfed.policy import Policy, gain, reward, watches
 from simfed.record import Checkpoint, Recorder
@@ -46,9 +46,8 @@ _HOPELESS = 10_000
 """So many losses in a row, and ten per client, before a server that waits for arrivals gives up."""
 
 Story = Generator[simpy.Event, Any, None]
-OnUse = Callable[[LinkUse], None]
 
-MakeNetwork = Callable[[simpy.Environment, OnUse], Network]
+MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
 """`(env, on_use)` → the network."""
 
 Progress = Callable[[int, float, "float | None"], None]
@@ -115,7 +114,7 @@ class Simulation:
         self._arrived = 0
         self._deadline_at_s = math.inf
         self._wake: simpy.Event | None = None
-        self._uses: list[LinkUse] = []
+        self._uses = LinkUses()
         self._env: simpy.Environment = None  # type: ignore[assignment]  # made by `run` or `restore`
         self._total, self._learning, self._recording = HostSeconds(), HostSeconds(), HostSeconds()
 
@@ -200,7 +199,7 @@ class Simulation:
 
     def _set_out(self) -> None:
         self._env = simpy.Environment(initial_time=self._now_s)
-        self._network = self._make_network(self._env, self._uses.append)
+        self._network = self._make_network(self._env, self._uses)
 
     def _take_up(
         self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None
@@ -425,7 +424,7 @@ class Simulation:
         self._cohort_ended += ours
         self._arrived += not flight.lost and (ours or self._mode.filled)
         self._lost_in_a_row = self._lost_in_a_row + 1 if flight.lost else 0
-        # who keeps clients in flight has another one to start; others need not look before it is time
+        # who keeps clients in flight has another one to start; others need not look before
         if self._mode.filled or self._due():
             self._ring()
 
@@ -531,7 +530,8 @@ class Simulation:
 
     def _reward(self, flight: Flight, outcome: Outcome, played: Played) -> Verdict:
         """Tell the client's policy what its pull was worth."""
-        before, after = outcome.local_loss.get(flight.task.label, (None, None))
+        known = outcome.local_loss
+        before, after = known.get(flight.task.label, (None, None)) if known else (None, None)
         if not flight.task.plan.longest:
             return Verdict(after)  # nothing was compressed, and the policy not asked
         policy = self._population.policy(flight.client)
@@ -590,9 +590,7 @@ class Simulation:
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
                 end = rows.end_of(flight, played)
-                energy_j = self._population.device(flight.client).energy_j(
-                    rows.energy_phases(flight, end)
-                )
+                energy_j = rows.energy_of(flight, end, self._population.device(flight.client))
                 into.participations.append(
                     rows.participation_row(flight, end, played, verdict, energy_j)
                 )

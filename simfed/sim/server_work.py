@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from simfed.device import Device
 from simfed.method import Work
-from simfed.sim.client import nominal_seconds
 from simfed.sim.flight import Flight
 
 __all__ = ["Done", "decompressions", "play_work"]
@@ -61,7 +60,7 @@ def play_work(
     """
     every = (*decompressions(flights), *work)
     pieces = [piece for piece in every if device.charges(piece.quantity, piece.model)]
-    nominal = [(piece, piece.times * nominal_seconds(piece, device)) for piece in pieces]
+    nominal = [(piece, piece.times * device.work_s(piece)) for piece in pieces]
     done: list[Done] = []
     for kind in dict.fromkeys(piece.kind or piece.quantity for piece, _ in nominal):
         of_kind = [(p, s) for p, s in nominal if (p.kind or p.quantity) == kind]

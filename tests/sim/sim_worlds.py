@@ -38,8 +38,10 @@ class Fixed:
     def __init__(self, training_s=1.0, compression_s=0.5, **others):
         self.seconds = {"training": training_s, "compression": compression_s, **others}
 
-    def nominal_s(self, quantity, *, model, strategy="", **size):
-        return self.seconds[quantity]
+    counts_energy = True
+
+    def work_s(self, work):
+        return self.seconds[work.quantity]
 
     def charges(self, quantity, model):
         return quantity in self.seconds or quantity not in ("handling", "evaluation", "losses")

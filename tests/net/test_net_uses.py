@@ -1,0 +1,55 @@
+"""What links carried, in columns: the list that they stand for."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.uses import LinkUses
+from simfed.vocabulary import LinkUse
+
+NUMBER = st.floats(0, 1e9)
+CHUNK = st.tuples(
+    st.sampled_from([0.0, 0.0, 1.5, 1e6 + 0.1]),
+    st.lists(st.tuples(st.integers(0, 3), NUMBER, NUMBER, NUMBER, NUMBER, st.integers(1, 9))),
+)
+
+
+def expected(chunks):
+    return [
+        LinkUse("abcd"[link], epoch_s + from_s, epoch_s + to_s, carried, capacity, flows)
+        for epoch_s, uses in chunks
+        for link, from_s, to_s, carried, capacity, flows in uses
+    ]
+
+
+def filled(chunks):
+    uses = LinkUses("abcd".__getitem__)
+    for epoch_s, of in chunks:
+        uses.add([number for use in of for number in use], epoch_s)
+    return uses
+
+
+@given(st.lists(CHUNK), st.lists(CHUNK))
+def test_it_is_the_list_of_its_uses(chunks, more):
+    uses, others = filled(chunks), filled(more)
+    assert len(uses) == len(expected(chunks))
+    assert list(uses) == expected(chunks)
+    assert [uses.name_of(link) for link, *_ in uses.intervals()] == [use.link for use in uses]
+    assert [of[1:] for of in uses.intervals()] == [(use.from_s, use.to_s) for use in uses]
+    uses.extend(others)
+    assert list(uses) == expected([*chunks, *more])
+    assert list(others) == expected(more)
+    uses.clear()
+    assert (len(uses), list(uses), list(uses.intervals())) == (0, [], [])
+    uses.extend(others)
+    assert list(uses) == expected(more)
+
+
+def test_links_may_come_with_their_names():
+    rows = [LinkUse(name, 0.5, 2.0, 3.0, 4.0, 1) for name in ("up", "down", "up", "x")]
+    one, both = LinkUses(), LinkUses()
+    for row in rows:
+        one.append(row)
+    both.append(LinkUse("x", 0.0, 0.5, 3.0, 4.0, 2))
+    both.extend(one)
+    assert list(both) == [LinkUse("x", 0.0, 0.5, 3.0, 4.0, 2), *rows]
+    assert {type(use.flows) for use in both} == {int}

@@ -40,8 +40,7 @@ _MERGING = ("server", "distillation", "logits")
 class NoDevice:
     """A real device: it takes its own time, and nobody knows its power."""
 
-    def energy_j(self, phases_s: Mapping[str, float]) -> None:
-        return None
+    counts_energy = False
 
     def state(self) -> dict[str, Any]:
         return {}

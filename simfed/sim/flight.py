@@ -6,7 +6,7 @@ doing can always be read off, saved, and started again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -182,14 +182,15 @@ class Flight:
         self.compression_s = sum(compression)
         self.training_s = sum(u.duration_s for u in self.units if u.kind != "compression")
 
-    def phases(self) -> Iterator[Unit]:
+    def phases(self) -> Sequence[Unit]:
         """What the client goes through, in order: download, units of work, upload."""
         if self.measured is not None:
-            yield from self.measured
-            return
-        yield Unit("download", "download", self.downlink_s)
-        yield from self.units
-        yield Unit("upload", "upload", self.uplink_s)
+            return self.measured
+        return [
+            Unit("download", "download", self.downlink_s),
+            *self.units,
+            Unit("upload", "upload", self.uplink_s),
+        ]
 
     def sent(self) -> list[Leg]:
         """Every transmission of its messages that moved something, and every pause, in order."""
@@ -203,10 +204,10 @@ class Flight:
         """Of the message of this phase, with the pauses between them."""
         return [leg for leg in self.legs or () if leg.phase == phase]
 
-    def pieces(self) -> Iterator[Unit]:
+    def pieces(self) -> Sequence[Unit]:
         """`phases` as its track shows them: each transmission and pause, and work apart from what
         held it up."""
-        return self._pieces() if self.legs or self.frozen else self.phases()
+        return list(self._pieces()) if self.legs or self.frozen else self.phases()
 
     def _pieces(self) -> Iterator[Unit]:
         yield from self._pieces_of("download", self.downlink_s)

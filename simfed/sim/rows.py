@@ -159,19 +159,21 @@ def spent_of(flight: Flight, played: Played) -> Spent:
     return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s)
 
 
-def client_spans(flight: Flight, end: End) -> Iterable[Span]:
+def client_spans(flight: Flight, end: End) -> list[Span]:
     """One span per phase that took time, or per piece of one that faults broke up; each starts
     where the one before it ended."""
-    task = flight.task
-    track, at_s, free_s = f"client {task.client}", flight.started_at_s, end.free_at_s
+    round, client = flight.task.round, flight.client
+    track, at_s, free_s = f"client {client}", flight.started_at_s, end.free_at_s
+    spans = []
     for kind, name, seconds, _ in flight.pieces():
         if seconds > 0:
             until_s = min(at_s + seconds, free_s)
-            yield Span(track, kind, name, task.round, task.client, at_s, until_s)
+            spans.append(Span(track, kind, name, round, client, at_s, until_s))
             at_s = until_s
     if end.rest_s > 0:
         kind = "offline" if flight.away else "waiting"
-        yield Span(track, kind, kind, task.round, task.client, at_s, free_s)
+        spans.append(Span(track, kind, kind, round, client, at_s, free_s))
+    return spans
 
 
 def energy_of(flight: Flight, end: End, device: Device) -> float | None:
@@ -205,19 +207,23 @@ def server_spans(work: Iterable[Done], played: Played) -> Iterable[Span]:
             at_s = until_s
 
 
-def link_spans(uses: LinkUses, round: int) -> Iterable[Span]:
+def link_spans(uses: LinkUses, round: int) -> list[Span]:
     """One span per interval without a break in which a link carried anything."""
     busy: dict[int, tuple[float, float]] = {}
+    whole: list[tuple[int, tuple[float, float]]] = []
     for link, from_s, to_s in uses.intervals():
         begun = busy.get(link)
+        if begun is not None and begun[1] == from_s:
+            busy[link] = begun[0], to_s
+            continue
         if begun is not None:
-            if begun[1] == from_s:
-                busy[link] = begun[0], to_s
-                continue
-            yield _busy(uses, link, begun, round)
+            whole.append((link, begun))
         busy[link] = from_s, to_s
-    for link, interval in busy.items():
-        yield _busy(uses, link, interval, round)
+    whole += busy.items()
+    return [
+        Span(f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval)
+        for link, interval in whole
+    ]
 
 
 def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
@@ -247,7 +253,3 @@ def client_rows(outcome: Outcome) -> Iterable[ClientResult]:
             own_accuracy=found.own_accuracy,
             own_loss=found.own_loss,
         )
-
-
-def _busy(uses: LinkUses, link: int, interval: tuple[float, float], round: int) -> Span:
-    return Span(f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval)

@@ -100,15 +100,18 @@ void simfed_linear_input_gradient(int wide, const Linear *layer, const float *gr
 }
 
 // logits: (models, samples, classes), labels: (models, samples) → values: (models,), gradient: as
-// logits.
-void simfed_cross_entropies(int wide, long models, long samples, long classes, const float *logits,
-                            const long long *labels, float *values, float *gradient) {
+// logits. 0, or 1 where a label is none of the classes: then nothing was written.
+int simfed_cross_entropies(int wide, long models, long samples, long classes, const float *logits,
+                           const long long *labels, float *values, float *gradient) {
+    for (long i = 0; i < models * samples; i++)
+        if (labels[i] < 0 || labels[i] >= classes) return 1;
     for (long m = 0; m < models; m++) {
         values[m] = AT_WIDTH(cross_entropy)(samples, classes, logits, labels, gradient);
         logits += samples * classes;
         gradient += samples * classes;
         labels += samples;
     }
+    return 0;
 }
 }
 #endif

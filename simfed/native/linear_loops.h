@@ -238,6 +238,7 @@ static inline V exponential(V x) {
 }
 
 // The mean over samples of log Σ exp(logits) − that of the label, and its gradient in the logits.
+// Labels are below `classes`.
 static float cross_entropy(long samples, long classes, const float *logits, const long long *labels,
                            float *gradient) {
     double total = 0;

@@ -191,6 +191,15 @@ def test_what_has_left_the_numbers_is_not_hidden():
         assert not gradients[0, [0, 2]].isnan().any()
 
 
+@pytest.mark.parametrize("label", [-1, 4, 2**40])
+def test_a_label_that_is_no_class_is_refused_and_nothing_written(label):
+    logits, labels = torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64)
+    labels[1, 2] = label
+    for loops in widths():
+        with pytest.raises(IndexError, match="labels from 0 to 3"):
+            loops.cross_entropies(logits, labels)
+
+
 def test_without_the_loops_pytorch_s_products_are_used(monkeypatch):
     shape = (1, 8, 8)
     flat = FlatModel(build_model("perceptron", shape, 10, seed=0))

@@ -43,9 +43,8 @@ class LinearLoops:
         self._input_gradient.argtypes = [_INT, _POINTER, *[_POINTER] * 3]
         self._cross_entropies = library.simfed_cross_entropies
         self._cross_entropies.argtypes = [_INT, *[_LONG] * 3, *[_POINTER] * 4]
-        for call in (
-            self._forward, self._weight_gradient, self._input_gradient, self._cross_entropies
-        ):  # fmt: skip
+        self._cross_entropies.restype = _INT
+        for call in (self._forward, self._weight_gradient, self._input_gradient):
             call.restype = None
 
     def forward(self, rows: Tensor, start: int, outputs: int, biased: bool, x: Tensor) -> Tensor:
@@ -92,13 +91,18 @@ class LinearLoops:
         return found
 
     def cross_entropies(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """`simfed.learn.losses.cross_entropies`, equal up to rounding."""
+        """`simfed.learn.losses.cross_entropies`, equal up to rounding.
+
+        Raises: `IndexError` for a label that is none of the classes, as PyTorch does.
+        """
         logits, labels = logits.contiguous(), labels.contiguous()
         values, gradient = logits.new_empty(len(logits)), torch.empty_like(logits)
-        self._cross_entropies(
+        trouble = self._cross_entropies(
             self.width, *logits.shape, logits.data_ptr(), labels.data_ptr(), values.data_ptr(),
             gradient.data_ptr(),
         )  # fmt: skip
+        if trouble:
+            raise IndexError(f"labels from 0 to {logits.shape[2] - 1}, got up to {labels.max()}")
         return values, gradient
 
 

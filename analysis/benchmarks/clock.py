@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import simpy
 
 import simfed
@@ -164,6 +165,7 @@ def in_flight(clients: int) -> dict[str, Any]:
 def processor_s(clients: int, rounds: int, **others: Any) -> float:
     """Processor seconds per participation from the first merge on, without what is built before."""
     scenario = Scenario.model_validate(drawn_fleet(clients, rounds, **others))
+    pyarrow.array([0.0])  # imports pandas, once: else the first rounds' columns would
     marks: list[float] = []
 
     def mark(round: int, simulated_s: float, accuracy: float | None) -> None:

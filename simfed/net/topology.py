@@ -136,9 +136,6 @@ class Routes:
 MOST_KEPT_STEPS = 1_000_000
 """Of the ways that a topology keeps worked out; beyond them it begins anew. About 40 MB."""
 
-MOST_KEPT_PATHS = 100_000
-"""Of those that it keeps whole. About 30 MB."""
-
 
 class _Way(NamedTuple):
     """A route in one direction, worked out."""
@@ -196,9 +193,6 @@ class Topology:
         self._lossy = any(line.loss for line in self.lines)
         self._ways: dict[int, tuple[_Way, _Way]] = {}
         self._kept_steps = 0
-        self._paths: dict[int, Path] = {}
-        """Of the last transfers, by the number of the access link: whoever is sent something sends
-        something back, and asks what would be without somebody."""
         latencies_s = (view_of(column) for column in self._latencies_s)
         self._of_clients = (view_of(self._nodes), *latencies_s, view_of(self._losses))
         self._rates = view_of(self.capacities_bytes_per_s)
@@ -208,7 +202,6 @@ class Topology:
         self.traces = traces
         self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
         self._ways.clear()
-        self._paths.clear()
 
     def _fill(self, access: Access) -> None:
         n, rates = self.clients, self.capacities_bytes_per_s
@@ -319,9 +312,6 @@ class Topology:
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""
         access = 2 * client if direction == "up" else 2 * client + 1
-        found = self._paths.get(access)
-        if found is not None:
-            return found
         if not 0 <= client < self.clients:
             raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
         nodes, up_latencies_s, down_latencies_s, losses = self._of_clients
@@ -338,10 +328,7 @@ class Topology:
                 links, crossed = (*links, access), (*crossed, access)
         # written so that a path without loss has exactly 0
         loss += (1 - loss) * (1 - way.success)
-        if len(self._paths) >= MOST_KEPT_PATHS:
-            self._paths.clear()
-        found = self._paths[access] = Path(links, crossed, here_s, up_s + down_s, loss)
-        return found
+        return Path(links, crossed, here_s, up_s + down_s, loss)
 
     def _work_out(self, route: int) -> tuple[_Way, _Way]:
         """Both ways of a route, kept for its next transfer."""

@@ -15,7 +15,7 @@ from simfed.compress import codec_from_spec
 from simfed.contract import Evaluation, PersonalEvaluation, Task
 from simfed.fleet import Fleet
 from simfed.learn.catalogue import ModelFacts, model_facts
-from simfed.learn.crew import Crew
+from simfed.learn.crew import WORTH_SHARING, Crew
 from simfed.learn.federation import Federation, prototype_clients
 from simfed.learn.losses import DIVERGENCES, mean_logits, soft_targets
 from simfed.learn.memory import Arena
@@ -32,6 +32,9 @@ from simfed.scenario import Scenario
 from simfed.seeding import Streams
 
 __all__ = ["Engine", "Part"]
+
+_SELECTION = 100
+"""FLOPs that take as long as compression does for each parameter."""
 
 PARTS = 4
 """A public or test set is worked through in so many units at most, whatever the number of
@@ -122,7 +125,11 @@ class Engine:
         return results
 
     def _results(self, units: Sequence[Unit]) -> list[Result]:
-        return self._crew.map("run", units, [self._cost(unit) for unit in units])
+        costs = [self._cost(unit) for unit in units]
+        # what a training costs beside its FLOPs, nobody knows here
+        if sum(costs) < WORTH_SHARING and not any(isinstance(unit, Train) for unit in units):
+            return [self.worker.run(unit) for unit in units]
+        return self._crew.map("run", units, costs)
 
     def trainings(
         self,
@@ -145,7 +152,11 @@ class Engine:
         for (name, samples), mine in alike.items():
             most = worker.together(self.prototypes[name], samples)
             # who is with whom decides no bit, so every process may get some
-            for some in dealt(mine, most, -(-self.workers // len(alike))):
+            flops = self.facts[name].train_flops * sum(
+                worker.training_count(task.client) for task in mine
+            )
+            shares = -(-self.workers // len(alike)) if flops >= WORTH_SHARING else 1
+            for some in dealt(mine, most, shares):
                 clients, keys = (t.client for t in some), (t.key for t in some)
                 units.append(Train(tuple(clients), round, tuple(keys), rate))
         return units
@@ -294,7 +305,7 @@ class Engine:
                 return float(facts.train_flops * samples)
             case Send():
                 logits = unit.with_logits * facts.forward_flops * worker.public
-                return float(facts.parameters + logits)
+                return float(_SELECTION * facts.parameters + logits)
             case Infer():
                 return float(facts.forward_flops * worker.public)
             case Distil():

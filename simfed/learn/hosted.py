@@ -27,7 +27,7 @@ from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
 from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import Changes
-from simfed.learn.crew import Crew
+from simfed.learn.crew import WORTH_SHARING, Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
 from simfed.learn.mixes import in_mix, label_counts
@@ -121,6 +121,7 @@ class HostedWorkload:
         of_models = {
             name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
         }
+        self._train_flops = {name: of.train_flops for name, of in of_models.items()}
         self.tasks = Tasks(
             scenario, of_models, lambda client: len(self.data.owned[client]),
             test_samples=len(self.data.test_labels),
@@ -360,7 +361,11 @@ class HostedWorkload:
         groups: list[list[HostedUpload]] = []
         for name, mine in alike.items():
             most = self.kit.together(name) if _steps_locally(self.method) else 1
-            groups += dealt(mine, most, -(-self._crew.workers // len(alike)))
+            setting = self.tasks.setting
+            steps = sum(setting.steps(upload.task.who) for upload in mine)
+            flops = self._train_flops[name] * setting.batch_size * steps
+            shares = -(-self._crew.workers // len(alike)) if flops >= WORTH_SHARING else 1
+            groups += dealt(mine, most, shares)
         units = [
             _Training([(u.task.who, u.task.round, u.down, u.own_before) for u in group])
             for group in groups

@@ -214,5 +214,4 @@ def test_without_the_loops_pytorch_s_products_are_used(monkeypatch):
     monkeypatch.setattr(linear_passes, "compiled", lambda: None)
     assert passes_of(flat, shape)._layers[0].loops is None
     for ours, theirs in zip(compiled_ones, moved(), strict=True):
-        assert not torch.equal(ours, theirs)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -27,11 +27,10 @@ import torch
 
 from simfed.errors import RunFailed, SimfedError
 
-__all__ = ["WORTH_SHARING", "Crew"]
+__all__ = ["Crew", "worth_sharing"]
 
-WORTH_SHARING = 5e7
-"""FLOPs below which clients that step together stay together, and messages take longer than what
-they share: about a millisecond (measured)."""
+_WORTH_SHARING = 5e7
+"""FLOPs: about a millisecond (measured)."""
 
 _TICKET = struct.Struct("<II")
 
@@ -63,6 +62,11 @@ class Crew:
     def workers(self) -> int:
         """Processes that share the work."""
         return 1 + len(self._others)
+
+    def parts(self, flops: float, groups: int) -> int:
+        """In how many parts, at least, clients that could all step together are dealt, where there
+        are so many `groups` of such clients."""
+        return -(-self.workers // groups) if worth_sharing(flops) else 1
 
     def map(
         self, method: str, units: Sequence[Any], costs: Sequence[float] | None = None
@@ -107,6 +111,11 @@ class Crew:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def worth_sharing(flops: float) -> bool:
+    """Whether work whose time is its arithmetic takes longer than the messages that share it."""
+    return flops >= _WORTH_SHARING
 
 
 class _Tickets:

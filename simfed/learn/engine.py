@@ -15,7 +15,7 @@ from simfed.compress import codec_from_spec
 from simfed.contract import Evaluation, PersonalEvaluation, Task
 from simfed.fleet import Fleet
 from simfed.learn.catalogue import ModelFacts, model_facts
-from simfed.learn.crew import WORTH_SHARING, Crew
+from simfed.learn.crew import Crew, worth_sharing
 from simfed.learn.federation import Federation, prototype_clients
 from simfed.learn.losses import DIVERGENCES, mean_logits, soft_targets
 from simfed.learn.memory import Arena
@@ -127,7 +127,7 @@ class Engine:
     def _results(self, units: Sequence[Unit]) -> list[Result]:
         costs = [self._cost(unit) for unit in units]
         # what a training costs beside its FLOPs, nobody knows here
-        if sum(costs) < WORTH_SHARING and not any(isinstance(unit, Train) for unit in units):
+        if not worth_sharing(sum(costs)) and not any(isinstance(unit, Train) for unit in units):
             return [self.worker.run(unit) for unit in units]
         return self._crew.map("run", units, costs)
 
@@ -155,8 +155,7 @@ class Engine:
             flops = self.facts[name].train_flops * sum(
                 worker.training_count(task.client) for task in mine
             )
-            shares = -(-self.workers // len(alike)) if flops >= WORTH_SHARING else 1
-            for some in dealt(mine, most, shares):
+            for some in dealt(mine, most, self._crew.parts(flops, len(alike))):
                 clients, keys = (t.client for t in some), (t.key for t in some)
                 units.append(Train(tuple(clients), round, tuple(keys), rate))
         return units

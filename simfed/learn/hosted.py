@@ -27,7 +27,7 @@ from simfed.errors import RunFailed
 from simfed.learn.accelerator import device_of
 from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import Changes
-from simfed.learn.crew import WORTH_SHARING, Crew
+from simfed.learn.crew import Crew
 from simfed.learn.federation import Federation, draw_own, load_federation
 from simfed.learn.kit import Kit
 from simfed.learn.mixes import in_mix, label_counts
@@ -364,8 +364,7 @@ class HostedWorkload:
             setting = self.tasks.setting
             steps = sum(setting.steps(upload.task.who) for upload in mine)
             flops = self._train_flops[name] * setting.batch_size * steps
-            shares = -(-self._crew.workers // len(alike)) if flops >= WORTH_SHARING else 1
-            groups += dealt(mine, most, shares)
+            groups += dealt(mine, most, self._crew.parts(flops, len(alike)))
         units = [
             _Training([(u.task.who, u.task.round, u.down, u.own_before) for u in group])
             for group in groups

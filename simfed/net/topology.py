@@ -311,7 +311,6 @@ class Topology:
 
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""
-        access = 2 * client if direction == "up" else 2 * client + 1
         if not 0 <= client < self.clients:
             raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
         nodes, up_latencies_s, down_latencies_s, losses = self._of_clients
@@ -319,7 +318,10 @@ class Topology:
         up, down = self._ways.get(route) or self._work_out(route)
         up_s = up_latencies_s[client] + up.latency_s
         down_s = down_latencies_s[client] + down.latency_s
-        way, here_s = (up, up_s) if direction == "up" else (down, down_s)
+        if direction == "up":
+            access, way, here_s = 2 * client, up, up_s
+        else:
+            access, way, here_s = 2 * client + 1, down, down_s
         links, crossed = way.links, way.crossed
         if self._rates[access] < inf:
             if direction == "up":

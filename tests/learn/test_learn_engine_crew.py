@@ -282,3 +282,10 @@ def test_the_caller_s_thread_count_is_put_back():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_cohort_that_steps_together_is_shared_out_where_that_is_worth_it(monkeypatch):
+    monkeypatch.setattr("simfed.learn.crew._WORTH_SHARING", 5e7)
+    with Crew("a,b", 3) as crew:
+        assert crew.parts(4e7, 1) == 1
+        assert [crew.parts(6e7, groups) for groups in (1, 2, 3, 4)] == [3, 2, 1, 1]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from simfed import native
 from simfed.learn.flat import FlatModel
-from simfed.learn.losses import cross_entropies
 from simfed.learn.models import linear_passes
 from simfed.learn.models.build import build_model
 from simfed.learn.models.linear_loops import LinearLoops, compiled
@@ -172,8 +171,6 @@ def test_cross_entropies_are_within_rounding_of_exact_ones(classes, scale):
     found, gradient = results[0]
     torch.testing.assert_close(found.double(), values, rtol=4e-7, atol=1e-7)
     torch.testing.assert_close(gradient.double(), exact.grad, rtol=1e-6, atol=2e-8)
-    ours, theirs = (values - found).abs().max(), (values - cross_entropies(logits, labels)[0]).abs()
-    assert ours <= theirs.max() + 1e-7  # no worse than PyTorch's
     [alone], [of_logits] = compiled().cross_entropies(logits[2:3], labels[2:3])
     assert alone == found[2]
     assert torch.equal(of_logits, gradient[2])

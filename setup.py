@@ -12,9 +12,8 @@ setup(
             "simfed.native._layers",
             [f"simfed/native/{part}.cpp" for part in ("layers", "convpool", "linear")],
             depends=[
-                "simfed/native/convpool_loops.h",
-                "simfed/native/linear_loops.h",
-                "simfed/native/vectors.h",
+                f"simfed/native/{part}.h"
+                for part in ("both_widths", "convpool_loops", "linear_loops", "vectors")
             ],
             extra_compile_args=["-O3", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti"],
             optional=True,

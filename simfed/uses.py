@@ -89,9 +89,7 @@ class LinkUses:
         """(link's number, from, to) of each, as instants."""
         numbers = self._numbers.tolist()
         ends = [*(first for first, _ in self._epochs[1:]), len(numbers)]
-        for (first, epoch_s), end in zip(
-            self._epochs, ends, strict=False
-        ):  # none where it is empty
+        for (first, epoch_s), end in zip(self._epochs, ends, strict=False):  # of none, one end
             for at in range(first, end, _EACH):
                 yield int(numbers[at]), epoch_s + numbers[at + 1], epoch_s + numbers[at + 2]
 

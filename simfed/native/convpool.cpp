@@ -15,39 +15,8 @@ struct Layer {
     long blocks, inputs, height, width, outputs, pooled_height, pooled_width;  // with padding
 };
 
-#ifdef X86
-#define WIDTH 16
-#define FORWARD_OUTPUTS 4
-#define WEIGHT_OUTPUTS 3
-#define BACK_INPUTS 2
-#pragma GCC push_options
-#pragma GCC target("avx512f,fma")
-namespace sixteen {
-#include "convpool_loops.h"
-}
-#pragma GCC pop_options
-#undef WIDTH
-#undef FORWARD_OUTPUTS
-#undef WEIGHT_OUTPUTS
-#undef BACK_INPUTS
-#endif
-
-#if defined(X86) || defined(ARM)
-#define WIDTH 8
-#define FORWARD_OUTPUTS 2
-#define WEIGHT_OUTPUTS 2
-#define BACK_INPUTS 1
-#ifdef X86
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-namespace eight {
-#include "convpool_loops.h"
-}
-#ifdef X86
-#pragma GCC pop_options
-#endif
-#endif
+#define LOOPS "convpool_loops.h"
+#include "both_widths.h"
 
 // `rows` rows of `columns` numbers each become columns: number i of row r goes to to[i × step + r].
 // `stride`: from a row to the next.

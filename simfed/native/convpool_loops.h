@@ -3,6 +3,19 @@
 // for how many channels at once sums are kept in registers. None of them changes a bit of a result:
 // a lane never meets another one here, and each lane's sums have one order.
 
+#undef FORWARD_OUTPUTS
+#undef WEIGHT_OUTPUTS
+#undef BACK_INPUTS
+#if WIDTH == 16
+#define FORWARD_OUTPUTS 4
+#define WEIGHT_OUTPUTS 3
+#define BACK_INPUTS 2
+#else
+#define FORWARD_OUTPUTS 2
+#define WEIGHT_OUTPUTS 2
+#define BACK_INPUTS 1
+#endif
+
 typedef float V __attribute__((vector_size(WIDTH * 4)));
 typedef int I __attribute__((vector_size(WIDTH * 4)));
 

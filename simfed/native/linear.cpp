@@ -30,36 +30,10 @@ typedef float Eight __attribute__((vector_size(32)));
 typedef float Four __attribute__((vector_size(16)));
 #endif
 
-#ifdef X86
-#define WIDTH 16
-#define SAMPLES 4
-#define OUTPUTS 4
-#pragma GCC push_options
-#pragma GCC target("avx512f,fma")
-namespace sixteen {
-#include "linear_loops.h"
-}
-#pragma GCC pop_options
-#undef WIDTH
-#undef SAMPLES
-#undef OUTPUTS
-#endif
+#define LOOPS "linear_loops.h"
+#include "both_widths.h"
 
 #if defined(X86) || defined(ARM)
-#define WIDTH 8
-#define SAMPLES 2
-#define OUTPUTS 2
-#ifdef X86
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-namespace eight {
-#include "linear_loops.h"
-}
-#ifdef X86
-#pragma GCC pop_options
-#endif
-
 extern "C" {
 
 // x: (models, samples, inputs), y: (models, samples, outputs); bias may be missing.

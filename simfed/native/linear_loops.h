@@ -2,6 +2,16 @@
 // WIDTH is how many numbers a vector holds; SAMPLES and OUTPUTS say of how many of each sums are
 // kept in registers at once. None of them changes a bit of a result: each number has one order.
 
+#undef SAMPLES
+#undef OUTPUTS
+#if WIDTH == 16
+#define SAMPLES 4
+#define OUTPUTS 4
+#else
+#define SAMPLES 2
+#define OUTPUTS 2
+#endif
+
 typedef float V __attribute__((vector_size(WIDTH * 4)));
 typedef float Anywhere __attribute__((vector_size(WIDTH * 4), aligned(4)));
 static const int PARTS = LANES / WIDTH;

@@ -208,10 +208,6 @@ def _waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[
     [(0, 3, 2), (0, 2, 2), (0, 3, 1)]
     """
     sizes = [[*map(len, queue), 0] for queue in queues]
-    if all(of == sizes[0] for of in sizes):
-        for together in zip(*queues, strict=True):
-            yield slice(0, len(queues)), list(together)
-        return
     at = [0] * len(queues)
     while True:
         now = [of[place] for of, place in zip(sizes, at, strict=True)]

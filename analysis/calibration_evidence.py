@@ -24,9 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from simfed.calibrate.check import compare
+from simfed.calibrate.profiles import fit_profile, profile_text
 from simfed.device import ModelWork, load_profile
-from simfed.device.calibrate import fit_profile, profile_text
-from simfed.device.check import compare
 from simfed.device.table import read_table
 from simfed.learn.catalogue import facts
 
@@ -48,9 +48,9 @@ def in_another_process(function: Callable[..., Any], *arguments: object) -> Any:
 
 
 def measured(out: str, sizes: dict[str, Any], repeat: int) -> None:
-    from simfed.measure import Plan, measure
+    from simfed.calibrate.measure import MeasurementPlan, measure
 
-    measure(Plan(models=MODELS, strategies=STRATEGIES, repeat=repeat, **sizes), out)
+    measure(MeasurementPlan(models=MODELS, strategies=STRATEGIES, repeat=repeat, **sizes), out)
 
 
 def works() -> dict[str, ModelWork]:
@@ -101,16 +101,16 @@ def scenario_of(model: str, strategy: str, profile: str) -> dict[str, Any]:
 
 def really_run(model: str, strategy: str, profile: str) -> tuple[float, float]:
     """(processor seconds, wall seconds) of the rounds, played for real after three to warm up."""
+    from simfed.ground.seeding import Streams
+    from simfed.learn.hosted import HostedWorkload
     from simfed.learn.plain import plain_rounds
-    from simfed.learn.workload import LearningWorkload
     from simfed.scenario import Scenario
-    from simfed.seeding import Streams
 
     spent = (0.0, 0.0)
     scenario = Scenario.model_validate(scenario_of(model, strategy, profile))
     for rounds in (3, ROUNDS):
         streams = Streams(0)
-        workload = LearningWorkload(scenario, streams, learns=False)
+        workload = HostedWorkload(scenario, streams, learns=False)
         played = plain_rounds(scenario, workload, streams)
         next(played)  # the first round also evaluates the initial models
         begin, wall_begin = time.process_time(), time.perf_counter()

@@ -34,10 +34,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from simfed.availability import read_trace
-from simfed.errors import InputError
-from simfed.reading import read_text, why_unreadable
-from simfed.units import parse_duration
+from simfed.fleet.availability import read_trace
+from simfed.ground.errors import InputError
+from simfed.ground.reading import read_text, why_unreadable
+from simfed.ground.units import parse_duration
 
 Span = tuple[float, float]
 

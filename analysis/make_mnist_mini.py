@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simfed.ground.seeding import Streams
 from simfed.learn.data import MNIST_MINI, load_dataset
-from simfed.seeding import Streams
 
 PER_CLASS = {"train": 1000, "t10k": 200}
 LARGEST_BYTES = 2_500_000

@@ -1,10 +1,12 @@
 """What methods reach, and what it costs: the figure and the table of scenarios/README.md.
 
     python analysis/methods_figure.py [--out studies/methods] [--jobs 2] [--draw-only]
+    python analysis/methods_figure.py --scored
 
 Runs the study scenarios/studies/methods.yaml (or goes on with it: what is done is not done again),
 draws accuracy against simulated time, bytes up, bytes down and device seconds, and prints the
-table.
+table. With `--scored` it runs methods-scored.yaml instead and prints differences of pairs, seed by
+seed.
 
 Costs of an evaluated round are those of all participations that its model rests on: merged in this
 round or before. What is still under way (fedbuff, fedasync) counts at its own merge. Device seconds
@@ -33,6 +35,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = ROOT / "scenarios" / "studies" / "methods.yaml"
+SCORED = STUDY.with_name("methods-scored.yaml")
+PAIRS = (
+    ("fedproto", "local-only"),
+    ("fedproto, nearest mean", "local-only"),
+    ("fedtgp", "local-only"),
+    ("fedtgp, nearest mean", "local-only"),
+    ("fedavg, clipped", "fedavg"),
+    ("scaffold, clipped", "fedavg, clipped"),
+)
+"""Of `SCORED`: whose end is compared with whose."""
 ARM = "list"
 FAMILIES: Mapping[str, Sequence[str]] = {
     "averaging": ("fedavg", "fedprox", "fedopt", "scaffold", "fedbuff", "fedasync", "fedgen"),
@@ -185,6 +197,30 @@ def table(rows: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def differences(rows: pd.DataFrame, pairs: Sequence[tuple[str, str]] = PAIRS) -> str:
+    """Ends of pairs of methods and their differences in Markdown, seed by seed: percentage points
+    on the common test set, and in the clients' own label mix."""
+    last = rows.groupby(["method", "seed"], sort=False).tail(1).set_index(["method", "seed"])
+    lines = ["| | accuracy | less that of | common test set | own mix |", "|---|---|---|---|---|"]
+    for one, other in pairs:
+        a, b = last.loc[one], last.loc[other]
+        cells = [
+            _points((a[name] - b[name]).dropna().tolist()) for name in ("accuracy", "own_accuracy")
+        ]
+        ends = _percent(a["accuracy"].tolist())
+        lines.append(f"| {one} | {ends} | {other} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _points(gaps: Sequence[float]) -> str:
+    if not gaps:
+        return "–"
+    found = over_seeds([100 * gap for gap in gaps])
+    if found.coverage == 0:
+        return f"{found.least:+.1f}"
+    return f"{found.least:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
+
+
 def _percent(shares: Sequence[float]) -> str:
     found = over_seeds([100 * share for share in shares])
     if found.coverage == 0:
@@ -214,7 +250,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "methods.png")
     parser.add_argument("--draw-only", action="store_true", help="what is there so far")
+    parser.add_argument("--scored", action="store_true", help="the study of how one scores, alone")
     arguments: Any = parser.parse_args()
+    if arguments.scored:
+        out = arguments.out.with_name(SCORED.stem)
+        run_study(SCORED, out, jobs=arguments.jobs)
+        print(differences(progress_of(load_study(out))))
+        return
     if not arguments.draw_only:
         run_study(STUDY, arguments.out, jobs=arguments.jobs)
     rows = progress_of(load_study(arguments.out))

@@ -36,12 +36,12 @@ import yaml
 from scipy import stats
 
 import simfed
-from simfed.cores import available_cores
+from simfed.deploy.fidelity import Fidelity, fidelity
 from simfed.deploy.local import deploy
-from simfed.report.fidelity import Fidelity, fidelity
+from simfed.ground.cores import available_cores
+from simfed.ground.units import counted
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
-from simfed.units import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -383,7 +383,7 @@ def _learned(run: Run) -> dict[str, Any]:
 
 def machine() -> str:
     """What this machine is, in words."""
-    from simfed.measure import this_machine
+    from simfed.calibrate.measure import this_machine
 
     of = this_machine("cpu", 1)
     torch = f"PyTorch {of['torch']}"

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 import simfed
+from simfed.ground.units import counted, format_duration
 from simfed.report import frames
 from simfed.report.style import PHASES
-from simfed.units import counted, format_duration
 
 if TYPE_CHECKING:
     from simfed import RunResult

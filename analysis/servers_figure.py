@@ -23,13 +23,13 @@ import numpy as np
 from methods_figure import over_seeds
 
 from simfed.device import load_profile
-from simfed.errors import RunFailed
-from simfed.fleet import Fleet
+from simfed.fleet.columns import Fleet
+from simfed.ground.errors import RunFailed
+from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import PHASES, SERIES_COLOURS
 from simfed.scenario.load import load_scenario
-from simfed.seeding import Streams
 from simfed.study import StudyResult, load_study, run_study
 from simfed.study.statistics import median_time, paired_times
 

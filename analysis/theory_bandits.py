@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from simfed.ground.seeding import Streams
 from simfed.policy import Policy, build_policy
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
-from simfed.seeding import Streams
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -281,7 +281,7 @@ GRID = (1000, 2000, 4000, 8000, 16000)
 EXP3_GRID = (4000, 8000, 16000, 32000, 64000)
 SIZES = tuple((t, m) for m in (1, 3, 9) for t in GRID[1:])
 LONG = 100_000
-"""Plays, to see what is linear in them and what is not."""
+"""Plays, to see how regret grows with them (`theory_steps.py` plays a hundred times as many)."""
 STEPS: dict[str, Make] = {
     "step 0.1": kind("ascend"),
     "step 0.03": kind("ascend", ema=0.03),

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from theory_bandits import ROOT, Interval, slope
 
 from simfed.compress import codec_from_spec, feedback_for
+from simfed.ground.seeding import Streams
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
-from simfed.seeding import Streams
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -34,14 +34,14 @@ import simpy
 
 import simfed
 from simfed.device import build_processor, load_profile
+from simfed.fleet.tasks import Tasks
+from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
-from simfed.policy import Uniform
+from simfed.policy import Choice, Uniform
 from simfed.record import Recorder
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 from simfed.sim import Simulation, TimeOnlyWorkload
-from simfed.tasks import Tasks
 
 PROFILE = "rtx3090-ryzen4800h"
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
@@ -75,7 +75,7 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
     limit = {"receive_bytes_per_s": rates.sum() / 4} if shared else {}
     star = Star(clients, up_bytes_per_s=rates, down_bytes_per_s=5 * rates, latency_s=0.01, **limit)
     processor, streams = build_processor({}, load_profile(PROFILE)), Streams(0)
-    policy = Uniform(("top-k",), strategy="top-k")
+    policy = Uniform((Choice("top-k"),), strategy="top-k")
     known = {"small": facts("lenet5-half", "mnist-mini")}
     return Simulation(
         scenario,

@@ -42,17 +42,16 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "learn"))
 from reference_loop import ReferenceLoop
 
-from simfed.errors import InputError
-from simfed.learn.catalogue import dataset_facts
+from simfed.fleet.selection import Selecting
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.learn.catalogue import dataset_facts, model_facts
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation, draw_local, load_federation
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.models import build_model, plain
 from simfed.learn.plain import plain_rounds
-from simfed.learn.workload import LearningWorkload
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
-from simfed.selection import Selecting
 
 CASES: dict[str, dict[str, Any]] = {
     "mnist": {
@@ -121,16 +120,20 @@ def federation(made: Scenario, device: str = "cpu") -> Federation:
     return Federation(data, split.clients, split.public, torch.device(device))
 
 
-def useful_flops(work: LearningWorkload) -> float:
+def useful_flops(work: HostedWorkload) -> float:
     """Of one round: gradients, public logits of every client, distillation, probes after the
     merge."""
-    engine, total = work.engine, 0.0
-    for client, group in enumerate(work.scenario.group_of_client()):
-        facts = engine.facts[work.scenario.clients[group].prototype]
-        total += facts.train_flops * engine.worker.training_count(client)
-        total += facts.forward_flops * engine.worker.own_count(client)
-        total += facts.forward_flops * engine.worker.public
-    return total + sum(f.train_flops for f in engine.facts.values()) * engine.worker.public
+    kit, total = work.kit, 0.0
+    shape, classes = work.data.input_shape, work.data.classes
+    facts = {
+        name: model_facts(of.model, shape, classes) for name, of in work.scenario.prototypes.items()
+    }
+    for client in range(work.scenario.client_count):
+        who = work.tasks.who(client)
+        of, batches = facts[who.prototype], kit.batches(who, 1)
+        total += of.train_flops * sum(map(len, batches))
+        total += of.forward_flops * (len(kit.own_samples(client, 1)) + kit.setting.public)
+    return total + sum(of.train_flops for of in facts.values()) * kit.setting.public
 
 
 def multiply_rate(threads: int) -> float:
@@ -168,7 +171,7 @@ def on_cpu(
     streams = Streams(made.seed)
     data = federation(made)
     engines = {
-        w: LearningWorkload(made, streams, workers=w, data=data) for w in dict.fromkeys((1, cores))
+        w: HostedWorkload(made, streams, workers=w, data=data) for w in dict.fromkeys((1, cores))
     }
     players: dict[str, tuple[int, Callable[[], object]]] = {}
     for threads in dict.fromkeys((1, cores)):
@@ -208,7 +211,7 @@ def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds:
         )
         streams = Streams(seed)
         loop = ReferenceLoop(made, streams)
-        work = LearningWorkload(made, streams, workers=cores)
+        work = HostedWorkload(made, streams, workers=cores)
         for played in plain_rounds(made, work, streams):
             loop.round(played.round)
         work.close()
@@ -249,7 +252,7 @@ def options(rounds: int, cores: int, dataset: str) -> None:
                     **changes,
                 },
             )
-            work = LearningWorkload(made, Streams(seed), workers=cores, learns=False)
+            work = HostedWorkload(made, Streams(seed), workers=cores, learns=False)
             begin = time.perf_counter()
             *_, last = plain_rounds(made, work, Streams(seed))
             spent.append((time.perf_counter() - begin) / rounds)
@@ -270,7 +273,7 @@ def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
     made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"})
     streams = Streams(made.seed)
     data = federation(made, "cuda")
-    work = LearningWorkload(made, streams, device="cuda", data=data)
+    work = HostedWorkload(made, streams, device="cuda", data=data)
     turns = plain_rounds(made, work, streams)
     next(turns)
     engine_bytes = torch.cuda.max_memory_allocated()  # before the loop's models are there, too
@@ -334,7 +337,7 @@ def busy_s(play: Callable[[], object], times: int = 5) -> float:
     return float(sum(event.self_device_time_total for event in of_device)) * 1e-6 / times
 
 
-def report(case: str, seconds: dict[str, list[float]], work: LearningWorkload, cores: int) -> None:
+def report(case: str, seconds: dict[str, list[float]], work: HostedWorkload, cores: int) -> None:
     """Print the table, the ratios, the share of the multiply rate and the profile."""
     print(f"{case}: {len(next(iter(seconds.values())))} rounds each, in turn, on {cores} core(s)")
     for name, values in seconds.items():
@@ -499,20 +502,16 @@ def fedavg(model: str, method: str, rounds: int) -> dict[str, float]:
         f"  the loop takes {statistics.median(ratios):.2f} × as long in the median pair; best "
         f"rounds {min(seconds['plain loop']) / min(seconds[method]):.2f} ×"
     )
-    if isinstance(work, LearningWorkload):
-        apart = (loop.weights() - work.engine.prototypes["only"].server.weights).abs().max()
+    if method == "fedavg":
+        apart = (loop.weights() - work._server["only"]["weights"]).abs().max()
         print(f"  weights of the two after all rounds differ by {apart.item():.1e} at most")
     work.close()
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def workload(
-    made: Scenario, streams: Streams, data: Federation
-) -> LearningWorkload | HostedWorkload:
-    """The learning side of a method: the batched engine, or the host of plain methods."""
-    if made.method.kind == "fedavg":
-        return LearningWorkload(made, streams, learns=False, data=data)
-    return HostedWorkload(made, streams, data=data)
+def workload(made: Scenario, streams: Streams, data: Federation) -> HostedWorkload:
+    """The learning side of a method, without local losses."""
+    return HostedWorkload(made, streams, learns=False, data=data)
 
 
 def main() -> None:

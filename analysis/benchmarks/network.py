@@ -148,11 +148,17 @@ def in_python() -> Iterator[None]:
 
 def from_scratch(case: Case) -> None:
     """A replay that never repairs, in Python."""
-    patience, Sharing._patience = Sharing._patience, lambda self: 0  # type: ignore[method-assign]
+    begin = Sharing.__init__
+
+    def begin_impatient(sharing: Sharing, *arguments: Any, **options: Any) -> None:
+        begin(sharing, *arguments, **options)
+        sharing.patience = sharing.patience_per_link = 0
+
+    Sharing.__init__ = begin_impatient  # type: ignore[assignment, method-assign]
     try:
         net.replay(case)
     finally:
-        Sharing._patience = patience  # type: ignore[method-assign]
+        Sharing.__init__ = begin  # type: ignore[method-assign]
 
 
 def edges(kind: str, links: int) -> list[tuple[str, str]]:

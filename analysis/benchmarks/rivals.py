@@ -95,9 +95,9 @@ def prepare(envs: Path, sides: Sequence[str]) -> None:
 
 def make_task(job: int, dataset: str) -> Task:
     """Images, split and first weights as simfed makes them of seed 0."""
+    from simfed.ground.seeding import Streams
     from simfed.learn.data import deal, load_dataset
     from simfed.learn.models import build_model
-    from simfed.seeding import Streams
 
     settings = dict(JOBS[job])
     data, streams = load_dataset(dataset), Streams(0)

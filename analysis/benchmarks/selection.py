@@ -45,9 +45,9 @@ from simfed.compress import (
     with_error_feedback,
 )
 from simfed.compress.selection import energy_entries
+from simfed.ground.seeding import Streams
 from simfed.learn.data import load_dataset
 from simfed.learn.models.build import build_model
-from simfed.seeding import Streams
 
 RESNET18, WRESNET, LENET5, LENET5_HALF = 11_173_962, 2_243_546, 61_706, 15_738
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 ANALYSIS = Path(__file__).resolve().parents[2] / "analysis"
 ARMS = ("top-k", "random-k", "periodic-k")
 USUAL = {
@@ -56,3 +58,23 @@ def facts(
         "cost": {"cpu_s": cpu_s, "wall_s": 2 * cpu_s, "learning": "computed"},
         "made_with": {"simfed": "0", "torch": "0", "numpy": "0", "device": "cpu", "code": "c"},
     }
+
+
+def with_rounds(one, plays, undone=(), losses=None):
+    """A result that says who played what in each round; one client per prototype."""
+    from campaign import packed
+
+    clients, rounds = np.shape(plays)
+    models = list(one["curve"]["accuracy"])
+    losses = np.ones((len(models), rounds)) if losses is None else np.asarray(losses)
+    one["setting"]["rounds"] = rounds
+    one["by_round"] = {
+        "arms": sorted(ARMS),
+        "clients": dict(zip(map(str, range(clients)), models, strict=True)),
+        "plays": packed(np.asarray(plays, np.uint8)),
+        "undone": list(undone),
+        "kd_loss": {
+            model: packed(row.astype(np.float32)) for model, row in zip(models, losses, strict=True)
+        },
+    }
+    return one

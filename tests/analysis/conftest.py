@@ -6,13 +6,13 @@ import sys
 import pytest
 from analysis_made_up import ANALYSIS
 
-sys.path.insert(0, str(ANALYSIS))
+sys.path[:0] = [str(ANALYSIS), str(ANALYSIS / "paper")]
 
 
 @pytest.fixture(scope="session")
 def planned_hashes():
     """Coordinates and seed → the hash of the campaign's run."""
-    from paper_campaign import campaign, setting_of
+    from campaign import campaign, setting_of
 
     found = {}
     for planned in campaign():

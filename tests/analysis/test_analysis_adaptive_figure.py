@@ -12,6 +12,7 @@ from adaptive_figure import (
     against,
     best_of,
     decided,
+    in_full,
     levels_set,
     role,
     settings,
@@ -65,6 +66,19 @@ def test_a_fixed_k_that_once_did_not_get_there_is_not_the_best():
 def test_who_never_got_there_is_judged_by_signs():
     one = against(times(ascend=[200, 200, 200, 200]), SHOWN, "ascend", "top-k@400")
     assert one.p_value == 0.125  # two to the power of minus three
+
+
+def test_seeds_that_missed_what_the_other_reached_are_said():
+    """Short rounds that end below the accuracy decide nothing by their times, and are no wins."""
+    rows = times(balance=[6, 6.5, 7.1, 6.3])
+    ended = (rows[ARM] == "balance") & (rows["seed"] == 3)
+    rows.loc[ended, "reached"] = False  # after 6.3 s, where the other got there after 8.5
+    one = against(rows, SHOWN, "balance", "top-k@400")
+    assert (one.paired.wins, one.paired.losses, one.missed) == (3, 0, 1)
+    assert "counted as behind, 3 of 4, p = 0.62" in in_full(one)
+    whole = against(times(), SHOWN, "balance", "top-k@400")
+    assert whole.missed == 0
+    assert "behind" not in in_full(whole)
 
 
 def test_a_win_takes_both_fleets_and_no_loss_in_the_control():

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 from analysis_made_up import ARMS, facts
-from paper_claims import CLAIMS, Check, headline, judge, state_of, survives_holm, verdict_of
-from paper_report import check_text
-from paper_results import (
+from claims import CLAIMS, Check, headline, judge, state_of, survives_holm, verdict_of
+from report import check_text
+from results import (
     POLICIES,
     Results,
     accuracy_gap,
@@ -18,7 +18,7 @@ from paper_results import (
 )
 from scipy import stats
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.study.statistics import Estimate
 
 SEEDS = range(5)
@@ -331,7 +331,7 @@ def test_a_grid_of_settings_that_do_not_differ_is_rarely_called_different(keep):
     """400 grids of 5 settings × 3 seeds, without an effect: 95 % of intervals hold 0."""
     rng = np.random.default_rng(5)
     tries, hits = 400, 0
-    from paper_results import Result
+    from results import Result
 
     for _ in range(tries):
         seeds, noise = rng.normal(0.9, 0.02, 3), rng.normal(0, 0.004, (5, 3))

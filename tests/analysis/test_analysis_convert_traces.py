@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from convert_traces import fedscale, flash, main, read_plain_pickle
 
-from simfed.availability import Trace, read_trace
-from simfed.errors import InputError
+from simfed.fleet.availability import PresenceTrace, read_trace
+from simfed.ground.errors import InputError
 
 FEDSCALE = {
     12: {
@@ -41,7 +41,7 @@ def test_fedscale_clients_come_and_go_again_and_again(tmp_path):
     ]
     (tmp_path / "t").write_bytes(pickle.dumps(FEDSCALE))
     assert main(["fedscale", str(tmp_path / "t"), str(tmp_path / "o.csv"), "--until", "200 s"]) == 0
-    there = Trace(read_trace(str(tmp_path / "o.csv")), np.array([0, 1]))
+    there = PresenceTrace(read_trace(str(tmp_path / "o.csv")), np.array([0, 1]))
     assert [there.mask(t).tolist() for t in (15, 97, 115, 200)] == [
         [False, True],
         [True, False],
@@ -95,10 +95,14 @@ def test_flash_devices_are_there_on_charger_and_wifi_and_unused():
         ("flash", b"{", "JSON"),
         ("flash", b"[]", "a mapping of devices to messages"),
         ("flash", json.dumps({"1": {"messages": ""}}).encode(), "at least one event"),
-        ("flash", b'{"1": {}}', "device 1: messages"),
+        ("flash", b'{"1": {}}', "device 1: got {}, expected messages"),
         ("fedscale", b"no pickle", "a pickle"),
         ("fedscale", pickle.dumps([1]), "a mapping of client ids"),
-        ("fedscale", pickle.dumps({1: {"active": [1]}}), "client 1: active, inactive"),
+        (
+            "fedscale",
+            pickle.dumps({1: {"active": [1]}}),
+            "client 1: got {'active': [1]}, expected active, inactive",
+        ),
         ("fedscale", pickle.dumps({1: {**FEDSCALE[3], "finish_time": 0}}), "a finish_time above 0"),
     ],
 )

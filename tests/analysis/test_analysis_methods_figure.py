@@ -4,9 +4,19 @@ import math
 
 import pandas as pd
 import pytest
-from methods_figure import FAMILIES, STUDY, line, methods_figure, progress, table
+from methods_figure import (
+    FAMILIES,
+    PAIRS,
+    SCORED,
+    STUDY,
+    differences,
+    line,
+    methods_figure,
+    progress,
+    table,
+)
 
-from simfed.registry import registry
+from simfed.ground.registry import registry
 from simfed.study import plan_study
 
 
@@ -100,3 +110,26 @@ def test_the_study_has_every_method_once_on_one_fleet():
         for s in of_seed
     }
     assert len(facts) == 1
+
+
+def test_differences_are_of_equal_seeds():
+    rows = pd.concat(
+        [
+            rows_of("a", [[0.1, 0.5], [0.1, 0.7], [0.1, 0.9]], 1),
+            rows_of("b", [[0.4], [0.6], [0.8]], 1),
+        ]
+    )
+    assert "| a | 70.0 [20.3, 100.0] | b | +10.0 [+10.0, +10.0] | – |" in differences(
+        rows, [("a", "b")]
+    )
+
+
+def test_the_pairs_are_arms_of_the_study_and_treated_alike():
+    """But for what their names say."""
+    of_arm = {run.point["list"]: run.scenario for run in plan_study(SCORED).runs}
+    assert {name for pair in PAIRS for name in pair} <= set(of_arm)
+    for name, scenario in of_arm.items():
+        assert (scenario.training.clip_norm is not None) == ("clipped" in name)
+        nearest = scenario.method.options.get("predict") == "nearest-mean"
+        assert nearest == ("nearest mean" in name)
+        assert scenario.method.kind == name.partition(",")[0]

@@ -1,9 +1,9 @@
 """What an oracle says of the course of a run."""
 
+import oracle
 import pandas as pd
-import paper_oracle
 import pytest
-from paper_oracle import gain_over_time, keep, play, samples, shares_over_thirds
+from oracle import gain_over_time, keep, play, samples, shares_over_thirds
 
 
 def table(best, played="top-k", rounds=range(25, 301, 25)):
@@ -64,7 +64,7 @@ def test_what_is_kept_is_the_same_to_the_byte_and_is_not_played_again(kept, monk
     keep(table(changing), 1000, 0, kept)
     assert file.read_bytes() == before
     assert set(samples(1000, kept)) == {0, 1}
-    monkeypatch.setattr(paper_oracle, "KS", (1000,))
-    monkeypatch.setattr(paper_oracle, "SEEDS", (0, 1))
+    monkeypatch.setattr(oracle, "KS", (1000,))
+    monkeypatch.setattr(oracle, "SEEDS", (0, 1))
     play(tmp_path / "out", kept)
     assert not (tmp_path / "out").exists()

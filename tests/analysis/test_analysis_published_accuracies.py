@@ -1,4 +1,4 @@
-"""Settings of publications: each is a scenario, and what came out stands beside what was said."""
+"""Settings of publications: each is a scenario, and what came out is tabled."""
 
 import pandas as pd
 import pytest
@@ -9,7 +9,6 @@ from simfed.scenario.load import validated
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_method_of_a_setting_is_a_scenario(setting, tmp_path):
-    assert set(setting.reported) <= set(setting.methods)
     for label, changes in setting.methods.items():
         scenario = validated(changed(setting.base, changes, 3), source=label, folder=tmp_path)
         assert scenario.seed == 3
@@ -23,4 +22,4 @@ def test_the_table_takes_each_seeds_last_evaluation():
         for seed, last in ((0, 97.5), (1, 98.5)) for round, accuracy in ((10, 50.0), (20, last))
     ]  # fmt: skip
     found = pd.DataFrame(rows, columns=pd.read_csv(RESULTS).columns)
-    assert "| fedavg | 98.0 (97.5 to 98.5) | 2 | 97.0 |" in table(found, setting)
+    assert "| fedavg | 98.0 (97.5 to 98.5) | 2 |" in table(found, setting)

@@ -6,14 +6,14 @@ import re
 import pytest
 import yaml
 from analysis_made_up import ANALYSIS, ARMS, facts
-from paper_campaign import PHASES, STUDIES, campaign, collect, run_hash, work_off
-from paper_figures import COLOURS, FIGURES
-from paper_pictures import PICTURES
-from paper_report import campaign_results, results_text, write_report
-from paper_results import POLICIES, Results
+from campaign import PHASES, STUDIES, campaign, collect, run_hash, work_off
+from figures import COLOURS, FIGURES
+from pictures import PICTURES
+from report import campaign_results, results_text, write_report
+from results import POLICIES, Results
 
-import simfed.assembly
-from simfed.errors import InputError
+import simfed.experiment.assembly
+from simfed.ground.errors import InputError
 from simfed.replay.digest import digest_of
 from simfed.study import plan_study
 
@@ -150,7 +150,7 @@ def test_every_policy_has_one_colour():
 
 def test_what_is_committed_regenerates():
     """RESULTS.md is that of the compact results beside it."""
-    results = campaign_results(ANALYSIS / "results")
+    results = campaign_results(ANALYSIS / "paper" / "runs")
     assert results.foreign == []
     drawn = [name for name in PICTURES if (ANALYSIS / "figures" / f"{name}.png").is_file()]
     assert results_text(results, drawn) == (ANALYSIS / "RESULTS.md").read_text()
@@ -174,7 +174,7 @@ def test_studies_expand_into_scenarios_that_can_be_built(path):
     assert "\n# Expected:" in head
     assert "\n# Runs in:" in head
     for run in plan.runs[: len(plan.runs) // len(plan.seeds)]:
-        warnings = simfed.assembly.check(run.scenario, source=plan.study.base)
+        warnings = simfed.experiment.assembly.check(run.scenario, source=plan.study.base)
         assert all(re.search("k = 1[06]000 is extrapolated", warning) for warning in warnings)
         assert not run.scenario.charge.downlink
         assert not run.scenario.charge.buffers
@@ -210,7 +210,7 @@ def test_figures_ask_for_runs_that_the_campaign_makes(keep, planned_hashes):
 @pytest.fixture
 def tiny_studies(tmp_path, monkeypatch):
     """The MNIST studies on a tiny scenario: 4 rounds of the embedded digits."""
-    import paper_campaign
+    import campaign
 
     folder = tmp_path / "paper"
     folder.mkdir()
@@ -221,7 +221,7 @@ def tiny_studies(tmp_path, monkeypatch):
     (folder / "rtx3090-ryzen4800h.yaml").write_text(profile)
     (folder / "mnist.yaml").write_text(yaml.safe_dump(base))
     (folder / "mnist-k.yaml").write_text((STUDIES / "mnist-k.yaml").read_text())
-    monkeypatch.setattr(paper_campaign, "STUDIES", folder)
+    monkeypatch.setattr(campaign, "STUDIES", folder)
     monkeypatch.setenv("SIMFED_CACHE", str(tmp_path / "cache"))
     return folder
 

@@ -15,7 +15,7 @@ from servers_figure import (
     tables,
 )
 
-from simfed.errors import RunFailed
+from simfed.ground.errors import RunFailed
 from simfed.scenario.load import load_scenario
 from simfed.study import plan_study
 

@@ -3,11 +3,11 @@ results whose answers are known."""
 
 import numpy as np
 import pytest
-from analysis_made_up import ARMS, facts
-from paper_campaign import CHOICES, packed
-from paper_choices import losses_around, shares_over_time
-from paper_claims import judge
-from paper_multiverse import (
+from analysis_made_up import ARMS, facts, with_rounds
+from campaign import CHOICES
+from choices import losses_around, shares_over_time
+from claims import judge
+from multiverse import (
     FACTORS,
     cells,
     effects,
@@ -15,30 +15,12 @@ from paper_multiverse import (
     settings,
     shares_by_choice,
 )
-from paper_pictures import PICTURES
-from paper_report import _setups
-from paper_results import Result, Results
-from paper_sentences import sentences
+from pictures import PICTURES
+from report import _setups
+from results import Result, Results
+from sentences import sentences
 
 WOBBLE = (0.0, 0.001, -0.001, 0.002, -0.002)
-
-
-def with_rounds(one, plays, undone=(), losses=None):
-    """A result that says who played what in each round; one client per prototype."""
-    clients, rounds = np.shape(plays)
-    models = list(one["curve"]["accuracy"])
-    losses = np.ones((len(models), rounds)) if losses is None else np.asarray(losses)
-    one["setting"]["rounds"] = rounds
-    one["by_round"] = {
-        "arms": sorted(ARMS),
-        "clients": dict(zip(map(str, range(clients)), models, strict=True)),
-        "plays": packed(np.asarray(plays, np.uint8)),
-        "undone": list(undone),
-        "kd_loss": {
-            model: packed(row.astype(np.float32)) for model, row in zip(models, losses, strict=True)
-        },
-    }
-    return one
 
 
 def code(arm, choice):
@@ -129,7 +111,7 @@ def test_settings_say_in_how_many_a_claim_holds_and_what_changes_it(keep):
 
 
 def test_slow_compression_changes_when_fixed_strategies_arrive_and_nothing_else(keep):
-    from paper_multiverse import _fixed
+    from multiverse import _fixed
 
     results = Results(keep(*universes(clip_changes=False)))
     fast, slow = (_fixed(results, 1000, slow)[0]["top-k"] for slow in (False, True))
@@ -187,8 +169,8 @@ def test_dense_is_said_beside_top_k(keep):
     results = Results(keep(dense, facts("top-k", 0, final=0.96)))
     said = sentences(results, judge(results), list(readings(results)))
     (said,) = (one for one in said if "everything" in one)
-    assert "uploads 40 times less" in said
-    assert "less that of sending everything is -1.0 points" in said
+    assert "uploads 1/40 of what sending everything does" in said
+    assert "less that of sending everything is -1.00 points" in said
 
 
 def test_cifar_is_said_once_it_has_three_seeds(keep):

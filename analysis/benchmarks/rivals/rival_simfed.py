@@ -43,13 +43,13 @@ def scenario(task: Task, dataset: str) -> dict[str, Any]:
 
 def play(task: Task, dataset: str) -> None:
     """All rounds of the plain loop."""
+    from simfed.ground.seeding import Streams
+    from simfed.learn.hosted import HostedWorkload
     from simfed.learn.plain import plain_rounds
-    from simfed.learn.workload import LearningWorkload
     from simfed.scenario import Scenario
-    from simfed.seeding import Streams
 
     made, streams = Scenario.model_validate(scenario(task, dataset)), Streams(0)
-    work = LearningWorkload(made, streams, workers=1, learns=False)
+    work = HostedWorkload(made, streams, workers=1, learns=False)
     rounds = Rounds(task.rounds)
     for played in plain_rounds(made, work, streams):
         rounds.after(played.round)

@@ -20,9 +20,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from paper_campaign import STUDIES, setting_of
-from paper_claims import AT_LEAST_POINTS, AT_LEAST_TIME, BALANCED, GIVEN, MISSING, state_of
-from paper_results import FIXED, LARGE, NAMES, SMALL, Result, Results, Runs, shares
+from campaign import STUDIES, setting_of
+from claims import (
+    AT_LEAST_POINTS,
+    AT_LEAST_TIME,
+    BALANCED,
+    GIVEN,
+    HOLDS,
+    MISSING,
+    state_of,
+)
+from results import FIXED, LARGE, NAMES, SMALL, Result, Results, Runs, shares
 from scipy import stats
 
 import simfed
@@ -36,10 +44,14 @@ __all__ = [
     "SAFEGUARDS",
     "SETUPS",
     "Effect",
+    "Preferences",
     "Question",
     "Specification",
+    "alias_text",
+    "aliases",
     "cells",
     "effects",
+    "preferences_by_credit",
     "readings",
     "settings",
     "shares_by_choice",
@@ -359,7 +371,7 @@ def effects(table: np.ndarray) -> list[Effect]:
     """Of each factor, from cells × seeds in the order of `cells()`; none with a single seed.
 
     In a quarter of all combinations a factor's own effect cannot be told from how two others act
-    together: it is read as its own.
+    together (`aliases`): a number here is the sum of both.
     """
     if (spread := _pooled(table)) is None:
         return []
@@ -372,6 +384,80 @@ def effects(table: np.ndarray) -> list[Effect]:
         p_value = 2 * float(stats.t.sf(abs(change) / error, spread.freedom)) if error else 1.0
         estimate = Estimate(change, change, change - half, change + half, 0.95)
         found.append(Effect(factor, estimate, p_value))
+    return found
+
+
+@cache
+def aliases() -> dict[Factor, tuple[tuple[int, Factor, Factor], ...]]:
+    """Of each factor, the pairs of others whose acting together changes a number in the same cells
+    as the factor itself does (1) or just in the other cells (-1)."""
+    sign = {
+        factor: np.array([1 if c.choices[factor.words] == factor.other else -1 for c in cells()])
+        for factor in FACTORS
+    }
+    return {
+        factor: tuple(
+            (int(np.sign(product)), first, second)
+            for first, second in itertools.combinations(FACTORS, 2)
+            if factor not in (first, second)
+            and abs(product := int((sign[factor] * sign[first] * sign[second]).sum()))
+            == len(cells())
+        )
+        for factor in FACTORS
+    }
+
+
+def alias_text(pairs: Sequence[tuple[int, Factor, Factor]]) -> str:
+    """Pairs that a factor cannot be told from, as a formula.
+
+    >>> alias_text([(-1, FACTORS[0], FACTORS[1]), (1, FACTORS[0], FACTORS[2])])
+    '−credit × fₙ = credit × rewards'
+    """
+    return " = ".join(
+        f"{'−' if sign < 0 else ''}{_short(first)} × {_short(second)}"
+        for sign, first, second in pairs
+    )
+
+
+def _short(factor: Factor) -> str:
+    return factor.words.removesuffix(" on").removesuffix(" in")
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """What prototypes choose under one reading of the credit, over settings of the other points."""
+
+    settings: int
+    prefers: int
+    """In how many LeNet5-half clearly chooses Top-K most."""
+    even: int
+    """In how many LeNet5 clearly chooses evenly."""
+    both: int
+    """In how many both."""
+    large: Mapping[str, tuple[float, float]]
+    """Strategy → least and largest share of LeNet5's free choices, means over seeds."""
+
+
+def preferences_by_credit(results: Results, k: int) -> dict[str, Preferences]:
+    """Reading of the credit → what it makes prototypes choose; nothing where a setting lacks
+    runs."""
+    of = {question.short: each for question, each, _ in settings(results, k)}
+    half, whole = of["LeNet5-half: Top-K's lead"], of["LeNet5: evenness"]
+    if len(half) < len(cells()) or any(one.state == MISSING for one in (*half, *whole)):
+        return {}
+    found = {}
+    credit = FACTORS[0]
+    for value in (credit.taken, credit.other):
+        at = [i for i, cell in enumerate(cells()) if cell.choices[credit.words] == value]
+        prefers, even = ([each[i].state == HOLDS for i in at] for each in (half, whole))
+        runs = [_runs_of(results, cells()[i], k).values() for i in at]
+        means = {
+            arm: [float(np.mean([shares(run, LARGE)[arm] for run in of_cell])) for of_cell in runs]
+            for arm in FIXED
+        }
+        both = sum(a and b for a, b in zip(prefers, even, strict=True))
+        spans = {arm: (min(values), max(values)) for arm, values in means.items()}
+        found[value] = Preferences(len(at), sum(prefers), sum(even), both, spans)
     return found
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import paper_reasons as why
-from paper_results import (
+import reasons as why
+from results import (
     CONSTANTS,
     EXPLORATION,
     FIXED,

@@ -1,14 +1,14 @@
 """The evidence: the source's evaluation, run with simfed and judged claim by claim.
 
-    python analysis/paper.py run [--jobs 2] [--device cuda] [--phase k-1000] [--most 10]
-    python analysis/paper.py collect STUDY_FOLDER
-    python analysis/paper.py oracle
-    python analysis/paper.py report
+    python analysis/paper run [--jobs 2] [--device cuda] [--phase k-1000] [--most 10]
+    python analysis/paper collect STUDY_FOLDER
+    python analysis/paper oracle
+    python analysis/paper report
 
 `run` goes on with the campaign where it stands: a run is done once its compact result lies in
-analysis/results. It can be stopped at any time. `collect` keeps the finished runs of a folder that
+analysis/paper/runs. It can be stopped at any time. `collect` keeps the finished runs of a folder that
 `run`, or `simfed study run scenarios/paper/…`, has made. `oracle` plays every strategy of every
-client beside some of ASCEND's runs, into analysis/results-oracle. `report` draws every figure and
+client beside some of ASCEND's runs, into analysis/paper/oracle-runs. `report` draws every figure and
 writes RESULTS.md from the compact results alone, in seconds.
 """
 
@@ -18,7 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from simfed.errors import SimfedError
+from simfed.ground.errors import SimfedError
 
 HERE = Path(__file__).resolve().parent
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="compact results")
+    parser.add_argument("--results", type=Path, default=HERE / "runs", help="compact results")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="go on with the campaign")
     run.add_argument("--out", type=Path, default=Path("studies/paper"), help="run directories")
@@ -42,19 +42,19 @@ def main() -> None:
     oracle = commands.add_parser("oracle", help="play what ASCEND did not choose")
     oracle.add_argument("--out", type=Path, default=Path("studies/oracle"), help="run directories")
     report = commands.add_parser("report", help="figures, claims table and RESULTS.md")
-    report.add_argument("--into", type=Path, default=HERE, help="where RESULTS.md goes")
+    report.add_argument("--into", type=Path, default=HERE.parent, help="where RESULTS.md goes")
     arguments = parser.parse_args()
     if arguments.command == "report":
-        from paper_report import write_report
+        from report import write_report
 
         print(write_report(arguments.results, arguments.into))
         return
     if arguments.command == "oracle":
-        from paper_oracle import FOLDER, play
+        from oracle import FOLDER, play
 
         play(arguments.out, arguments.results.with_name(FOLDER))
         return
-    import paper_campaign as campaign
+    import campaign as campaign
 
     if arguments.command == "collect":
         kept = campaign.collect(arguments.study, arguments.results)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from paper_choices import losses_around, shares_over_time
-from paper_claims import CONTRADICTED, HOLDS, SETTINGS, UNDECIDED
-from paper_figures import COLOURS, axes_in
-from paper_multiverse import FACTORS, SAFEGUARDS, Specification, cells, readings, settings
-from paper_results import FIXED, LARGE, NAMES, SMALL, Results, time_ratio
+from choices import losses_around, shares_over_time
+from claims import CONTRADICTED, HOLDS, SETTINGS, UNDECIDED
+from figures import COLOURS, axes_in
+from multiverse import FACTORS, SAFEGUARDS, Specification, cells, readings, settings
+from results import FIXED, LARGE, NAMES, SMALL, Results, time_ratio
 
+from simfed.ground.units import counted
 from simfed.report.pictures import picture_style
 from simfed.report.style import SERIES_COLOURS
 
@@ -193,7 +194,8 @@ def _over_time(results: Results) -> Figure | None:
         ax.axhline(100 / 3, color="black", lw=0.5, ls=":")
         ax.set_ylim(0, 100)
         ax.set_xlim(0, 1000)
-        ax.set_title(f"{NAMES[prototype]}, K = {k:,}", fontsize=7)
+        seeds = counted(len(known[k, prototype]), "seed")
+        ax.set_title(f"{NAMES[prototype]}, K = {k:,} ({seeds})", fontsize=7)
         ax.set_xlabel("round")
     axes[0].set_ylabel("share of free choices (%)")
     handles, names = axes[0].get_legend_handles_labels()
@@ -254,7 +256,8 @@ PICTURES: dict[str, Picture] = {
         Picture("open-points-5000", "ASCEND by five open points, K = 5,000",
                 "As at K = 1,000.", lambda results: _specification_curves(results, 5000)),
         Picture("mnist-selection-over-time", "MNIST: strategies chosen in the course of a run",
-                "ASCEND; share of free choices in twentieths of the run, thin lines single seeds. Dotted: a third.",
+                "ASCEND; share of free choices in twentieths of the run, thin lines single seeds. Dotted: a third. "
+                "Drawn are the seeds whose results carry choices by round.",
                 _over_time),
         Picture("safeguard", "The safeguard's second attempts",
                 "Runs of 400 rounds, K = 1,000; medians over undone rounds.", _second_attempts),

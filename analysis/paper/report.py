@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from paper_campaign import Planned, campaign
-from paper_choices import losses_around
-from paper_claims import (
+from campaign import Planned, campaign
+from choices import losses_around
+from claims import (
     CONTRADICTED,
     HOLDS,
     MISSING,
@@ -23,20 +23,22 @@ from paper_claims import (
     judge,
     survives_holm,
 )
-from paper_figures import FIGURES, FigureSpec
-from paper_multiverse import (
+from figures import FIGURES, FigureSpec
+from multiverse import (
     SAFEGUARDS,
     SETUPS,
     Specification,
+    alias_text,
+    aliases,
     readings,
     settings,
     shares_by_choice,
     slow_compression,
 )
-from paper_oracle import EVERY, FOLDER, KS, gain_over_time, samples, shares_over_thirds
-from paper_pictures import PICTURES
-from paper_reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
-from paper_results import (
+from oracle import EVERY, FOLDER, KS, gain_over_time, samples, shares_over_thirds
+from pictures import PICTURES
+from reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
+from results import (
     CONSTANTS,
     EXPLORATION,
     FIXED,
@@ -57,7 +59,7 @@ from paper_results import (
     time_ratio,
     time_to,
 )
-from paper_sentences import sentences
+from sentences import sentences
 
 from simfed.report.pictures import save_picture
 from simfed.study.comparison import ratio_text
@@ -110,7 +112,7 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         _measures_table(results, judged),
         "## In other universes\n\n" + _UNIVERSE_RULES,
         _readings_table(read),
-        _SETTING_RULES,
+        f"{_SETTING_RULES} {_aliases()}.",
         *(
             part
             for k, name in ((1000, "open-points"), (5000, "open-points-5000"))
@@ -162,8 +164,8 @@ much as the share of readings in which it holds differs between the choice's val
 _SETTING_RULES = """Then, on the source's *open points*: ASCEND in a quarter of all combinations of five of them with
 two values each, over the seeds that all have. A number beside a point is what its other value changes by itself, others met equally
 often, with a 95 % interval from one variance for all runs; points whose interval holds 0 are left out, and those are bold
-that stay if all effects at this K are to be right together (Holm). In a quarter of all combinations, what one point
-does cannot be told from how two others act together."""
+that stay if all effects at this K are to be right together (Holm). A quarter of all combinations does not tell what one
+point does from how two others act together; a number is the sum of both. With a minus where the pair acts the other way:"""
 
 _MEASURE_RULES = """A claim about accuracy is judged by the last evaluation, as the source's tables are. Where another
 measure of the same runs comes to another verdict, the verdict hangs on that choice. Times do not change with it."""
@@ -173,11 +175,12 @@ forced to Top-K, which sends each client's own largest entries and moves client 
 is what the distillation loss measures: where policies go on choosing, most second attempts are below the threshold.
 And what the undone round had sent returns to the residuals, on top of a new gradient at the same weights: a step of
 nearly twice the length. Where it returns by half or not at all, everybody still being forced, the second attempt's loss
-is near the first's. Either is a key of a scenario (`safeguard.forces: none`, `safeguard.residuals`)."""
+is {by_half:.1f} or {as_sent:.1f} times the first's in place of {taken:.1f} times. Either is a key of a scenario (`safeguard.forces: none`, `safeguard.residuals`)."""
 
 _ORACLE_RULES = f"""Does the best strategy change? Before every {EVERY}th round an oracle
 [forks](../docs/policies.md#regret-in-a-run) ASCEND's run and plays each strategy of each client, everybody else playing
-what they play. First, the share of ASCEND's own free choices in these rounds; then the share of pulls in which each
+what they play. Rewards here are *unclipped*, while the policy that ran was paid clipped ones, so what is best
+here need not be what it was shown. First, the share of ASCEND's own free choices in these rounds; then the share of pulls in which each
 strategy would have brought the largest reward of that round (a third each, if nothing told them apart). Below, of what
 the best choice in every single pull would gain over a random one, the share that ASCEND gains, and the share of whoever plays the strategy that is best for its prototype over the whole run. Rewards
 are those of one step: what a choice does to later rounds is not in them."""
@@ -191,15 +194,16 @@ that time saved is upload saved."""
 
 _ONE_NUMBER = """The number is that of the comparison which speaks least for the claim (of those with the most
 seeds, where it is not run), with its 95 % interval over seeds: differences in percentage points of test accuracy (or of
-the share of choices), × how many times sooner."""
+the share of choices), × how many times sooner. Claims about who chooses what are judged under `causal` credit, as every
+claim is; what the credit as printed makes of them stands in [other universes](#in-other-universes)."""
 
-_AGAIN = """This page is generated from [results](results).
+_AGAIN = """This page is generated from [runs](paper/runs).
 
 ```bash
 simfed data get mnist                          # and cifar10
-python analysis/paper.py run --jobs 2          # the campaign; goes on where it stands
-python analysis/paper.py run --device cuda     # with CIFAR-10 in full
-python analysis/paper.py report                # this page and its figures, from analysis/results, in seconds
+python analysis/paper run --jobs 2          # the campaign; goes on where it stands
+python analysis/paper run --device cuda     # with CIFAR-10 in full
+python analysis/paper report                # this page and its figures, from analysis/paper/runs, in seconds
 ```
 
 The studies are in [scenarios/paper](../scenarios/paper): ten clients, LeNet5-half and LeNet5 in turn on MNIST
@@ -248,10 +252,10 @@ where there are fewer than five seeds, each is drawn in their place, as a thin l
 
 _NUMBER_RULES = """Means over seeds with 95 % intervals, cut off at 0 and 100 %. Rollbacks: rounds that the safeguard undid, per run."""
 
-_LEFT_RULES = """In the order in which `python analysis/paper.py run` does it (`--phase NAME` does one). A run that several phases
+_LEFT_RULES = """In the order in which `python analysis/paper run` does it (`--phase NAME` does one). A run that several phases
 need counts in the first of them."""
 
-_RUN_RULES = """Each hash names a file in [results](results): setting, accuracy curves, choices, cost, the run's fingerprint
+_RUN_RULES = """Each hash names a file in [runs](paper/runs): setting, accuracy curves, choices, cost, the run's fingerprint
 and, where it was noted, the digest of the code that computed it."""
 
 
@@ -383,7 +387,14 @@ def _settings_table(results: Results, k: int) -> str:
             if e.clear
         ]
         rows.append((question.claim, len(each), *_percentages(each), "; ".join(words) or "none"))
-    header = ("claim", "settings", "holds", "undecided", "contradicted", "points that change it")
+    header = (
+        "claim",
+        "settings",
+        "holds",
+        "undecided",
+        "contradicted",
+        "points (or their aliases) that change it",
+    )
     return f"K = {k:,}:\n\n{_table(header, rows)}" if rows else ""
 
 
@@ -404,6 +415,15 @@ def _change_text(estimate: Estimate, unit: str) -> str:
         return f"× {least:.2f} [{low:.2f}, {high:.2f}]"
     least, low, high = (100 * end for end in ends)
     return f"{least:+.1f} points [{low:+.1f}, {high:+.1f}]"
+
+
+def _aliases() -> str:
+    """What the design of the open points does not tell apart."""
+    return "; ".join(
+        f"{factor.words} {factor.other} = {alias_text(pairs)}"
+        for factor, pairs in aliases().items()
+        if pairs
+    )
 
 
 def _setups(results: Results) -> str:
@@ -519,7 +539,9 @@ def _safeguards_table(results: Results) -> str:
         return _table(header, rows)
     taken, free, *softer = (seen[name] for name in parts)
     told_apart = taken[0] > 0.5 > free[0] and all(one[1] < taken[1] for one in softer)
-    return (f"{_SAFEGUARD_RULES}\n\n" if told_apart else "") + _table(header, rows)
+    by_half, as_sent = (one[1] for one in softer)
+    why = _SAFEGUARD_RULES.format(by_half=by_half, as_sent=as_sent, taken=taken[1])
+    return (f"{why}\n\n" if told_apart else "") + _table(header, rows)
 
 
 def _interval(estimate: Estimate) -> str:
@@ -530,7 +552,7 @@ def _interval(estimate: Estimate) -> str:
 
 def _open_points() -> str:
     """The table of docs/learning.md."""
-    page = Path(__file__).resolve().parents[1] / "docs" / "learning.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "learning.md"
     section = page.read_text(encoding="utf-8").split("## What the source leaves open", 1)[1]
     return "\n".join(line for line in section.split("\n## ")[0].splitlines() if line[:1] == "|")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from paper_results import (
+from results import (
     CONSTANTS,
     FIXED,
     LARGE,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from paper_campaign import CHOICES, unpacked
-from paper_results import FIXED, Result
+from campaign import CHOICES, unpacked
+from results import FIXED, Result
 
 __all__ = ["Attempt", "Plays", "losses_around", "plays_of", "shares_over_time"]
 

@@ -1,7 +1,7 @@
 """Whether the best strategy changes in the course of training: an oracle beside ASCEND's runs.
 
 Before every 25th round the whole state is forked, and each client plays each strategy in turn,
-everybody else playing what they play (`simfed.regret`). What is kept of it: each strategy's reward,
+everybody else playing what they play (`simfed.study.regret`). What is kept of it: each strategy's reward,
 per client and sampled round.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from paper_campaign import STUDIES
-from paper_results import FIXED
+from campaign import STUDIES
+from results import FIXED
 
 import simfed
 from simfed.study.statistics import Estimate, mean_interval
@@ -21,7 +21,7 @@ from simfed.study.statistics import Estimate, mean_interval
 __all__ = ["EVERY", "FOLDER", "KS", "gain_over_time", "keep", "play", "samples",
            "shares_over_thirds"]  # fmt: skip
 
-FOLDER = "results-oracle"
+FOLDER = "oracle-runs"
 """Beside the compact results."""
 KS, SEEDS, EVERY = (1000, 5000), (0, 1, 2), 25
 _KEPT = ["round", "client", "prototype", "arm", "played", "choice", "reward_raw", "reward"]
@@ -29,7 +29,7 @@ _KEPT = ["round", "client", "prototype", "arm", "played", "choice", "reward_raw"
 
 def play(out: Path, folder: Path) -> None:
     """Every run that is missing; some three minutes each."""
-    from simfed.regret import run_with_oracle
+    from simfed.study.regret import run_with_oracle
 
     for k, seed in itertools.product(KS, SEEDS):
         if _file(folder, k, seed).exists():

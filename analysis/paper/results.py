@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.study.statistics import (
     Estimate,
     Paired,
@@ -42,6 +42,7 @@ __all__ = [
     "mean_accuracy_gap",
     "only",
     "over_seeds",
+    "over_settings",
     "shares",
     "time_ratio",
     "time_to",
@@ -233,6 +234,16 @@ def over_seeds(measure: Callable[..., float], *several: Runs) -> tuple[Estimate,
     """The mean of a number that is made of the runs of one seed, and over how many seeds."""
     seeds = _common(*several)
     return mean_interval([measure(*(r[s] for r in several)) for s in seeds]), len(seeds)
+
+
+def over_settings(
+    measure: Callable[[Result, Result], float], pairs: Sequence[tuple[Runs, Runs]]
+) -> tuple[Estimate, int]:
+    """The mean over settings of a number of two runs, with seeds as blocks: one value per seed that
+    all settings have, since settings share their seeds' data, weights and batches."""
+    seeds = _common(*(runs for pair in pairs for runs in pair))
+    each = [float(np.mean([measure(a[s], b[s]) for a, b in pairs])) for s in seeds]
+    return mean_interval(each), len(seeds)
 
 
 def final_accuracy(runs: Runs, prototype: str | None = None) -> tuple[Estimate, int]:

@@ -47,8 +47,8 @@ __all__ = [
     "work_off",
 ]
 
-STUDIES = Path(__file__).resolve().parents[1] / "scenarios" / "paper"
-RESULTS = Path(__file__).resolve().parent / "results"
+STUDIES = Path(__file__).resolve().parents[2] / "scenarios" / "paper"
+RESULTS = Path(__file__).resolve().parent / "runs"
 COST_FILE = "cost.json"
 FORMAT = 1
 
@@ -255,7 +255,7 @@ def compact(run: Run, folder: Path) -> dict[str, Any]:
     cost_file = folder / COST_FILE
     cost = json.loads(cost_file.read_text()) if cost_file.exists() else {}
     manifest, summary = run.manifest, run.summary
-    learned = manifest["learning_wall_s"].get("gradients", 0) > 0
+    learned = manifest["learning_wall_s"].get("training", 0) > 0
     return {
         "address": folder.name,
         "fingerprint": run.fingerprint,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from paper_results import (
+from results import (
     FIXED,
     NAMES,
     Result,
@@ -27,6 +27,7 @@ from simfed.study.statistics import Estimate
 __all__ = [
     "clipped_share",
     "compression_share",
+    "compression_shares",
     "fixed_spread",
     "grid_spread",
     "narrow_settings",
@@ -38,20 +39,28 @@ __all__ = [
 ]
 
 
-def compression_share(results: Results) -> str:
-    """How much of a client's time compression takes, in the run where it takes most, by the
-    source's own times."""
-    found: dict[str, list[float]] = {}
+def compression_shares(results: Results) -> dict[str, float]:
+    """How much of a client's time compression takes, in the run of a data set where it takes most,
+    by the source's own times."""
+    found: dict[str, float] = {}
     for result in results.all:
         if "universe" in result.facts["setting"]:
             continue
         phases = result.facts["phases_s"]
         work_s = phases["training_s"] + phases["compression_s"] + phases["uplink_s"]
         dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}[result.facts["setting"]["dataset"]]
-        found.setdefault(dataset, []).append(phases["compression_s"] / work_s)
-    if not found:
+        found[dataset] = max(found.get(dataset, 0.0), phases["compression_s"] / work_s)
+    return found
+
+
+def compression_share(results: Results) -> str:
+    """The same in words."""
+    each = [
+        f"{100 * share:.2g} % of a round on {name}"
+        for name, share in compression_shares(results).items()
+    ]
+    if not each:
         return ""
-    each = [f"{100 * max(v):.2g} % of a round on {name}" for name, v in found.items()]
     return f"on average over a run's clients, compression takes at most {' and '.join(each)}"
 
 
